@@ -1,0 +1,41 @@
+# Every target only calls a script, so that `make` is never needed.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check lint format bench build clean lock
+
+help: ## print this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup: ## make the virtual environments for everything
+	./scripts/setup --dev --tools --localstack
+
+run: ## run the whole path on the embedded AWS; ends by itself
+	./scripts/run
+
+test: ## lint and all tests, as CI does
+	./scripts/test
+
+check: ## lint and the fast tests, before every commit (under 2 minutes)
+	./scripts/lint
+	.venv/bin/python -m pytest -m "not tools and not localstack and not slow and not serial" --numprocesses 2 --dist loadgroup --quiet
+
+lint: ## ruff, ruff format, mypy strict
+	./scripts/lint
+
+format: ## repair what ruff can repair
+	./scripts/lint --fix
+
+bench: ## run a benchmark: make bench NAME=coldstart
+	./scripts/bench $(NAME)
+
+build: ## sam build: functions and layer into .aws-sam/
+	./scripts/setup --tools
+	PYTHON=$(CURDIR)/.venv/bin/python SAM_CLI_TELEMETRY=0 .venv-tools/bin/sam build
+
+clean: ## remove what was generated, but not the virtual environments
+	rm -rf .aws-sam .worm-dev .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist bench-results
+	find . -path './.venv*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+lock: ## regenerate the pinned versions (constraints*.txt)
+	./scripts/setup --dev
+	.venv/bin/python scripts/lock.py

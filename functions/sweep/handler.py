@@ -1,0 +1,31 @@
+"""sweep: by schedule, what no event reported → oplog entries and tables."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools.metrics import MetricUnit
+
+from worm.workers.lambdas import seconds_left, workspace
+from worm.workers.sweep import Sweep
+
+logger = Logger()
+metrics = Metrics()
+
+
+@cache
+def worker() -> Sweep:
+    return Sweep(workspace())
+
+
+@logger.inject_lambda_context
+@metrics.log_metrics
+def lambda_handler(event: dict[str, Any], context: Any) -> list[dict[str, Any]]:
+    reports = worker().run(seconds_left(context), event.get("models"))
+    for report in reports:
+        logger.info("swept", report=report.summary(), problems=report.problems)
+        metrics.add_metric("Swept", MetricUnit.Count, report.reconciled)
+        metrics.add_metric("FoundUnreported", MetricUnit.Count, report.recorded)
+    return [report.summary() for report in reports]

@@ -1,0 +1,35 @@
+"""Prints the CloudFormation template that SAM makes of template.yaml, without asking AWS.
+
+cfn-lint finds mistakes there that it cannot see in the SAM source, such as a queue whose visibility timeout is shorter
+than the function's timeout. Runs in .venv-tools:  .venv-tools/bin/python scripts/sam_translate.py template.yaml
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import boto3
+from samcli.yamlhelper import yaml_parse
+from samtranslator.parser.parser import Parser
+from samtranslator.translator.translator import Translator
+
+REGION = "eu-central-1"
+# The deployment uploads code and names its place here; the translator insists on such a name.
+UPLOADED = "s3://uploaded/code.zip"
+
+
+def translate(path: Path) -> str:
+    template = yaml_parse(path.read_text())
+    for resource in template["Resources"].values():
+        for name in {"CodeUri", "ContentUri"} & set(resource.get("Properties", {})):
+            resource["Properties"][name] = UPLOADED
+    parameters = {name: spec.get("Default") for name, spec in template.get("Parameters", {}).items()}
+    session = boto3.Session(region_name=REGION)
+    translated = Translator({}, Parser(), boto_session=session).translate(template, parameters)
+    return json.dumps(translated, indent=2)
+
+
+if __name__ == "__main__":
+    print(translate(Path(sys.argv[1])))

@@ -1,0 +1,1 @@
+"""Bytes and values: strict and canonical JSON, exact diffs. No room here talks to storage."""

@@ -1,0 +1,39 @@
+"""Sealed JSON: a canonical object whose first member is the checksum of everything else.
+
+`{"checksum":"sha256:<hex>",…rest}` where the hex is the SHA-256 of the canonical bytes without that member. Because
+"checksum" sorts before every other key that we use, checking it is one hash over the bytes as read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from worm.codec.strict_json import JsonValue, dumps, loads_own
+from worm.errors import Corrupt
+
+_HEAD = b'{"checksum":"sha256:'
+_HEAD_LENGTH = len(_HEAD) + 64 + len(b'",')
+
+
+def seal(shape: Mapping[str, JsonValue]) -> bytes:
+    """Canonical bytes of the object with its checksum. No key may sort before "checksum"."""
+    if any(key <= "checksum" for key in shape):
+        raise ValueError("a sealed object's keys must sort after 'checksum'")
+    rest = dumps(dict(shape))
+    return _HEAD + hashlib.sha256(rest).hexdigest().encode() + b'",' + rest[1:]
+
+
+def unseal(body: bytes, key: str) -> dict[str, JsonValue]:
+    """The object without its checksum; `Corrupt` when the checksum is missing or wrong."""
+    shape = loads_own(body, key=key)
+    if "checksum" not in shape:
+        raise Corrupt("carries no checksum", key=key, hint="rebuild it: `worm table rebuild`")
+    claimed = shape.pop("checksum")
+    if body.startswith(_HEAD):
+        actual = hashlib.sha256(b"{" + body[_HEAD_LENGTH:]).hexdigest()
+    else:  # re-indented by somebody's editor: equal content is still equal
+        actual = hashlib.sha256(dumps(shape)).hexdigest()
+    if claimed != f"sha256:{actual}":
+        raise Corrupt("its checksum does not match its content", key=key, hint="rebuild it: `worm table rebuild`")
+    return shape

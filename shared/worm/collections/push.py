@@ -1,0 +1,201 @@
+"""`worm push`: the schema becomes the bucket's source of truth, and sentinels say so to other tools.
+
+The schema object changes only by compare-and-swap against the one that was read, so of two pushes at once the later
+one is told, never silently undone. A change that would leave existing documents or their history behind (another path,
+id type, file or layout) is refused unless forced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from worm.codec.strict_json import JsonValue, loads_document
+from worm.collections.ids import SINGLETON_ID
+from worm.collections.layout import BUCKET_SENTINEL, SCHEMA_KEY, KeyKind, StorageResolver
+from worm.collections.sentinels import bucket_sentinel, collection_sentinel
+from worm.errors import Conflict, Corrupt, Invalid, NotFound
+from worm.schema import ModelDef, Schema, load_schema
+from worm.store.base import Lost, Object, Read, Store, Won
+
+_SENTINEL_ATTEMPTS_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class PushReport:
+    """What a push did. `removed` are models of the old schema that the new one no longer has."""
+
+    schema_changed: bool
+    schema_etag: str
+    sentinels_written: tuple[str, ...]
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+
+
+def load_pushed_schema(store: Store) -> Schema:
+    """The schema in the bucket; `NotFound` when none was pushed, `Corrupt` when it is not one."""
+    current = store.get(SCHEMA_KEY)
+    if current is None:
+        raise NotFound(f"no schema at {store.url}", key=SCHEMA_KEY, hint="run `worm push` with your schema.json")
+    return _parse(current)
+
+
+def push_schema(store: Store, schema: Schema, *, force: bool = False) -> PushReport:
+    """Write the schema and all sentinels. Raises `Invalid` for a change that would strand documents (see `force`),
+    `Conflict` when somebody else pushed at the same time."""
+    body = schema.to_json()
+    current = store.get(SCHEMA_KEY)
+    previous = _previous(current, force)
+    if current is not None and current.body == body:
+        etag = current.etag
+    else:
+        if previous is not None and not force:
+            _refuse_stranding(store, previous, schema)
+        etag = _swap(store, current, body)
+    old = previous.models if previous else {}
+    return PushReport(
+        schema_changed=current is None or current.body != body,
+        schema_etag=etag,
+        sentinels_written=tuple(_write_sentinels(store, schema)),
+        added=tuple(name for name in schema.models if name not in old),
+        changed=tuple(name for name, model in schema.models.items() if name in old and old[name] != model),
+        removed=tuple(name for name in old if name not in schema.models),
+    )
+
+
+def _parse(current: Object) -> Schema:
+    try:
+        return load_schema(current.body)
+    except Invalid as error:
+        hint = "push a good one with `worm push --force`"
+        raise Corrupt(f"the pushed schema is not valid: {error.message}", key=SCHEMA_KEY, hint=hint) from error
+
+
+def _previous(current: Object | None, force: bool) -> Schema | None:
+    if current is None:
+        return None
+    try:
+        return _parse(current)
+    except Corrupt:
+        if force:
+            return None
+        raise
+
+
+def _swap(store: Store, current: Object | None, body: bytes) -> str:
+    if current is None:
+        outcome: Won | Lost | object = store.put_if_absent(SCHEMA_KEY, body)
+    else:
+        outcome = store.put_if_match(SCHEMA_KEY, body, current.etag)
+    if isinstance(outcome, Won):
+        return outcome.etag
+    if isinstance(outcome, Lost) and outcome.current.body == body:
+        return outcome.current.etag
+    raise Conflict(
+        "another push changed the schema at the same time",
+        key=SCHEMA_KEY,
+        expected=current.etag if current else None,
+        found=outcome.current.etag if isinstance(outcome, Lost) else None,
+        hint="look at the bucket's schema, then push again",
+    )
+
+
+def _refuse_stranding(store: Store, old: Schema, new: Schema) -> None:
+    problems: list[str] = []
+    for name, before in old.models.items():
+        after = new.models.get(name)
+        moves = _moves(before, after, old, new) if after else []
+        if moves and _has_documents(store, old, before):
+            problems.append(f"{name} has documents, and the new schema changes its {', '.join(moves)}")
+    if problems:
+        raise Invalid(
+            "; ".join(problems),
+            key=SCHEMA_KEY,
+            hint="move the documents first, or push with force to leave them behind",
+        )
+
+
+def _moves(before: ModelDef, after: ModelDef, old: Schema, new: Schema) -> list[str]:
+    """What of this change moves the place of documents or of what is kept about them."""
+    moves = []
+    if before.location.directory != after.location.directory:
+        moves.append(f"path ({before.path} to {after.path})")
+    if before.id_type != after.id_type:
+        moves.append(f"id type ({before.id_type or 'singleton'} to {after.id_type or 'singleton'})")
+    if before.file != after.file:
+        moves.append(f"file ({before.file} to {after.file})")
+    for directory in ("oplog", "snapshots", "trash"):
+        was, becomes = (getattr(schema.storage, f"{directory}_layout") for schema in (old, new))
+        if was != becomes:
+            moves.append(f"{directory} layout ({was} to {becomes})")
+    return moves
+
+
+def _has_documents(store: Store, schema: Schema, model: ModelDef) -> bool:
+    """At most two listings, each read up to the first document. System names start with a dot, and "/" sorts right
+    after the dot: the second listing begins behind all of them."""
+    resolver = StorageResolver(schema)
+    if model.is_singleton:
+        return store.head(resolver.document_key(model.name, SINGLETON_ID)) is not None
+    prefix = resolver.collection_path(model.name)
+    for listed in store.list(prefix):
+        if listed.key.startswith(f"{prefix}."):
+            break
+        if resolver.parse(listed.key).kind is KeyKind.DOCUMENT:
+            return True
+    return any(
+        resolver.parse(listed.key).kind is KeyKind.DOCUMENT for listed in store.list(prefix, start_after=f"{prefix}/")
+    )
+
+
+def _write_sentinels(store: Store, schema: Schema) -> list[str]:
+    """Keys written. Sentinels that already say the same are left alone."""
+    resolver = StorageResolver(schema)
+    keys = {name: resolver.collection_sentinel_key(name) for name in schema.models}
+    found = store.get_many([Read(BUCKET_SENTINEL), *(Read(key) for key in keys.values())])
+    for item in found:
+        if isinstance(item, Exception):
+            raise item
+    current = [item for item in found if not isinstance(item, Exception)]
+    written = []
+    body = bucket_sentinel(schema, schema.bucket or _bucket_name(store.url))
+    if current[0] is None or current[0].body != body:
+        store.put(BUCKET_SENTINEL, body)
+        written.append(BUCKET_SENTINEL)
+    for (name, key), held in zip(keys.items(), current[1:], strict=True):
+        if _keep_sentinel(store, key, schema.models[name], held):
+            written.append(key)
+    return written
+
+
+def _keep_sentinel(store: Store, key: str, model: ModelDef, held: Object | None) -> bool:
+    """Bring one sentinel up to date, keeping the count and time that a worker may have written meanwhile."""
+    for _ in range(_SENTINEL_ATTEMPTS_MAX):
+        count, last_modified = _known_counts(held)
+        body = collection_sentinel(model, count=count, last_modified=last_modified)
+        if held is not None and held.body == body:
+            return False
+        outcome = store.put_if_match(key, body, held.etag) if held else store.put_if_absent(key, body)
+        if isinstance(outcome, Won):
+            return True
+        held = outcome.current if isinstance(outcome, Lost) else None
+    raise Conflict("the collection sentinel keeps changing", key=key, hint="push again")
+
+
+def _known_counts(held: Object | None) -> tuple[JsonValue, JsonValue]:
+    if held is None:
+        return 0, None
+    try:
+        shape = loads_document(held.body)
+    except Invalid:  # somebody's file, or damaged: a sentinel is only a note, so it is written anew
+        return 0, None
+    count = shape.get("count")
+    known = count if isinstance(count, int) and not isinstance(count, bool) and count >= 0 else 0
+    moment = shape.get("lastModified")
+    return known, moment if isinstance(moment, str) else None
+
+
+def _bucket_name(url: str) -> str:
+    parts = urlsplit(url)
+    return parts.netloc or parts.path.rstrip("/").rsplit("/", 1)[-1]

@@ -1,0 +1,261 @@
+"""reconcile(entity): make the oplog say what the bucket holds. Idempotent, order-free, safe beside copies of itself.
+
+It trusts no event. It reads the current object and, unless it can prove that exactly one version is new, lists the
+key's versions; every version after the last recorded one becomes an entry, in order, by put-if-absent on the next seq.
+
+- *pending*: versions newer than the recorded head.
+- *settling*: after the pending ones, what is current and what is recorded last must be the same thing. Where they are
+  not (no versioning, or somebody removed single versions), one more entry makes them so.
+- A version that is not a valid document gets no entry; the next entry's `metadata.skipped` names it. If it is the
+  newest one, the outcome carries the reason as `rejected`, and the last valid state counts until a valid one comes.
+- Another's entry under our seq: the same version means done; anything else means that the hint was stale, so the
+  search starts again from the true tail.
+
+Proof that one version is new without a listing: an SDK write carries the etag that its If-Match named; when that is the
+recorded head's etag, nothing lies between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from worm.clock import Clock, SystemClock, iso_seconds
+from worm.codec.diff import diff
+from worm.codec.strict_json import JsonValue
+from worm.collections.documents import OP, Documents, actor_of, parent_of
+from worm.collections.entries import Document, Head, OplogEntry
+from worm.collections.oplog import Oplog, Taken
+from worm.errors import Invalid, Unavailable
+from worm.store.base import Object, Version
+
+ROUNDS_MAX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What an event knows: which version it is of, and who made it. It decides nothing but that version's actor."""
+
+    version_id: str | None = None
+    actor: str | None = None
+
+
+@dataclass(slots=True)
+class Reconciled:
+    """What is recorded of the entity now. `state()` is the document of `head` (None: deleted or never recorded)."""
+
+    id: str
+    head: Head | None
+    state: Callable[[], Document | None]
+    appended: int = 0
+    rejected: Invalid | None = None
+
+
+class _StartAgain(Exception):  # noqa: N818 - control flow inside this module, never seen outside
+    """The hint was stale, or a version vanished while we looked."""
+
+    def __init__(self, taken: OplogEntry | None) -> None:
+        super().__init__()
+        self.taken = taken
+
+
+@dataclass
+class Reconciler:
+    """Reconciles entities of one model that keeps an oplog. `known` maps an etag to a document that the caller has at
+    hand, which saves reading the previous version."""
+
+    documents: Documents
+    oplog: Oplog
+    clock: Clock = field(default_factory=SystemClock)
+    known: Mapping[str, Document] = field(default_factory=dict)
+
+    def reconcile(self, entity_id: str, hint: Head | None, sightings: Sequence[Sighting] = ()) -> Reconciled:
+        """Record what is new of the entity. `hint` may be stale or missing."""
+        for _ in range(ROUNDS_MAX):
+            try:
+                return _Round(self, entity_id, hint, sightings).run()
+            except _StartAgain as again:
+                if again.taken is not None:
+                    tail = self.oplog.tail(entity_id, at_least=again.taken.seq)
+                    hint = Head.of(tail or again.taken)
+        raise Unavailable(
+            f"{ROUNDS_MAX} rounds of reconciling met another writer each time",
+            key=self.documents.key(entity_id),
+            hint="the queue delivers the message again",
+        )
+
+
+class _Round:
+    """One round of reconciling one entity: the head and its state move forward with each recorded version."""
+
+    def __init__(self, owner: Reconciler, entity_id: str, hint: Head | None, sightings: Sequence[Sighting]) -> None:
+        self._owner = owner
+        self._documents = owner.documents
+        self._id = entity_id
+        self._key = owner.documents.key(entity_id)
+        self._sightings = sightings
+        self._head = hint
+        self._state: Callable[[], Document | None] = self._recorded_state
+        self._current: Object | None = None
+        self._skipped: list[JsonValue] = []
+        self._rejected: Invalid | None = None
+        self._appended = 0
+
+    def run(self) -> Reconciled:
+        try:
+            self._current = self._documents.current(self._id)
+        except Invalid:
+            self._current = None  # too large to read: the listing names its version, and loading that says why
+        if self._current is not None and self._is_recorded(self._current):
+            self._state = self._current_state
+        elif self._current is not None and self._is_sole_successor(self._current):
+            self._record(_as_version(self._current))
+        else:
+            pending, latest = self._survey()
+            for version in pending:
+                self._record(version)
+            self._settle(latest)
+        return Reconciled(self._id, self._head, self._state, self._appended, self._rejected)
+
+    # What is known without a listing
+
+    def _is_recorded(self, current: Object) -> bool:
+        return self._head is not None and self._head.live and self._head.names(_as_version(current))
+
+    def _is_sole_successor(self, current: Object) -> bool:
+        head = self._head
+        if head is None or not head.live or current.version_id is None:
+            return False
+        return parent_of(current) == head.etag
+
+    def _current_state(self) -> Document | None:
+        return None if self._current is None else self._documents.parse(self._id, self._current)
+
+    def _recorded_state(self) -> Document | None:
+        """The head's document: at hand, or the version that it names, or (gone, or none kept) a replay."""
+        head = self._head
+        if head is None or not head.live:
+            return None
+        if head.etag is not None and head.etag in self._owner.known:
+            return dict(self._owner.known[head.etag])
+        if head.version_id is not None:
+            store, limit = self._documents.store, self._documents.max_bytes
+            found = store.get(self._key, version_id=head.version_id, max_bytes=limit)
+            if found is not None:
+                return self._documents.parse(self._id, found)
+        return self._owner.oplog.replay(self._id, head.seq)
+
+    # What a listing tells
+
+    def _survey(self) -> tuple[list[Version], Version | None]:
+        """The versions after the recorded head, oldest first, and the latest one (None: nothing is there)."""
+        newer: list[Version] = []
+        for version in self._documents.store.versions(self._key):
+            if not newer and version.version_id is None:
+                return [], version  # no versioning: only the current object can be told
+            if self._head is not None and self._head.names(version):
+                return newer[::-1], newer[0] if newer else version
+            newer.append(version)
+        if newer and self._head is not None:
+            return self._unrecorded(newer)[::-1], newer[0]
+        return newer[::-1], newer[0] if newer else None
+
+    def _unrecorded(self, listed: list[Version]) -> list[Version]:
+        """The head's version is gone (expired, or removed by hand): go back to an entry whose version still exists."""
+        position = {version.version_id: index for index, version in enumerate(listed)}
+        assert self._head is not None
+        for entry in self._owner.oplog.newest_first(self._id, self._head.seq):
+            if entry.version_id in position:
+                return listed[: position[entry.version_id]]
+        return listed
+
+    def _settle(self, latest: Version | None) -> None:
+        """Where the latest thing is still not the recorded one, record it."""
+        if self._rejected is not None:
+            return
+        head = self._head
+        if latest is None:
+            if head is not None and head.live:
+                self._record(Version(self._key, None, "", 0, self._owner.clock.now(), True, is_delete_marker=True))
+        elif head is None or not head.names(latest):
+            was_recorded_before = head is not None and latest.version_id is not None
+            if not latest.is_delete_marker or (head is not None and head.live):
+                self._record(latest, reverted=was_recorded_before)
+
+    # Recording
+
+    def _record(self, version: Version, *, reverted: bool = False) -> None:
+        try:
+            after, source = self._load(version)
+        except Invalid as mistake:
+            self._rejected = mistake
+            self._skipped.append({"versionId": version.version_id, "etag": version.etag, "reason": mistake.message})
+            return
+        before = self._state()
+        if before is not None or after is not None:
+            entry = self._entry(version, source, before, after, reverted)
+            outcome = self._owner.oplog.append(self._id, entry)
+            if isinstance(outcome, Taken):
+                if not Head.of(outcome.entry).names(version):
+                    raise _StartAgain(outcome.entry)
+                entry = outcome.entry
+            else:
+                self._appended += 1
+            self._head = Head.of(entry)
+        self._state = lambda: after
+        self._skipped, self._rejected = [], None
+
+    def _load(self, version: Version) -> tuple[Document | None, Object | None]:
+        if version.is_delete_marker:
+            return None, None
+        current = self._current
+        if current is not None and (current.version_id, current.etag) == (version.version_id, version.etag):
+            return self._documents.parse(self._id, current), current
+        found = self._documents.version(version)
+        if found is None or found.etag != version.etag:
+            raise _StartAgain(None)
+        return self._documents.parse(self._id, found), found
+
+    def _entry(
+        self,
+        version: Version,
+        source: Object | None,
+        before: Document | None,
+        after: Document | None,
+        reverted: bool,
+    ) -> OplogEntry:
+        metadata: dict[str, JsonValue] = {}
+        if version.etag:
+            metadata["etag"] = version.etag
+        if version.version_id is not None:
+            metadata["versionId"] = version.version_id
+        if reverted:
+            metadata["reverted"] = True
+        if self._skipped:
+            metadata["skipped"] = self._skipped
+        head = self._head
+        seq = 1 if head is None else head.seq + 1
+        # S3 has whole seconds and its clocks may differ; within one entity time must not run backwards.
+        ts = max(iso_seconds(version.last_modified), "" if head is None else head.ts)
+        actor = self._actor(version, source)
+        if after is None:
+            return OplogEntry(seq, "delete", ts, actor, snapshot=before, metadata=metadata)
+        if before is None:
+            restored = reverted or (source is not None and source.metadata.get(OP) == "restore")
+            return OplogEntry(seq, "restore" if restored else "create", ts, actor, after, metadata=metadata)
+        change = diff(before, after)
+        return OplogEntry(seq, "update", ts, actor, None, change.diff, change.absent or None, metadata)
+
+    def _actor(self, version: Version, source: Object | None) -> str | None:
+        named = actor_of(source) if source is not None else None
+        if named is not None:
+            return named
+        for sighting in self._sightings:
+            if sighting.actor is not None and sighting.version_id == version.version_id:
+                return sighting.actor
+        return None
+
+
+def _as_version(found: Object) -> Version:
+    return Version(found.key, found.version_id, found.etag, found.size, found.last_modified, True)
+

@@ -1,0 +1,28 @@
+"""schema.json: what models there are, where their documents lie and what is kept about them.
+
+Uses the codec room for strict JSON; imports nothing that talks to storage.
+"""
+
+from __future__ import annotations
+
+from worm.schema.definition import IndexDef, Layout, ManifestDef, Mode, ModelDef, Schema, SnapshotsDef, StorageDef
+from worm.schema.fields import FieldDef, Problem
+from worm.schema.idtypes import IdType
+from worm.schema.load import load_schema
+from worm.schema.paths import ModelPath
+
+__all__ = [
+    "FieldDef",
+    "IdType",
+    "IndexDef",
+    "Layout",
+    "ManifestDef",
+    "Mode",
+    "ModelDef",
+    "ModelPath",
+    "Problem",
+    "Schema",
+    "SnapshotsDef",
+    "StorageDef",
+    "load_schema",
+]

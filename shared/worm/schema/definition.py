@@ -1,0 +1,225 @@
+"""schema.json as typed, immutable values: `Schema`, `ModelDef` and their parts, with the defaults of the format.
+
+Wire names are camelCase, Python names snake_case. What a definition alone cannot show (two models in one place, an
+index on no field) is in `crosscheck.py`; `load.py` runs both and is the way in.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, PrivateAttr
+
+from worm.codec.strict_json import JsonObject, JsonValue, dumps, dumps_document, loads
+from worm.errors import Invalid, NotFound
+from worm.schema.fields import Check, Definition, FieldDef, Problem, compile_object
+from worm.schema.idtypes import IdType, segment_problem
+from worm.schema.paths import ModelPath, parse_path
+
+Layout = Literal["root", "collection", "inline"]
+Mode = Literal["readonly", "readwrite", "append"]
+IndexType = Literal["standard", "multiValue"]
+
+SCHEMA_VERSION = "1.0"
+TIME_FIELDS = ("createdAt", "updatedAt")
+SYSTEM_FIELDS = frozenset(("id", *TIME_FIELDS))
+
+_DURATION = re.compile(r"([1-9]\d{0,5})([smhdw])", re.ASCII)
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_FILE_BYTES_MAX = 100
+
+
+def _duration(text: str) -> str:
+    if not _DURATION.fullmatch(text):
+        raise ValueError("must be a number and a unit s, m, h, d or w, such as 30d")
+    return text
+
+
+def _file_name(text: str) -> str:
+    problem = segment_problem(text)
+    if problem or len(text) > _FILE_BYTES_MAX:
+        raise ValueError(f"file name {problem or f'must have at most {_FILE_BYTES_MAX} bytes'}")
+    return text
+
+
+def _path_text(text: str) -> str:
+    parse_path(text)
+    return text
+
+
+class SnapshotsDef(Definition):
+    """Periodic full copies: every `every` oplog entries, pruned by age and count."""
+
+    enabled: bool = False
+    every: Annotated[int, Field(ge=1)] = 10
+    max_age: Annotated[str, AfterValidator(_duration)] = "30d"
+    max_count: Annotated[int, Field(ge=1)] = 50
+
+    @property
+    def max_age_seconds(self) -> int:
+        match = _DURATION.fullmatch(self.max_age)
+        return int(match[1]) * _UNIT_SECONDS[match[2]] if match else 0
+
+
+class ManifestDef(Definition):
+    """The collection's table. `fields` None means all fields of the schema."""
+
+    enabled: bool = False
+    fields: list[str] | None = None
+    auto_update: bool = True
+    partition_threshold: Annotated[int, Field(ge=1)] = 10_000
+    max_partitions: Annotated[int, Field(ge=1, le=4096)] = 16
+
+
+class IndexDef(Definition):
+    """A lookup table by one field, which may be a dotted path into an object."""
+
+    field: str
+    unique: bool = False
+    type: IndexType = "standard"
+
+
+class StorageDef(Definition):
+    """Where oplog, snapshots and trash lie; the three overrides take precedence over `layout`."""
+
+    layout: Layout = "root"
+    oplog: Layout | None = None
+    snapshots: Layout | None = None
+    trash: Layout | None = None
+
+    @property
+    def oplog_layout(self) -> Layout:
+        return self.oplog or self.layout
+
+    @property
+    def snapshots_layout(self) -> Layout:
+        return self.snapshots or self.layout
+
+    @property
+    def trash_layout(self) -> Layout:
+        return self.trash or self.layout
+
+
+class ModelDef(Definition):
+    """One model. `name` is its key under `models`."""
+
+    path: Annotated[str, AfterValidator(_path_text)]
+    file: Annotated[str, AfterValidator(_file_name)] = "data.json"
+    mode: Mode = "readwrite"
+    fields: dict[str, FieldDef] = Field(default_factory=dict)
+    oplog: bool = False
+    soft_delete: bool = False
+    trash_ttl_days: Annotated[int, Field(ge=0)] = 30
+    snapshots: SnapshotsDef = SnapshotsDef()
+    manifest: ManifestDef = ManifestDef()
+    indexes: dict[str, IndexDef] = Field(default_factory=dict)
+    strict: bool = False
+    space: str | None = None
+
+    _name: str = PrivateAttr(default="")
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @cached_property
+    def location(self) -> ModelPath:
+        """The parsed path."""
+        return parse_path(self.path)
+
+    @property
+    def collection(self) -> str:
+        return self.location.collection
+
+    @property
+    def id_type(self) -> IdType | None:
+        return self.location.id_type
+
+    @property
+    def is_singleton(self) -> bool:
+        return self.location.id_type is None
+
+    @property
+    def keeps_manifest(self) -> bool:
+        """Indexes are folded from the manifest's rows, so a model with an index keeps the manifest too."""
+        return self.manifest.enabled or bool(self.indexes)
+
+    @cached_property
+    def _table_fields(self) -> tuple[str, ...]:
+        chosen = self.fields if self.manifest.fields is None else self.manifest.fields
+        indexed = (index.field for index in self.indexes.values())
+        return tuple(name for name in dict.fromkeys((*chosen, *TIME_FIELDS, *indexed)) if name != "id")
+
+    def table_fields(self) -> tuple[str, ...]:
+        """The fields of a manifest row, in order; the id is the row's key. Dotted names reach into objects."""
+        return self._table_fields
+
+    def defaults(self) -> JsonObject:
+        """The declared default values, as a fresh copy."""
+        declared = {name: field.default for name, field in self.fields.items() if field.has_default}
+        copy = loads(dumps(declared))
+        return copy if isinstance(copy, dict) else {}
+
+    @cached_property
+    def _check(self) -> Check:
+        return compile_object(self.fields, strict=self.strict, always=SYSTEM_FIELDS)
+
+    def validate_document(self, document: JsonValue, *, id: str | None = None) -> list[Problem]:
+        """Every rule the document breaks. `id` is the one of its key, which a field `id` must equal."""
+        problems: list[Problem] = []
+        self._check(document, "", problems)
+        if isinstance(document, dict) and id is not None and "id" in document:
+            problems += self._id_problems(document["id"], id)
+        return problems
+
+    def _id_problems(self, value: JsonValue, id: str) -> list[Problem]:
+        if self.is_singleton or (isinstance(value, str) and value == id):
+            return []
+        if self.id_type == "int" and isinstance(value, int) and not isinstance(value, bool) and str(value) == id:
+            return []
+        return [Problem("id", f"must equal the id of the key, {id!r}, not {value!r}")]
+
+    def check_document(self, document: JsonValue, *, id: str | None = None, key: str | None = None) -> None:
+        """Raise `Invalid` listing every rule the document breaks."""
+        problems = self.validate_document(document, id=id)
+        if problems:
+            raise invalid(f"{self.name} document", problems, key=key)
+
+
+class Schema(Definition):
+    """All models of one bucket."""
+
+    version: Literal["1.0"] = "1.0"
+    bucket: str | None = None
+    storage: StorageDef = StorageDef()
+    models: dict[str, ModelDef]
+
+    def model_post_init(self, context: object, /) -> None:
+        for name, model in self.models.items():
+            model._name = name
+
+    def model(self, name: str) -> ModelDef:
+        """The model of this name; `NotFound` lists the known ones."""
+        found = self.models.get(name)
+        if found is None:
+            raise NotFound(f"no model {name!r} in the schema; known: {', '.join(self.models) or 'none'}")
+        return found
+
+    def to_json(self) -> bytes:
+        """Stable bytes of the definitions as written: `load_schema(schema.to_json()) == schema`.
+
+        Models and fields keep their order, which is the order of a table's columns; everything else has one form.
+        """
+        return dumps_document(self.model_dump(mode="json", by_alias=True, exclude_unset=True))
+
+
+def invalid(what: str, problems: list[Problem], *, key: str | None = None) -> Invalid:
+    """One error for all problems: a single one has its path in front, several are listed."""
+    if len(problems) == 1:
+        return Invalid(problems[0].message, path=problems[0].path or "$", key=key)
+    listed = "; ".join(str(problem) for problem in problems)
+    error = Invalid(f"{what} has {len(problems)} mistakes: {listed}", key=key)
+    error.path = problems[0].path
+    return error

@@ -1,0 +1,233 @@
+"""Field definitions and the checks compiled from them.
+
+A check is a closure `(value, path, problems)`; a model's checks are built once, since workers run them per document.
+
+Rules
+- A field that is not required may be missing or null; a required one must be there and not null.
+- `integer` is a JSON integer: 1, not 1.0. This library keeps the two apart (in diffs, in index keys), so it does not
+  call one the other, unlike JSON Schema. `number` takes both. A boolean is neither.
+- `datetime` is ISO 8601 extended form: a date, or a date and time with optional fraction and offset.
+- `ref` is the id of another model's document, as a string.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Literal, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+from pydantic import JsonValue as PydanticJson
+from pydantic.alias_generators import to_camel
+
+from worm.codec.strict_json import JsonValue, child_path, dumps, type_name
+from worm.schema.idtypes import id_problem
+
+FieldType = Literal["string", "number", "integer", "boolean", "datetime", "array", "object", "ref"]
+FIELD_TYPES: tuple[FieldType, ...] = get_args(FieldType)
+
+_DATETIME = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:\d\d)?)?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One broken rule and the JSON path of the value that breaks it."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
+
+
+Check = Callable[[JsonValue, str, list[Problem]], None]
+
+
+class Definition(BaseModel):
+    """Base of everything in schema.json: camelCase names, no unknown fields, no silent conversions."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, alias_generator=to_camel, hide_input_in_errors=True
+    )
+
+
+def _expand_item(value: object) -> object:
+    return {"type": value} if isinstance(value, str) else value
+
+
+def _shorten_item(value: FieldDef | None) -> object:
+    if value is not None and value.model_fields_set == {"type"}:
+        return value.type
+    return None if value is None else value.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+class FieldDef(Definition):
+    """One field. `items` of an array may be written as a type name or as a field definition."""
+
+    type: FieldType
+    required: bool = False
+    enum: list[PydanticJson] | None = None
+    default: PydanticJson = None
+    description: str | None = None
+    items: Annotated[FieldDef | None, BeforeValidator(_expand_item), PlainSerializer(_shorten_item)] = None
+    properties: dict[str, FieldDef] | None = None
+    model: str | None = None
+
+    @property
+    def has_default(self) -> bool:
+        return "default" in self.model_fields_set
+
+
+FieldDef.model_rebuild()
+
+
+def field_problems(field: FieldDef, path: str, models: Mapping[str, object]) -> list[Problem]:
+    """Mistakes inside one field definition that its shape alone does not show."""
+    problems: list[Problem] = []
+    for option, owner in (("items", "array"), ("properties", "object"), ("model", "ref")):
+        if getattr(field, option) is not None and field.type != owner:
+            problems.append(Problem(child_path(path, option), f"only a field of type {owner} has {option}"))
+    if field.type == "ref" and field.model is None:
+        problems.append(Problem(child_path(path, "model"), "a ref must name the model it points to"))
+    elif field.type == "ref" and field.model not in models:
+        problems.append(Problem(child_path(path, "model"), f"unknown model {field.model!r}"))
+    check = compile_field(field.model_copy(update={"enum": None}))
+    for at, member in enumerate(field.enum or ()):
+        check(member, child_path(child_path(path, "enum"), at), problems)
+    if field.enum is not None and not field.enum:
+        problems.append(Problem(child_path(path, "enum"), "must name at least one value"))
+    if field.default is not None:
+        compile_field(field)(field.default, child_path(path, "default"), problems)
+    if field.items is not None:
+        problems += field_problems(field.items, child_path(path, "items"), models)
+    for name, nested in (field.properties or {}).items():
+        problems += field_name_problems(name, child_path(path, "properties"))
+        problems += field_problems(nested, child_path(child_path(path, "properties"), name), models)
+    return problems
+
+
+def field_name_problems(name: str, path: str) -> list[Problem]:
+    """Dots are for paths into objects, so a field's own name has none."""
+    if not name or "." in name or len(name.encode("utf-8", "surrogatepass")) > 60 or not name.isprintable():
+        message = "a field name must have 1 to 60 bytes, printable characters and no dot"
+        return [Problem(child_path(path, name), message)]
+    return []
+
+
+def compile_field(field: FieldDef) -> Check:
+    """The check of a present, non-null value."""
+    check = _compile_type(field)
+    return _with_enum(check, field.enum) if field.enum else check
+
+
+def compile_object(fields: Mapping[str, FieldDef], *, strict: bool, always: frozenset[str] = frozenset()) -> Check:
+    """The check of an object: required, types, and with `strict` no field beyond `fields` and `always`."""
+    checks = [(name, compile_field(field), field.required) for name, field in fields.items()]
+    known = frozenset(fields) | always
+
+    def check(value: JsonValue, path: str, problems: list[Problem]) -> None:
+        if not isinstance(value, dict):
+            problems.append(Problem(path, f"must be an object, not {type_name(value)}"))
+            return
+        for name, check_field, required in checks:
+            item = value.get(name)
+            if item is not None:
+                check_field(item, f"{path}.{name}" if path else name, problems)
+            elif required:
+                problems.append(Problem(child_path(path, name), "must not be null" if name in value else "is required"))
+        if strict and not known.issuperset(value):
+            problems.extend(Problem(child_path(path, name), "unknown field") for name in value if name not in known)
+
+    return check
+
+
+def _compile_type(field: FieldDef) -> Check:
+    if field.type == "array":
+        return _array(compile_field(field.items) if field.items else None)
+    if field.type == "object":
+        return compile_object(field.properties or {}, strict=False)
+    return _SCALARS[field.type]
+
+
+def _with_enum(check: Check, members: list[JsonValue]) -> Check:
+    allowed = frozenset(dumps(member) for member in members)
+    shown = ", ".join(dumps(member).decode() for member in members)
+
+    def check_enum(value: JsonValue, path: str, problems: list[Problem]) -> None:
+        before = len(problems)
+        check(value, path, problems)
+        if len(problems) == before and dumps(value) not in allowed:
+            problems.append(Problem(path, f"must be one of {shown}"))
+
+    return check_enum
+
+
+def _array(check_item: Check | None) -> Check:
+    def check(value: JsonValue, path: str, problems: list[Problem]) -> None:
+        if not isinstance(value, list):
+            problems.append(Problem(path, f"must be an array, not {type_name(value)}"))
+        elif check_item is not None:
+            for at, item in enumerate(value):
+                check_item(item, f"{path}[{at}]", problems)
+
+    return check
+
+
+def _string(value: JsonValue, path: str, problems: list[Problem]) -> None:
+    if not isinstance(value, str):
+        problems.append(Problem(path, f"must be a string, not {type_name(value)}"))
+
+
+def _number(value: JsonValue, path: str, problems: list[Problem]) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        problems.append(Problem(path, f"must be a number, not {type_name(value)}"))
+
+
+def _integer(value: JsonValue, path: str, problems: list[Problem]) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        found = f"the number {value}" if isinstance(value, float) else type_name(value)
+        problems.append(Problem(path, f"must be an integer, not {found}"))
+
+
+def _boolean(value: JsonValue, path: str, problems: list[Problem]) -> None:
+    if not isinstance(value, bool):
+        problems.append(Problem(path, f"must be a boolean, not {type_name(value)}"))
+
+
+def _datetime(value: JsonValue, path: str, problems: list[Problem]) -> None:
+    if not isinstance(value, str):
+        problems.append(Problem(path, f"must be an ISO 8601 date-time string, not {type_name(value)}"))
+    elif not is_datetime(value):
+        problems.append(Problem(path, "must be an ISO 8601 date-time such as 2026-02-24T12:00:00Z"))
+
+
+def _ref(value: JsonValue, path: str, problems: list[Problem]) -> None:
+    if not isinstance(value, str):
+        problems.append(Problem(path, f"must be the id of a document as a string, not {type_name(value)}"))
+    else:
+        reason = id_problem("string", value)
+        if reason:
+            problems.append(Problem(path, f"is no id: {reason}"))
+
+
+_SCALARS: dict[FieldType, Check] = {
+    "string": _string,
+    "number": _number,
+    "integer": _integer,
+    "boolean": _boolean,
+    "datetime": _datetime,
+    "ref": _ref,
+}
+
+
+def is_datetime(text: str) -> bool:
+    """ISO 8601 extended form with real ranges: no 30 February, no 25 o'clock."""
+    if not _DATETIME.fullmatch(text):
+        return False
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

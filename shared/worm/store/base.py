@@ -1,0 +1,260 @@
+"""The door to object storage: the protocol, its typed results, and the counting of requests.
+
+Vocabulary
+- *attempt*: one PutObject with one condition, sent once. Its `AttemptOutcome` is seen by this room only.
+- *settled write*: what callers get. `Won` (our bytes are stored under the key), `Lost` (another write owns it; the
+  current object comes with it), `Gone` (If-Match on a key that no longer exists), or `CommitStateUnknown` raised.
+- *put id*: a random name sent as object metadata with every conditional write; reading it back tells our own write
+  from another's (see `resolve.py`).
+
+Reads return `None` for an absent key. Errors are of `worm.errors` (`Denied`, `Unavailable`, `Invalid`), never a client
+library's. Nothing above this room sees a client library or an HTTP status.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from typing import Protocol
+
+PUT_ID = "worm-put-id"
+NULL_VERSION = "null"
+
+
+def same_version(one: str | None, other: str | None) -> bool:
+    """Whether two version ids name the same version of a key: None and `"null"` do (see `Version`)."""
+    return (one or NULL_VERSION) == (other or NULL_VERSION)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """What HEAD tells. `version_id` is None where the store keeps no versions."""
+
+    key: str
+    etag: str
+    size: int
+    last_modified: datetime
+    version_id: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Object(ObjectInfo):
+    """An object with its bytes."""
+
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One row of a listing."""
+
+    key: str
+    etag: str
+    size: int
+    last_modified: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version of a key, or a delete marker (`etag` empty, `size` 0).
+
+    `version_id` is always one that `get` takes to read exactly this version. The version that a key had before its
+    bucket was versioned has the id None while it is the latest and `"null"` once it is not; compare with
+    `same_version`.
+    """
+
+    key: str
+    version_id: str | None
+    etag: str
+    size: int
+    last_modified: datetime
+    is_latest: bool
+    is_delete_marker: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One item of `get_many`."""
+
+    key: str
+    version_id: str | None = None
+
+
+class NotModified:
+    """Answer of `get_if_changed` when the caller's etag is still current."""
+
+
+NOT_MODIFIED = NotModified()
+
+
+@dataclass(frozen=True, slots=True)
+class Won:
+    """Our bytes are stored."""
+
+    etag: str
+    version_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Another write owns the key; this is what it holds.
+
+    `in_doubt` (only after put-if-absent): an earlier attempt of ours had an unknown outcome. On a key that is never
+    overwritten that changes nothing; on one that others overwrite, ours may have been stored and then replaced.
+    """
+
+    current: Object
+    in_doubt: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """If-Match on a key that does not exist (any more)."""
+
+
+class AttemptOutcome(Enum):
+    """What one conditional PutObject came to. Only `resolve.py` acts on it."""
+
+    LANDED = "landed"
+    REFUSED = "refused"  # 412: the condition did not hold
+    CONTENDED = "contended"  # 409: nothing was decided, ask again
+    GONE = "gone"  # 404 on If-Match
+    UNKNOWN = "unknown"  # time-out, reset, 5xx: may have landed
+    DENIED = "denied"  # 401, 403
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The outcome of one attempt, with the etag and version when it landed and the reason when it did not."""
+
+    outcome: AttemptOutcome
+    etag: str = ""
+    version_id: str | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class IfAbsent:
+    """Condition: no current object under the key (`If-None-Match: *`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class IfMatch:
+    """Condition: the current object has this etag."""
+
+    etag: str
+
+
+Condition = IfAbsent | IfMatch
+
+
+class RequestCounter:
+    """Counts requests by kind (GET, HEAD, PUT, DELETE, LIST, VERSIONS) and bytes moved; safe across threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._requests: Counter[str] = Counter()
+        self.bytes_read = 0
+        self.bytes_written = 0
+
+    def add(self, kind: str, *, read: int = 0, written: int = 0) -> None:
+        with self._lock:
+            self._requests[kind] += 1
+            self.bytes_read += read
+            self.bytes_written += written
+
+    def add_bytes_read(self, size: int) -> None:
+        with self._lock:
+            self.bytes_read += size
+
+    def snapshot(self) -> dict[str, int]:
+        with self._lock:
+            return dict(self._requests)
+
+    @property
+    def total(self) -> int:
+        with self._lock:
+            return sum(self._requests.values())
+
+    @contextmanager
+    def measure(self) -> Iterator[dict[str, int]]:
+        """Yields a dict that holds, after the block, the requests made inside it by kind, and `total`."""
+        before = self.snapshot()
+        spent: dict[str, int] = {}
+        try:
+            yield spent
+        finally:
+            after = self.snapshot()
+            spent.update({kind: after[kind] - before.get(kind, 0) for kind in after if after[kind] != before.get(kind)})
+            spent["total"] = sum(spent.values())
+
+
+class Store(Protocol):
+    """Object storage as this library sees it. Keys are relative to the url's prefix."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def requests(self) -> RequestCounter: ...
+
+    def get(self, key: str, *, version_id: str | None = None, max_bytes: int | None = None) -> Object | None:
+        """The object, or None. A delete marker's version is None. Larger than `max_bytes`: `Invalid`, body not read."""
+        ...
+
+    def get_if_changed(self, key: str, etag: str | None) -> Object | NotModified | None:
+        """Conditional GET: `NOT_MODIFIED` when `etag` is still current (one request, no bytes)."""
+        ...
+
+    def get_many(self, reads: Sequence[Read], *, max_bytes: int | None = None) -> list[Object | Exception | None]:
+        """Concurrent GETs, answers in the order asked; an item that fails is its exception, the others go on."""
+        ...
+
+    def head(self, key: str, *, version_id: str | None = None) -> ObjectInfo | None: ...
+
+    def put(self, key: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> Won:
+        """Unconditional write; safe to retry, so retried. Carries no decision."""
+        ...
+
+    def put_if_absent(self, key: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> Won | Lost:
+        """Settled create. Raises `CommitStateUnknown` when the outcome could not be read back in time."""
+        ...
+
+    def put_if_match(
+        self, key: str, body: bytes, etag: str, *, metadata: Mapping[str, str] | None = None
+    ) -> Won | Lost | Gone:
+        """Settled compare-and-swap. Raises `CommitStateUnknown` like `put_if_absent`."""
+        ...
+
+    def attempt_put(self, key: str, body: bytes, condition: Condition, metadata: Mapping[str, str]) -> Attempt:
+        """One conditional PutObject, never retried. For `resolve.py` and fault injection only."""
+        ...
+
+    def attempt_delete(self, key: str, etag: str) -> Attempt:
+        """One DeleteObject with If-Match, never retried. For `resolve.py` and fault injection only."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Delete the key (on a versioned store: add a delete marker). Absent is fine."""
+        ...
+
+    def delete_if_match(self, key: str, etag: str) -> Won | Lost | Gone:
+        """Conditional delete of the current version."""
+        ...
+
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[Listed]:
+        """Current objects under the prefix, paged lazily. The order is for people; never decide by it."""
+        ...
+
+    def versions(self, key: str) -> Iterator[Version]:
+        """All versions of exactly this key, newest first. Without versioning: the current object, if any."""
+        ...
+
+    def list_versions(self, prefix: str, *, start_after: str | None = None) -> Iterator[Version]:
+        """All versions of all keys under the prefix: keys ascending, newest first inside a key."""
+        ...

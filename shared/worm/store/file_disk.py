@@ -1,0 +1,240 @@
+"""The disk under `FileStore`: where a key lies, how a file is replaced, who may write now, what metadata it has.
+
+Invariants
+- A document is replaced by rename, after its bytes and its metadata are on the disk: a crash leaves the old or the new
+  one, never a torn file.
+- Metadata lies in `.worm.store/meta/<sha256 of the key>-<md5 of the content>.json`, so it counts for exactly that content:
+  a file edited by hand has none.
+- Writers of one key hold the lock of its stripe (`.worm.store/locks/`), across threads and processes. Readers hold none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from worm.errors import Denied, Invalid, Unavailable, WormError
+from worm.store.content import content_etag
+from worm.store.keys import check_key
+
+CONTROL = ".worm.store"
+NAME_BYTES_MAX = 255
+STRIPES = 64
+_DIRECTORY_TRIES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFile:
+    """A document as it was read: bytes, etag, metadata and time belong together."""
+
+    body: bytes
+    etag: str
+    modified: datetime
+    metadata: Mapping[str, str]
+
+
+class Disk:
+    """The directory of one `FileStore`."""
+
+    def __init__(self, root: Path, *, fsync: bool) -> None:
+        self._fsync = fsync
+        control = root / CONTROL
+        try:
+            for name in ("tmp", "locks", "meta"):
+                (control / name).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise as_worm_error(error, str(root)) from error
+        self.root = Path(os.path.realpath(root))
+        self._tmp, self._locks, self._meta = (self.root / CONTROL / name for name in ("tmp", "locks", "meta"))
+
+    def path(self, key: str) -> Path:
+        """Where the key lies; `Invalid` for what cannot be a file below the root."""
+        segments = check_key(key).split("/")
+        if segments[0] == CONTROL:
+            raise Invalid(f"{key!r} lies in {CONTROL}, which belongs to the store itself", key=key)
+        if any(len(segment.encode()) > NAME_BYTES_MAX for segment in segments):
+            raise Invalid(f"{key!r} has a path segment longer than {NAME_BYTES_MAX} bytes", key=key)
+        path = self.root.joinpath(*segments)
+        if not Path(os.path.realpath(path)).is_relative_to(self.root):
+            raise Invalid(f"{key!r} leads out of the store through a symbolic link", key=key)
+        return path
+
+    @contextlib.contextmanager
+    def locked(self, key: str) -> Iterator[None]:
+        """Exclusive among the writers of this key."""
+        stripe = hashlib.sha256(key.encode()).digest()[0] % STRIPES
+        handle = os.open(self._locks / f"{stripe:02d}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+    def read(self, key: str) -> DiskFile | None:
+        """The document, or None. Without the lock: a replacement while reading starts it again."""
+        path = self.path(key)
+        while True:
+            try:
+                with path.open("rb") as file:
+                    body, seen = file.read(), os.fstat(file.fileno())
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                return None
+            etag = content_etag(body)
+            metadata = self._read_metadata(key, etag)
+            if metadata is not None or _is_still(path, seen):
+                return DiskFile(body, etag, datetime.fromtimestamp(seen.st_mtime_ns // 10**9, UTC), metadata or {})
+
+    def write(self, key: str, body: bytes, metadata: Mapping[str, str], now: datetime) -> str:
+        """Replace the document; the caller holds the lock. Returns the etag."""
+        path, etag, old = self.path(key), content_etag(body), self.read(key)
+        meta = self._meta_path(key, etag)
+        if metadata:
+            self._replace(meta, json.dumps(dict(metadata)).encode(), now)
+        else:
+            meta.unlink(missing_ok=True)
+        self._replace(path, body, now)
+        if old is not None and old.etag != etag:
+            self._meta_path(key, old.etag).unlink(missing_ok=True)
+        return etag
+
+    def remove(self, key: str) -> None:
+        """Remove the document and the directories it leaves empty; the caller holds the lock."""
+        path, old = self.path(key), self.read(key)
+        if old is None:
+            return
+        path.unlink(missing_ok=True)
+        self._sync_directory(path.parent)
+        self._meta_path(key, old.etag).unlink(missing_ok=True)
+        _prune(path.parent, self.root)
+
+    def keys(self, prefix: str) -> list[str]:
+        """All keys under the prefix, in S3's order (by bytes). Names that cannot be keys are not documents."""
+        top = self.root / prefix.rpartition("/")[0]
+        found: list[str] = []
+        for folder, folders, names in os.walk(top):
+            base = Path(folder).relative_to(self.root).as_posix()
+            if base == ".":
+                folders[:] = [name for name in folders if name != CONTROL]
+            start = "" if base == "." else f"{base}/"
+            found.extend(f"{start}{name}" for name in names if f"{start}{name}".startswith(prefix))
+        return sorted((key for key in found if _is_spelled(key)), key=str.encode)
+
+    def drop_leftovers(self, before: datetime) -> None:
+        """Remove temporary files that a crash left, if older than the given time."""
+        for leftover in self._tmp.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                if leftover.stat().st_mtime < before.timestamp():
+                    leftover.unlink()
+
+    def _meta_path(self, key: str, etag: str) -> Path:
+        name = hashlib.sha256(key.encode()).hexdigest()
+        return self._meta / f"{name}-{etag.strip(chr(34))}.json"
+
+    def _read_metadata(self, key: str, etag: str) -> dict[str, str] | None:
+        try:
+            stored: object = json.loads(self._meta_path(key, etag).read_bytes())
+        except FileNotFoundError:
+            return None
+        if not isinstance(stored, dict):
+            return {}
+        return {str(name): str(value) for name, value in stored.items()}
+
+    def _replace(self, path: Path, body: bytes, now: datetime) -> None:
+        handle, name = tempfile.mkstemp(dir=self._tmp)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(body)
+                file.flush()
+                os.fchmod(file.fileno(), 0o644)
+                os.utime(file.fileno(), (now.timestamp(), now.timestamp()))
+                if self._fsync:
+                    os.fsync(file.fileno())
+            self._rename(Path(name), path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        self._sync_directory(path.parent)
+
+    def _rename(self, source: Path, path: Path) -> None:
+        """Rename into a directory that a concurrent delete may prune between making it and using it."""
+        for tried in range(_DIRECTORY_TRIES):
+            self._make_directory(path.parent)
+            try:
+                source.replace(path)
+            except FileNotFoundError:
+                if tried + 1 == _DIRECTORY_TRIES:
+                    raise
+            except IsADirectoryError:
+                _prune(path, self.root)
+                if path.is_dir():
+                    raise
+            else:
+                return
+        raise OSError(errno.EBUSY, "the directory keeps being removed", str(path.parent))
+
+    def _make_directory(self, folder: Path) -> None:
+        if folder.is_dir():
+            return
+        self._make_directory(folder.parent)
+        folder.mkdir(exist_ok=True)
+        self._sync_directory(folder.parent)
+
+    def _sync_directory(self, folder: Path) -> None:
+        if not self._fsync:
+            return
+        with contextlib.suppress(FileNotFoundError):  # pruned by a concurrent delete: nothing of ours is in it
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+
+def as_worm_error(error: OSError, key: str) -> WormError:
+    """What the operating system's refusal means to a caller."""
+    if isinstance(error, (NotADirectoryError, IsADirectoryError, FileExistsError)):
+        return Invalid(
+            f"{key!r} cannot be stored in files: a key cannot be both a document and the folder of another", key=key
+        )
+    if error.errno == errno.ENAMETOOLONG:
+        return Invalid(f"{key!r} is too long a path for this file system", key=key)
+    if isinstance(error, PermissionError):
+        return Denied(f"the file system refused: {error.strerror}", key=key)
+    return Unavailable(f"the file system failed: {error.strerror}", key=key)
+
+
+def _is_still(path: Path, seen: os.stat_result) -> bool:
+    try:
+        now = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return (now.st_ino, now.st_mtime_ns, now.st_size) == (seen.st_ino, seen.st_mtime_ns, seen.st_size)
+
+
+def _prune(folder: Path, root: Path) -> None:
+    """Remove the directory and its parents while they are empty."""
+    while folder != root:
+        try:
+            folder.rmdir()
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR):
+                return
+            raise
+        folder = folder.parent
+
+
+def _is_spelled(key: str) -> bool:
+    try:
+        check_key(key)
+    except Invalid:
+        return False
+    return True

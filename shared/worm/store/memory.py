@@ -1,0 +1,243 @@
+"""A store in the memory of this process, with S3's semantics: for tests, simulations and `memory://` urls.
+
+Etags are quoted MD5s, times are whole seconds of the given clock, and with `versioned=True` every write is a version
+and a delete is a marker, as in a versioned bucket. One lock makes every call atomic.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import ClassVar
+
+from worm.clock import Clock, Ids, SystemClock
+from worm.errors import Invalid
+from worm.store.base import (
+    NOT_MODIFIED,
+    NULL_VERSION,
+    Attempt,
+    AttemptOutcome,
+    Condition,
+    IfAbsent,
+    Listed,
+    NotModified,
+    Object,
+    ObjectInfo,
+    Read,
+    RequestCounter,
+    Version,
+    Won,
+    same_version,
+)
+from worm.store.content import content_etag, whole_seconds
+from worm.store.keys import check_key, check_prefix
+from worm.store.metadata import check_metadata
+from worm.store.writes import SettledWrites
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """One version of a key; a delete marker has no body."""
+
+    version_id: str | None
+    last_modified: datetime
+    etag: str = ""
+    body: bytes | None = None
+    metadata: Mapping[str, str] | None = None
+
+
+class MemoryStore(SettledWrites):
+    """Objects in a dict; see the module header."""
+
+    _named: ClassVar[dict[str, MemoryStore]] = {}
+    _named_lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(
+        self, name: str = "", *, versioned: bool = False, clock: Clock | None = None, ids: Ids | None = None
+    ) -> None:
+        self.name = name
+        self.versioned = versioned
+        self.clock = clock or SystemClock()
+        self.ids = ids or Ids.system(self.clock)
+        self.requests = RequestCounter()
+        self._lock = threading.RLock()
+        self._history: dict[str, list[_Stored]] = {}
+        self._writes = 0
+
+    @classmethod
+    def named(cls, name: str) -> MemoryStore:
+        """The store of `memory://name`: the same one for every caller in this process."""
+        with cls._named_lock:
+            if name not in cls._named:
+                cls._named[name] = cls(name)
+            return cls._named[name]
+
+    @property
+    def url(self) -> str:
+        return f"memory://{self.name}"
+
+    def get(self, key: str, *, version_id: str | None = None, max_bytes: int | None = None) -> Object | None:
+        self.requests.add("GET")
+        stored = self._find(check_key(key), version_id)
+        if stored is None or stored.body is None:
+            return None
+        if max_bytes is not None and len(stored.body) > max_bytes:
+            raise Invalid(f"the object has {len(stored.body)} bytes, more than {max_bytes}", key=key)
+        self.requests.add_bytes_read(len(stored.body))
+        return _as_object(key, stored, stored.body)
+
+    def get_if_changed(self, key: str, etag: str | None) -> Object | NotModified | None:
+        stored = self._find(check_key(key), None)
+        if stored is not None and stored.body is not None and stored.etag == etag:
+            self.requests.add("GET")
+            return NOT_MODIFIED
+        return self.get(key)
+
+    def get_many(self, reads: Sequence[Read], *, max_bytes: int | None = None) -> list[Object | Exception | None]:
+        return [self._get_or_error(read, max_bytes) for read in reads]
+
+    def _get_or_error(self, read: Read, max_bytes: int | None) -> Object | Exception | None:
+        try:
+            return self.get(read.key, version_id=read.version_id, max_bytes=max_bytes)
+        except Invalid as error:
+            return error
+
+    def head(self, key: str, *, version_id: str | None = None) -> ObjectInfo | None:
+        self.requests.add("HEAD")
+        stored = self._find(check_key(key), version_id)
+        if stored is None or stored.body is None:
+            return None
+        return ObjectInfo(
+            key, stored.etag, len(stored.body), stored.last_modified, stored.version_id, dict(stored.metadata or {})
+        )
+
+    def put(self, key: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> Won:
+        checked = check_metadata(metadata, check_key(key))
+        self.requests.add("PUT", written=len(body))
+        with self._lock:
+            stored = self._store(key, body, checked)
+        return Won(stored.etag, stored.version_id)
+
+    def attempt_put(self, key: str, body: bytes, condition: Condition, metadata: Mapping[str, str]) -> Attempt:
+        checked = check_metadata(metadata, check_key(key))
+        self.requests.add("PUT", written=len(body))
+        with self._lock:
+            current = self._find(key, None)
+            etag = current.etag if current is not None else ""
+            if isinstance(condition, IfAbsent):
+                if etag:
+                    return Attempt(AttemptOutcome.REFUSED, reason="412: the key exists")
+            elif not etag:
+                return Attempt(AttemptOutcome.GONE, reason="404: the key does not exist")
+            elif etag != condition.etag:
+                return Attempt(AttemptOutcome.REFUSED, reason="412: the etag is another")
+            stored = self._store(key, body, checked)
+        return Attempt(AttemptOutcome.LANDED, stored.etag, stored.version_id)
+
+    def delete(self, key: str) -> None:
+        self.requests.add("DELETE")
+        with self._lock:
+            self._remove(check_key(key))
+
+    def attempt_delete(self, key: str, etag: str) -> Attempt:
+        self.requests.add("DELETE")
+        with self._lock:
+            current = self._find(check_key(key), None)
+            if current is None or current.body is None:
+                return Attempt(AttemptOutcome.GONE, reason="404: the key does not exist")
+            if current.etag != etag:
+                return Attempt(AttemptOutcome.REFUSED, reason="412: the etag is another")
+            return Attempt(AttemptOutcome.LANDED, version_id=self._remove(key))
+
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[Listed]:
+        self.requests.add("LIST")
+        with self._lock:
+            rows = [
+                Listed(key, history[-1].etag, len(history[-1].body), history[-1].last_modified)
+                for key, history in self._under(prefix, start_after)
+                if history[-1].body is not None
+            ]
+        return iter(rows)
+
+    def versions(self, key: str) -> Iterator[Version]:
+        self.requests.add("VERSIONS")
+        with self._lock:
+            return iter(_as_versions(key, self._history.get(check_key(key), [])))
+
+    def list_versions(self, prefix: str, *, start_after: str | None = None) -> Iterator[Version]:
+        self.requests.add("VERSIONS")
+        with self._lock:
+            rows = [row for key, history in self._under(prefix, start_after) for row in _as_versions(key, history)]
+        return iter(rows)
+
+    def _under(self, prefix: str, start_after: str | None) -> Sequence[tuple[str, Sequence[_Stored]]]:
+        check_prefix(prefix)
+        after = start_after or ""
+        return [
+            (key, self._history[key])
+            for key in sorted(self._history, key=str.encode)
+            if key.startswith(prefix) and key.encode() > after.encode()
+        ]
+
+    def _find(self, key: str, version_id: str | None) -> _Stored | None:
+        with self._lock:
+            history = self._history.get(key, [])
+            if version_id is None:
+                return history[-1] if history else None
+            return next((stored for stored in history if same_version(stored.version_id, version_id)), None)
+
+    def _store(self, key: str, body: bytes, metadata: Mapping[str, str]) -> _Stored:
+        stored = _Stored(
+            self._next_version_id(), whole_seconds(self.clock.now()), content_etag(body), bytes(body), metadata
+        )
+        if self.versioned:
+            self._history.setdefault(key, []).append(stored)
+        else:
+            self._history[key] = [stored]
+        return stored
+
+    def _remove(self, key: str) -> str | None:
+        if not self.versioned:
+            self._history.pop(key, None)
+            return None
+        marker = _Stored(self._next_version_id(), whole_seconds(self.clock.now()))
+        self._history.setdefault(key, []).append(marker)
+        return marker.version_id
+
+    def _next_version_id(self) -> str | None:
+        if not self.versioned:
+            return None
+        self._writes += 1
+        return f"v{self._writes:08d}"
+
+
+def _as_object(key: str, stored: _Stored, body: bytes) -> Object:
+    return Object(
+        key=key,
+        etag=stored.etag,
+        size=len(body),
+        last_modified=stored.last_modified,
+        version_id=stored.version_id,
+        metadata=dict(stored.metadata or {}),
+        body=body,
+    )
+
+
+def _as_versions(key: str, history: Sequence[_Stored]) -> list[Version]:
+    rows = [
+        Version(
+            key=key,
+            version_id=stored.version_id or NULL_VERSION,
+            etag=stored.etag,
+            size=len(stored.body or b""),
+            last_modified=stored.last_modified,
+            is_latest=False,
+            is_delete_marker=stored.body is None,
+        )
+        for stored in reversed(history)
+    ]
+    if rows:
+        rows[0] = replace(rows[0], version_id=history[-1].version_id, is_latest=True)
+    return rows

@@ -1,0 +1,203 @@
+"""Settling ambiguous writes: the only place that decides what an unclear answer of the store meant.
+
+A conditional write whose answer is anything but success is settled by a strong read of the key, never by the status
+alone: a 412 may be our own write seen by a hidden retry, a 409 decides nothing, a time-out may have landed or may still
+land. Every attempt of one write carries the same *put id* in the object's metadata, and re-issuing is always the same
+PUT with the same condition: whichever copy arrives first makes the condition false for the others, so there is at most
+one. (Bodies under compare-and-swap must never repeat, or a stale If-Match passes on an equal etag; their writers put a
+growing number and a random id into them.)
+
+After a failed attempt, the read finds             and the write is
+- our put id                                       `Won`, with the etag and version read
+- the condition still true (absent / same etag)    re-issued after a jittered pause
+- another's object, put-if-absent                  `Lost`; `in_doubt` if an earlier attempt was unknown
+- another's object, put-if-match                   `Lost`; if an attempt was unknown: `CommitStateUnknown`
+- nothing, put-if-match                            `Gone`; if an attempt was unknown: `CommitStateUnknown`
+- no answer, or 403                                read again after a jittered pause
+
+Why the two conditions differ: put-if-absent mostly names keys that nobody overwrites (oplog entries, log slots,
+claims), where another's object proves that ours never was there. A key under put-if-match is overwritten by design:
+ours may have been stored and replaced (or deleted) before we looked, and no current state can tell. A folding caller
+(manifest, index, heads) goes round again on `CommitStateUnknown`, since its fold is idempotent; others pass it on.
+Nobody cleans up.
+
+The budget (attempts and seconds) bounds all of it; when it ends, the outcome is `CommitStateUnknown`. A caller may
+choose the put id itself (metadata `worm-put-id`), for instance to have it in the body too; repeating a write after
+`CommitStateUnknown` with the same id and bytes is then recognised as the same write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, overload
+
+from worm.clock import Clock, Ids, backoff
+from worm.errors import CommitStateUnknown, Denied, Unavailable
+from worm.store.base import (
+    PUT_ID,
+    Attempt,
+    AttemptOutcome,
+    Condition,
+    Gone,
+    IfAbsent,
+    IfMatch,
+    Lost,
+    Object,
+    Won,
+)
+
+DEADLINE_SECONDS = 20.0
+MAX_ATTEMPTS = 12
+
+
+class Attempts(Protocol):
+    """What settling needs of a store."""
+
+    def get(self, key: str, *, version_id: str | None = None, max_bytes: int | None = None) -> Object | None: ...
+    def attempt_put(self, key: str, body: bytes, condition: Condition, metadata: Mapping[str, str]) -> Attempt: ...
+    def attempt_delete(self, key: str, etag: str) -> Attempt: ...
+
+
+@dataclass
+class _Budget:
+    """Pauses between tries of one write, and the end of patience."""
+
+    key: str
+    ids: Ids
+    clock: Clock
+    deadline_seconds: float
+    max_attempts: int
+    put_id: str = ""
+    pauses: int = 0
+    started: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.started = self.clock.monotonic()
+
+    def pause(self, reason: str, cause: Exception | None = None) -> None:
+        """Sleep before the next try, or raise `CommitStateUnknown` if there is none left."""
+        self.pauses += 1
+        wait = backoff(self.ids, self.pauses - 1)
+        left = self.deadline_seconds - (self.clock.monotonic() - self.started)
+        if self.pauses >= self.max_attempts or wait >= left:
+            raise self.unknown(f"gave up after {self.pauses} tries: {reason}") from cause
+        self.clock.sleep(wait)
+
+    def unknown(self, reason: str) -> CommitStateUnknown:
+        mark = f"; if it did, its {PUT_ID} is {self.put_id}" if self.put_id else ""
+        return CommitStateUnknown(
+            f"the write may or may not have landed ({reason})", key=self.key, hint=f"read the key before acting{mark}"
+        )
+
+
+@overload
+def resolve_put(
+    store: Attempts,
+    key: str,
+    body: bytes,
+    condition: IfAbsent,
+    metadata: Mapping[str, str],
+    *,
+    ids: Ids,
+    clock: Clock,
+    deadline_seconds: float = ...,
+    max_attempts: int = ...,
+) -> Won | Lost: ...
+@overload
+def resolve_put(
+    store: Attempts,
+    key: str,
+    body: bytes,
+    condition: IfMatch,
+    metadata: Mapping[str, str],
+    *,
+    ids: Ids,
+    clock: Clock,
+    deadline_seconds: float = ...,
+    max_attempts: int = ...,
+) -> Won | Lost | Gone: ...
+def resolve_put(
+    store: Attempts,
+    key: str,
+    body: bytes,
+    condition: Condition,
+    metadata: Mapping[str, str],
+    *,
+    ids: Ids,
+    clock: Clock,
+    deadline_seconds: float = DEADLINE_SECONDS,
+    max_attempts: int = MAX_ATTEMPTS,
+) -> Won | Lost | Gone:
+    """Put under a condition until it is known who owns the key (see the table above)."""
+    stamped = {PUT_ID: ids.ulid(), **metadata}
+    budget = _Budget(key, ids, clock, deadline_seconds, max_attempts, stamped[PUT_ID])
+    in_doubt = False
+    while True:
+        attempt = store.attempt_put(key, body, condition, stamped)
+        if attempt.outcome is AttemptOutcome.LANDED:
+            return Won(attempt.etag, attempt.version_id)
+        in_doubt = in_doubt or _leaves_doubt(attempt, key, in_doubt)
+        current = _read_back(store, budget, attempt)
+        if current is not None and current.metadata.get(PUT_ID) == budget.put_id:
+            return Won(current.etag, current.version_id)
+        if not _still_holds(condition, current):
+            return _defeat(condition, current, in_doubt, budget)
+        budget.pause(f"{attempt.outcome.value}: {attempt.reason}")
+
+
+def resolve_delete(
+    store: Attempts,
+    key: str,
+    etag: str,
+    *,
+    ids: Ids,
+    clock: Clock,
+    deadline_seconds: float = DEADLINE_SECONDS,
+    max_attempts: int = MAX_ATTEMPTS,
+) -> Won | Lost | Gone:
+    """Delete under If-Match. After an unknown answer an absent key is `Won`: what was asked for is the case."""
+    budget = _Budget(key, ids, clock, deadline_seconds, max_attempts)
+    in_doubt = False
+    while True:
+        attempt = store.attempt_delete(key, etag)
+        if attempt.outcome is AttemptOutcome.LANDED:
+            return Won(attempt.etag, attempt.version_id)
+        in_doubt = in_doubt or _leaves_doubt(attempt, key, in_doubt)
+        current = _read_back(store, budget, attempt)
+        if current is None and in_doubt:
+            return Won("")
+        if not _still_holds(IfMatch(etag), current):
+            return _defeat(IfMatch(etag), current, in_doubt, budget)
+        budget.pause(f"{attempt.outcome.value}: {attempt.reason}")
+
+
+def _leaves_doubt(attempt: Attempt, key: str, in_doubt: bool) -> bool:
+    """Whether the attempt may have landed. A refusal of the credentials is final unless an earlier one may have."""
+    if attempt.outcome is AttemptOutcome.DENIED and not in_doubt:
+        raise Denied(f"the store refused the write: {attempt.reason}", key=key)
+    return attempt.outcome is AttemptOutcome.UNKNOWN
+
+
+def _read_back(store: Attempts, budget: _Budget, attempt: Attempt) -> Object | None:
+    """The current object. A read that fails proves nothing, so it is repeated until the budget ends."""
+    while True:
+        try:
+            return store.get(budget.key)
+        except (Unavailable, Denied) as error:
+            budget.pause(f"{attempt.outcome.value}: {attempt.reason}; reading it back failed: {error.message}", error)
+
+
+def _still_holds(condition: Condition, current: Object | None) -> bool:
+    """Whether the same write could still land."""
+    if isinstance(condition, IfAbsent):
+        return current is None
+    return current is not None and current.etag == condition.etag
+
+
+def _defeat(condition: Condition, current: Object | None, in_doubt: bool, budget: _Budget) -> Lost | Gone:
+    """The condition cannot hold any more and the current object is not ours."""
+    if isinstance(condition, IfMatch) and in_doubt:
+        found = "the key is gone now" if current is None else "another write owns the key now"
+        raise budget.unknown(f"an earlier attempt had no clear answer, and {found}")
+    return Gone() if current is None else Lost(current, in_doubt=in_doubt)

@@ -1,0 +1,257 @@
+"""S3: obstore reads and writes objects, boto3 (loaded when first needed) lists, deletes and knows versions.
+
+Retries: neither client repeats anything by itself. Reads and unconditional writes are repeated here, bounded and
+jittered; a conditional write is one attempt, and `resolve.py` owns what follows. So every request is counted once,
+when it is sent.
+
+Etags come exactly as S3 has them, quotes included, the same from every call; `null` versions are None; times are whole
+seconds. A body shorter than its declared size is read again, never handed out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import obstore
+from obstore.exceptions import BaseError, NotModifiedError
+
+from worm.clock import Clock, Ids, SystemClock, backoff
+from worm.errors import Invalid, Unavailable, WormError
+from worm.store.agent import DEFAULT_ROLE, user_agent
+from worm.store.base import (
+    NOT_MODIFIED,
+    Attempt,
+    AttemptOutcome,
+    Condition,
+    IfAbsent,
+    Listed,
+    NotModified,
+    Object,
+    ObjectInfo,
+    Read,
+    RequestCounter,
+    Version,
+    Won,
+)
+from worm.store.keys import check_key, check_prefix
+from worm.store.metadata import check_metadata
+from worm.store.s3_boto import BotoSide
+from worm.store.s3_client import attributes, info_of, object_client, won_of
+from worm.store.s3_errors import TryAgain, absent_or_raise, attempt_of, failure_of_text
+from worm.store.s3_listing import ObjectPage, VersionPage
+from worm.store.writes import SettledWrites
+
+if TYPE_CHECKING:
+    from obstore import GetOptions, GetResult
+
+AnswerT = TypeVar("AnswerT")
+TRIES = 6
+RETRY_SECONDS = 60.0
+
+
+class S3Store(SettledWrites):
+    """A bucket, or a prefix of one; see the module header."""
+
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str = "",
+        *,
+        endpoint_url: str | None = None,
+        region: str | None = None,
+        role: str | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        concurrency: int = 32,
+        timeout_seconds: float = 30.0,
+    ) -> None:
+        self.bucket = bucket
+        self.prefix = check_prefix(f"{prefix.strip('/')}/" if prefix.strip("/") else "")
+        self.endpoint_url = endpoint_url or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+        agent = user_agent(role or os.environ.get("WORM_ROLE") or DEFAULT_ROLE)
+        self.clock = clock or SystemClock()
+        self.ids = ids or Ids.system(self.clock)
+        self.requests = RequestCounter()
+        self._concurrency = concurrency
+        self._objects = object_client(bucket, self.endpoint_url, region, agent, timeout_seconds)
+        self._boto = BotoSide(bucket, self.endpoint_url, region, agent, timeout_seconds)
+
+    @property
+    def url(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+
+    def get(self, key: str, *, version_id: str | None = None, max_bytes: int | None = None) -> Object | None:
+        path = self._path(key)
+        return self._retried(key, lambda: self._get_once(key, path, version_id, max_bytes))
+
+    def get_if_changed(self, key: str, etag: str | None) -> Object | NotModified | None:
+        if etag is None:
+            return self.get(key)
+        path = self._path(key)
+        return self._retried(key, lambda: self._get_changed_once(key, path, etag))
+
+    def get_many(self, reads: Sequence[Read], *, max_bytes: int | None = None) -> list[Object | Exception | None]:
+        def one(read: Read) -> Object | Exception | None:
+            try:
+                return self.get(read.key, version_id=read.version_id, max_bytes=max_bytes)
+            except WormError as error:
+                return error
+
+        if len(reads) <= 1:
+            return [one(read) for read in reads]
+        with ThreadPoolExecutor(min(self._concurrency, len(reads)), "worm-get") as pool:
+            return list(pool.map(one, reads))
+
+    def head(self, key: str, *, version_id: str | None = None) -> ObjectInfo | None:
+        path = self._path(key)
+
+        def once() -> ObjectInfo | None:
+            found = self._ask("HEAD", key, path, {"head": True}, version_id)
+            return None if found is None else info_of(key, found)
+
+        return self._retried(key, once)
+
+    def put(self, key: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> Won:
+        path, checked = self._path(key), check_metadata(metadata, key)
+
+        def once() -> Won:
+            self.requests.add("PUT", written=len(body))
+            try:
+                stored = obstore.put(self._objects, path, body, attributes=attributes(key, checked))
+            except (BaseError, FileNotFoundError) as error:
+                absent_or_raise(failure_of_text(str(error)), key)
+                raise Unavailable(f"the store answered a PUT with {error}", key=key) from error
+            return won_of(stored)
+
+        return self._retried(key, once)
+
+    def attempt_put(self, key: str, body: bytes, condition: Condition, metadata: Mapping[str, str]) -> Attempt:
+        path, checked = self._path(key), check_metadata(metadata, key)
+        self.requests.add("PUT", written=len(body))
+        try:
+            stored = obstore.put(
+                self._objects,
+                path,
+                body,
+                attributes=attributes(key, checked),
+                mode="create" if isinstance(condition, IfAbsent) else {"e_tag": condition.etag},
+            )
+        except (BaseError, FileNotFoundError) as error:
+            return attempt_of(failure_of_text(str(error)), key, condition)
+        won = won_of(stored)
+        return Attempt(AttemptOutcome.LANDED, won.etag, won.version_id)
+
+    def delete(self, key: str) -> None:
+        path = self._path(key)
+
+        def once() -> None:
+            self.requests.add("DELETE")
+            self._boto.delete(path, key)
+
+        self._retried(key, once)
+
+    def attempt_delete(self, key: str, etag: str) -> Attempt:
+        path = self._path(key)
+        self.requests.add("DELETE")
+        return self._boto.attempt_delete(path, key, etag)
+
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[Listed]:
+        check_prefix(prefix)
+        return self._list(prefix, f"{self.prefix}{start_after}" if start_after else None)
+
+    def _list(self, prefix: str, start_after: str | None) -> Iterator[Listed]:
+        token: str | None = None
+        while True:
+            page = self._retried(prefix, partial(self._list_page, self.prefix + prefix, start_after, token))
+            for row in page.rows:
+                yield replace(row, key=row.key.removeprefix(self.prefix))
+            token = page.next_token
+            if token is None:
+                return
+
+    def versions(self, key: str) -> Iterator[Version]:
+        path = self._path(key)
+        return (row for row in self._versions(path, None, lambda page: page.next_key == path) if row.key == key)
+
+    def list_versions(self, prefix: str, *, start_after: str | None = None) -> Iterator[Version]:
+        check_prefix(prefix)
+        after = f"{self.prefix}{start_after}" if start_after else None
+        return self._versions(self.prefix + prefix, after, lambda page: page.next_key is not None)
+
+    def _versions(self, prefix: str, after: str | None, goes_on: Callable[[VersionPage], bool]) -> Iterator[Version]:
+        marker: tuple[str | None, str | None] = (after, None)
+        while True:
+            page = self._retried(prefix, partial(self._versions_page, prefix, marker))
+            for row in page.rows:
+                yield replace(row, key=row.key.removeprefix(self.prefix))
+            if not goes_on(page):
+                return
+            marker = (page.next_key, page.next_version)
+
+    def _list_page(self, prefix: str, start_after: str | None, token: str | None) -> ObjectPage:
+        self.requests.add("LIST")
+        return self._boto.list_page(prefix, start_after=start_after, token=token)
+
+    def _versions_page(self, prefix: str, marker: tuple[str | None, str | None]) -> VersionPage:
+        self.requests.add("VERSIONS")
+        return self._boto.versions_page(prefix, key_marker=marker[0], version_marker=marker[1])
+
+    def _path(self, key: str) -> str:
+        return check_key(self.prefix + check_key(key))
+
+    def _get_once(self, key: str, path: str, version_id: str | None, max_bytes: int | None) -> Object | None:
+        found = self._ask("GET", key, path, {}, version_id)
+        return None if found is None else self._whole(key, found, max_bytes)
+
+    def _get_changed_once(self, key: str, path: str, etag: str) -> Object | NotModified | None:
+        try:
+            found = self._ask("GET", key, path, {"if_none_match": etag}, None)
+        except NotModifiedError:
+            return NOT_MODIFIED
+        return None if found is None else self._whole(key, found, None)
+
+    def _ask(self, kind: str, key: str, path: str, options: GetOptions, version_id: str | None) -> GetResult | None:
+        """One GET or HEAD: the answer with its body unread, or None for an absent key."""
+        self.requests.add(kind)
+        if version_id is not None:
+            options = {**options, "version": version_id}
+        try:
+            return obstore.get(self._objects, path, options=options)
+        except NotModifiedError:
+            raise
+        except (BaseError, FileNotFoundError) as error:
+            absent_or_raise(failure_of_text(str(error)), key, version_id)
+            return None
+
+    def _whole(self, key: str, found: GetResult, max_bytes: int | None) -> Object:
+        """The object with its body, checked against the size that the answer declared."""
+        info = info_of(key, found)
+        if max_bytes is not None and info.size > max_bytes:
+            raise Invalid(f"the object has {info.size} bytes, more than {max_bytes}", key=key)
+        try:
+            body = bytes(found.bytes())
+        except BaseError as error:
+            raise TryAgain(f"the body was cut: {failure_of_text(str(error)).reason}") from error
+        if len(body) != info.size:
+            raise TryAgain(f"{len(body)} bytes came of {info.size}")
+        self.requests.add_bytes_read(len(body))
+        return Object(key, info.etag, info.size, info.last_modified, info.version_id, info.metadata, body)
+
+    def _retried(self, key: str, once: Callable[[], AnswerT]) -> AnswerT:
+        """Repeat a request that carries no decision, until it succeeds or patience ends."""
+        started = self.clock.monotonic()
+        tried = 0
+        while True:
+            try:
+                return once()
+            except TryAgain as failure:
+                tried += 1
+                if tried >= TRIES or self.clock.monotonic() - started > RETRY_SECONDS:
+                    raise Unavailable(f"the store did not answer in {tried} tries: {failure}", key=key) from failure
+            self.clock.sleep(backoff(self.ids, tried - 1))

@@ -1,0 +1,112 @@
+"""What an answer of S3 means, whichever client library brought it.
+
+Both engines' errors become a `Failure` (HTTP status, S3's error code, a short reason). obstore has no status field,
+so it is read from the text, which is stable within the pinned minor version; a text without one means that no answer
+came.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from worm.errors import Denied, Invalid, NotFound, UnsafeStore, WormError
+from worm.store.base import Attempt, AttemptOutcome, Condition, IfMatch
+
+_STATUS = re.compile(r"non-2xx status code: (\d{3})")
+_CODE = re.compile(r"<Code>([A-Za-z0-9]+)</Code>")
+_DENIED_CODES = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
+_PASSING_CODES = {"RequestTimeout", "SlowDown", "InternalError", "ServiceUnavailable", "OperationAborted"}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One answer that was not a success. `status` is None when there was no answer."""
+
+    status: int | None
+    code: str
+    reason: str
+
+    @property
+    def is_missing_bucket(self) -> bool:
+        return self.status == 404 and self.code == "NoSuchBucket"
+
+    @property
+    def is_absent(self) -> bool:
+        return self.status == 404 and not self.is_missing_bucket
+
+    @property
+    def is_missing_version(self) -> bool:
+        """A malformed version id (400), or the version of a delete marker (405)."""
+        return self.status in (400, 405) and not self.is_denied and not self.is_passing
+
+    @property
+    def is_denied(self) -> bool:
+        return self.status in (401, 403) or self.code in _DENIED_CODES
+
+    @property
+    def is_passing(self) -> bool:
+        """Worth another try: no answer, overload, or a fault of the server."""
+        if self.status is None or self.status in (408, 429) or self.code in _PASSING_CODES:
+            return True
+        return self.status >= 500 and self.status != 501
+
+
+class TryAgain(Exception):
+    """Inside this room only: a request that may be repeated failed."""
+
+
+def failure_of_text(text: str) -> Failure:
+    """From the text of an obstore error."""
+    status = _STATUS.search(text)
+    code = _CODE.search(text)
+    first_line = text.split("\n", 1)[0]
+    if status is None:
+        return Failure(None, "", first_line)
+    name = code.group(1) if code else ""
+    return Failure(int(status.group(1)), name, f"{status.group(1)} {name}".strip())
+
+
+def failure_of_status(status: int, code: str) -> Failure:
+    """From the fields of a botocore error."""
+    return Failure(status, code, f"{status} {code}".strip())
+
+
+def absent_or_raise(failure: Failure, key: str, version_id: str | None = None) -> None:
+    """Returns for an absent key or version; raises `TryAgain` for a passing failure and our error for a lasting one."""
+    if failure.is_absent or (version_id is not None and failure.is_missing_version):
+        return
+    if failure.is_passing:
+        raise TryAgain(failure.reason)
+    raise lasting_error(failure, key)
+
+
+def lasting_error(failure: Failure, key: str) -> WormError:
+    """The error that repeating the request would only repeat."""
+    if failure.is_missing_bucket:
+        return NotFound("the bucket does not exist", key=key)
+    if failure.is_denied:
+        return Denied(f"the store refused the request: {failure.reason}", key=key)
+    if failure.status == 501:
+        return UnsafeStore(f"the store does not implement this request: {failure.reason}", key=key)
+    return Invalid(f"the store did not accept the request: {failure.reason}", key=key)
+
+
+def attempt_of(failure: Failure, key: str, condition: Condition) -> Attempt:
+    """The outcome of one conditional write that did not succeed."""
+    outcome = _outcome(failure, condition)
+    if outcome is None:
+        raise lasting_error(failure, key)
+    return Attempt(outcome, reason=failure.reason)
+
+
+def _outcome(failure: Failure, condition: Condition) -> AttemptOutcome | None:
+    if failure.status == 412:
+        return AttemptOutcome.REFUSED
+    if failure.status == 409:
+        return AttemptOutcome.CONTENDED
+    if failure.is_absent and isinstance(condition, IfMatch):
+        return AttemptOutcome.GONE
+    if failure.is_denied:
+        return AttemptOutcome.DENIED
+    return AttemptOutcome.UNKNOWN if failure.is_passing else None

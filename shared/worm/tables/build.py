@@ -1,0 +1,104 @@
+"""Building a table from the source: the rows that the recorded state of every entity gives.
+
+For a model with oplog the source is the newest entry of each entity and the document version that it names; what is
+uploaded but not yet recorded is not in it (capture's business), so a build equals what folding every recorded change
+gives, byte for byte. For a model without oplog the source is the current documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from worm.clock import iso_seconds
+from worm.collections.changes import Change
+from worm.collections.collection import Collection
+from worm.collections.entries import Document, Head, OplogEntry
+from worm.errors import Corrupt, Invalid
+from worm.store.base import Object, Read
+from worm.tables.manifest import Manifest, ReadRow
+
+CHUNK = 500
+
+
+def recorded_changes(collection: Collection) -> Iterator[Change]:
+    """The newest state of every entity that has an oplog."""
+    tails = {entity_id: max(seqs) for entity_id, seqs in collection.recorded_seqs().items()}
+    for ids in _chunks(sorted(tails), CHUNK):
+        entries = _read_all(collection, [collection.oplog.key(entity_id, tails[entity_id]) for entity_id in ids])
+        documents = _read_all(collection, [collection.documents.key(entity_id) for entity_id in ids])
+        for entity_id, tail, document in zip(ids, entries, documents, strict=True):
+            key = collection.oplog.key(entity_id, tails[entity_id])
+            if tail is None:
+                raise Corrupt("an oplog entry was listed but is gone", key=key)
+            entry = OplogEntry.from_bytes(tail.body, key)
+            yield Change(entity_id, Head.of(entry), collection.row(_state(collection, entity_id, entry, document)))
+
+
+def build_manifest(collection: Collection, *, carry: Manifest | None = None) -> Manifest:
+    """The manifest from the source. `carry` is the stored one, whose revision a model without oplog carries on."""
+    if collection.definition.oplog:
+        empty = Manifest(collection.name)
+        return empty.folded(recorded_changes(collection)) or empty
+    return _build_from_documents(collection, carry or Manifest(collection.name))
+
+
+def read_rows(collection: Collection, ids: Iterable[str]) -> dict[str, ReadRow]:
+    """The rows of current documents."""
+    rows: dict[str, ReadRow] = {}
+    for chunk in _chunks(sorted(set(ids)), CHUNK):
+        found = _read_all(collection, [collection.documents.key(entity_id) for entity_id in chunk])
+        for entity_id, item in zip(chunk, found, strict=True):
+            if item is None:
+                rows[entity_id] = ReadRow(None, None)
+            else:
+                row = collection.row(_valid(collection, entity_id, item))
+                rows[entity_id] = ReadRow(row, item.etag, iso_seconds(item.last_modified))
+    return rows
+
+
+def _build_from_documents(collection: Collection, carry: Manifest) -> Manifest:
+    live = [entity_id for entity_id, version in collection.latest_versions() if not version.is_delete_marker]
+    known = {*carry.entities, *carry.etags}
+    return carry.with_documents(read_rows(collection, {*live, *known})) or carry
+
+
+def _state(collection: Collection, entity_id: str, entry: OplogEntry, current: Object | None) -> Document | None:
+    """The document of the entry: the current object if it is the one recorded, else that version, else a replay."""
+    if entry.op == "delete":
+        return None
+    if current is not None and (current.version_id, current.etag) == (entry.version_id, entry.etag):
+        return collection.documents.parse(entity_id, current)
+    if entry.version_id is not None:
+        found = collection.store.get(
+            collection.documents.key(entity_id), version_id=entry.version_id, max_bytes=collection.max_bytes
+        )
+        if found is not None:
+            return collection.documents.parse(entity_id, found)
+    return collection.oplog.replay(entity_id, entry.seq)
+
+
+def _valid(collection: Collection, entity_id: str, found: Object | None) -> Document | None:
+    """A document that breaks the schema has no row; `worm verify` lists it with the reason."""
+    if found is None:
+        return None
+    try:
+        return collection.documents.parse(entity_id, found)
+    except Invalid:
+        return None
+
+
+def _read_all(collection: Collection, keys: list[str]) -> list[Object | None]:
+    """Concurrent reads. An object over the size limit reads as absent: it cannot be a valid document."""
+    found: list[Object | None] = []
+    for item in collection.store.get_many([Read(key) for key in keys], max_bytes=collection.max_bytes):
+        if isinstance(item, Exception) and not isinstance(item, Invalid):
+            raise item
+        found.append(None if isinstance(item, Exception) else item)
+    return found
+
+
+def _chunks(items: Iterable[str], size: int) -> Iterator[list[str]]:
+    iterator = iter(items)
+    while chunk := list(islice(iterator, size)):
+        yield chunk

@@ -1,0 +1,244 @@
+"""verify: recompute everything derived from the source, and name every difference.
+
+Shares no cache with any writer. Reads, per model: all object versions (listing), all oplog entries, all documents, and
+the stored manifest, indexes and heads. For a model with oplog it checks that
+- seqs are dense from 1 and every object version has exactly one entry (or is named as skipped by one);
+- replaying the entries gives the current document exactly;
+- manifest and indexes are, byte for byte, what folding the entries gives; heads name the newest entries.
+A document that breaks its schema is no difference: it is listed as `rejected`, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from worm.codec.strict_json import dumps
+from worm.collections.changes import Change
+from worm.collections.collection import Collection
+from worm.collections.entries import Document, Head, OplogEntry
+from worm.collections.heads import Heads
+from worm.collections.layout import KeyKind
+from worm.errors import Corrupt, Invalid
+from worm.store.base import Version
+from worm.tables.build import build_manifest
+from worm.tables.index import Index
+from worm.tables.manifest import Manifest
+from worm.tables.table import Table
+
+DETAILS_MAX = 5
+THREADS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that is not as the source says. `kind` is stable, for scripts."""
+
+    kind: str
+    model: str
+    key: str
+    detail: str
+
+
+@dataclass
+class VerifyReport:
+    """What verifying one model found."""
+
+    model: str
+    documents: int = 0
+    entries: int = 0
+    differences: list[Difference] = field(default_factory=list)
+    rejected: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.differences
+
+    def differ(self, kind: str, key: str, detail: str) -> None:
+        self.differences.append(Difference(kind, self.model, key, detail))
+
+    def add(self, other: VerifyReport) -> None:
+        self.documents += other.documents
+        self.entries += other.entries
+        self.differences += other.differences
+        self.rejected.update(other.rejected)
+
+
+def verify_collection(collection: Collection) -> VerifyReport:
+    """Verify one model. Reads only."""
+    report = VerifyReport(collection.name)
+    table = Table(collection)
+    if collection.definition.oplog:
+        changes = _verify_entities(collection, report)
+        expected = Manifest(collection.name).folded(changes) or Manifest(collection.name)
+        _verify_heads(table, changes, report)
+    else:
+        expected = build_manifest(collection, carry=table.manifest.read())
+        report.documents = len(expected.etags)
+    if collection.definition.keeps_manifest:
+        _verify_files(table, expected, report)
+    return report
+
+
+# Entities
+
+
+def _verify_entities(collection: Collection, report: VerifyReport) -> list[Change]:
+    versions = _all_versions(collection)
+    seqs = collection.recorded_seqs()
+    ids = sorted({*versions, *seqs})
+    changes: list[Change] = []
+    with ThreadPoolExecutor(THREADS) as pool:
+        checks = [_Entity(collection, one, versions.get(one, []), seqs.get(one, set())) for one in ids]
+        for change, found in pool.map(_Entity.check, checks):
+            report.add(found)
+            if change is not None:
+                changes.append(change)
+    return changes
+
+
+def _all_versions(collection: Collection) -> dict[str, list[Version]]:
+    """All versions of every document, newest first."""
+    found: dict[str, list[Version]] = {}
+    for version in collection.store.list_versions(collection.path):
+        info = collection.resolver.parse(version.key)
+        if info.kind is KeyKind.DOCUMENT and info.model == collection.name and info.id is not None:
+            found.setdefault(info.id, []).append(version)
+    return found
+
+
+class _Entity:
+    """The check of one entity."""
+
+    def __init__(self, collection: Collection, entity_id: str, versions: Sequence[Version], seqs: set[int]) -> None:
+        self._collection = collection
+        self._id = entity_id
+        self._versions = versions
+        self._seqs = seqs
+        self._report = VerifyReport(collection.name)
+
+    def check(self) -> tuple[Change | None, VerifyReport]:
+        live = bool(self._versions) and not self._versions[0].is_delete_marker
+        self._report.documents = int(live)
+        gaps = sorted(set(range(1, max(self._seqs, default=0) + 1)) - self._seqs)
+        if gaps:
+            self._report.differ("oplog-gap", self._collection.oplog.key(self._id, gaps[0]), f"no entry {gaps[0]}")
+            return None, self._report
+        try:
+            entries = list(self._collection.oplog.entries(self._id, last=len(self._seqs))) if self._seqs else []
+            state = self._replay(entries)
+        except Corrupt as damage:
+            self._report.differ("oplog-corrupt", damage.key or "", damage.message)
+            return None, self._report
+        self._report.entries = len(entries)
+        self._check_versions(entries)
+        self._check_current(state)
+        change = Change(self._id, Head.of(entries[-1]), self._collection.row(state)) if entries else None
+        return change, self._report
+
+    def _replay(self, entries: Sequence[OplogEntry]) -> Document | None:
+        state: Document | None = None
+        for entry in entries:
+            key = self._collection.oplog.key(self._id, entry.seq)
+            if entry.op == "delete" and (state is None or dumps(entry.snapshot or {}) != dumps(state)):
+                raise Corrupt("the snapshot of a delete is not the document before it", key=key)
+            state = entry.applied_to(state, key)
+        return state
+
+    def _check_versions(self, entries: Sequence[OplogEntry]) -> None:
+        """Every version that changed something is named by exactly one entry, or by one as skipped."""
+        named = Counter(entry.version_id for entry in entries if not entry.metadata.get("reverted"))
+        skipped = {name for entry in entries for name in _skipped(entry)}
+        exists = False
+        for version in reversed(self._versions):
+            name = version.version_id
+            if name is None:
+                continue  # the store keeps no versions: only the current document can be checked
+            if named[name] > 1:
+                self._report.differ("version-twice", version.key, f"version {name} has {named[name]} entries")
+            marks_nothing = version.is_delete_marker and not exists
+            if named[name] == 0 and name not in skipped and not marks_nothing:
+                if self._is_invalid(version):
+                    continue
+                self._report.differ("version-unrecorded", version.key, f"version {name} has no oplog entry")
+            exists = exists if name in skipped else not version.is_delete_marker
+
+    def _is_invalid(self, version: Version) -> bool:
+        try:
+            return not version.is_delete_marker and self._document(version) is None
+        except Invalid:
+            return True
+
+    def _document(self, version: Version) -> Document | None:
+        found = self._collection.documents.version(version)
+        return None if found is None else self._collection.documents.parse(self._id, found)
+
+    def _check_current(self, state: Document | None) -> None:
+        """The newest version and the replay say the same; an invalid newest version counts for nothing."""
+        if not self._versions or self._versions[0].is_delete_marker:
+            if state is not None:
+                key = self._collection.documents.key(self._id)
+                self._report.differ("deletion-unrecorded", key, "the document is gone, its oplog says it is there")
+            return
+        latest = self._versions[0]
+        try:
+            document = self._document(latest)
+        except Invalid as reason:
+            self._report.rejected[latest.key] = reason.message
+            return
+        if state is None:
+            self._report.differ("document-unrecorded", latest.key, "the oplog does not know the document")
+        elif document is not None and dumps(document) != dumps(state):
+            self._report.differ("replay-differs", latest.key, "replaying the oplog does not give the document")
+
+
+def _skipped(entry: OplogEntry) -> list[str]:
+    listed = entry.metadata.get("skipped")
+    items = listed if isinstance(listed, list) else []
+    return [str(item["versionId"]) for item in items if isinstance(item, dict)]
+
+
+# Tables
+
+
+def _verify_files(table: Table, expected: Manifest, report: VerifyReport) -> None:
+    stored = table.manifest.read()
+    if stored is None:
+        damage = table.manifest.held.damage
+        kind, detail = ("manifest-missing", "there is no manifest") if damage is None else ("manifest-damaged", str(damage))
+        report.differ(kind, table.manifest.key, detail)
+    elif stored.encode() != expected.encode():
+        report.differ("manifest-differs", table.manifest.key, _explain(stored, expected))
+    for definition, file in table.indexes:
+        index, wanted = file.read(), Index.of(expected, definition)
+        if index is None:
+            damage = file.held.damage
+            kind, detail = ("index-missing", "there is no index") if damage is None else ("index-damaged", str(damage))
+            report.differ(kind, file.key, detail)
+        elif index.encode() != wanted.encode():
+            wrong = [key for key in {*index.entries, *wanted.entries} if index.entries.get(key) != wanted.entries.get(key)]
+            shown = ", ".join(sorted(wrong)[:DETAILS_MAX]) or f"revision {index.revision}, expected {wanted.revision}"
+            report.differ("index-differs", file.key, f"{len(wrong)} values differ: {shown}")
+
+
+def _explain(stored: Manifest, expected: Manifest) -> str:
+    ids = {*stored.entities, *expected.entities, *stored.seqs, *expected.seqs}
+    wrong = [
+        one
+        for one in sorted(ids)
+        if stored.seqs.get(one) != expected.seqs.get(one) or stored.entities.get(one) != expected.entities.get(one)
+    ]
+    if not wrong:
+        return f"lastUpdated {stored.last_updated}, revision {stored.revision}: not as rebuilt"
+    return f"{len(wrong)} rows differ: {', '.join(wrong[:DETAILS_MAX])}"
+
+
+def _verify_heads(table: Table, changes: Sequence[Change], report: VerifyReport) -> None:
+    stored = table.heads.read() or Heads(table.collection.name)
+    expected = {change.id: change.head for change in changes if change.head is not None}
+    wrong = [one for one in {*stored.heads, *expected} if stored.heads.get(one) != expected.get(one)]
+    if wrong:
+        shown = ", ".join(sorted(wrong)[:DETAILS_MAX])
+        report.differ("heads-differ", table.heads.key, f"{len(wrong)} heads differ: {shown}")

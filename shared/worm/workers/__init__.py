@@ -1,0 +1,1 @@
+"""What a Lambda handler calls: batches of hints in, partial-batch answers out."""

@@ -1,0 +1,41 @@
+"""Messages of a queue batch and what became of each.
+
+Three endings: done, *failed* (something may be better next time: the queue delivers again, and after maxReceiveCount it
+goes to the DLQ), and *rejected* (it can never succeed: to the DLQ at once, with the reason).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from worm.errors import Invalid
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One SQS message."""
+
+    id: str
+    body: str
+
+
+@dataclass
+class BatchOutcome:
+    """What a batch came to. A message in neither dict is done."""
+
+    failed: dict[str, Exception] = field(default_factory=dict)
+    rejected: dict[str, Invalid] = field(default_factory=dict)
+    recorded: int = 0
+    ignored: int = 0
+
+    def fail(self, messages: Iterable[str], error: Exception) -> None:
+        for message in messages:
+            self.failed[message] = error
+
+    def reject(self, message: str, reason: Invalid) -> None:
+        self.rejected[message] = reason
+
+    def reject_all(self, messages: Iterable[str], reason: Invalid) -> None:
+        for message in messages:
+            self.reject(message, reason)

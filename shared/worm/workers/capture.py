@@ -1,0 +1,168 @@
+"""capture: document events in, oplog entries and one change set per model out.
+
+Per batch: group the hints by entity, reconcile each entity once (concurrently), then write what the tables do not know
+yet as one change set. Only when the change set is stored are the messages done; a crash anywhere before leaves them in
+the queue, and doing it again changes nothing that is recorded already.
+
+A hint whose every version is already known to be recorded and handed on costs no request at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from worm.collections.changes import Change, encode_changes
+from worm.collections.entries import Head
+from worm.collections.heads import Heads
+from worm.collections.layout import KeyKind
+from worm.collections.reconcile import Reconciled, Sighting
+from worm.errors import Invalid, Unavailable
+from worm.store.base import Won
+from worm.tables.table import Table
+from worm.workers.batch import BatchOutcome, Message
+from worm.workers.events import KeyHint, hints_of
+from worm.workers.workspace import Workspace
+
+
+@dataclass
+class _Entity:
+    """The hints of a batch for one entity, and the messages that brought them."""
+
+    model: str
+    id: str
+    hints: list[KeyHint] = field(default_factory=list)
+    messages: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class EntityOutcome:
+    """What reconciling one entity came to: `change` where the table has to learn something."""
+
+    change: Change | None = None
+    appended: int = 0
+    error: Exception | None = None
+
+
+class Capture:
+    """The capture worker. Keeps, per model, the heads that this process recorded and handed on since the heads file."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._handed_on: dict[str, dict[str, Head]] = {}
+
+    def run(self, messages: Sequence[Message]) -> BatchOutcome:
+        """Capture a batch of SQS messages."""
+        self._workspace.refresh()
+        outcome = BatchOutcome()
+        entities = self._group(messages, outcome)
+        for model in sorted({entity.model for entity in entities}):
+            self._capture_model(model, [entity for entity in entities if entity.model == model], outcome)
+        return outcome
+
+    def _group(self, messages: Sequence[Message], outcome: BatchOutcome) -> list[_Entity]:
+        entities: dict[tuple[str, str], _Entity] = {}
+        settings = self._workspace.settings
+        for message in messages:
+            try:
+                hints = hints_of(message.body, bucket=settings.bucket, prefix=settings.prefix)
+                for hint in hints:
+                    found = self._identify(hint)
+                    if found is None:
+                        outcome.ignored += 1
+                        continue
+                    entity = entities.setdefault(found, _Entity(*found))
+                    entity.hints.append(hint)
+                    entity.messages.add(message.id)
+                outcome.ignored += not hints
+            except Invalid as mistake:
+                outcome.reject(message.id, mistake)
+        return list(entities.values())
+
+    def _identify(self, hint: KeyHint) -> tuple[str, str] | None:
+        """Model and id of a document key; None for keys that are not ours; `Invalid` for a bad id among ours."""
+        info = self._workspace.resolver.parse(hint.key)
+        if info.kind is KeyKind.DOCUMENT and info.model is not None and info.id is not None:
+            return info.model, info.id
+        if info.kind is KeyKind.UNKNOWN and info.model is not None:
+            raise Invalid(info.reason or "not a document key of its model", key=hint.key)
+        return None
+
+    def _capture_model(self, model: str, entities: Sequence[_Entity], outcome: BatchOutcome) -> None:
+        table = self._workspace.table(model)
+        definition = table.collection.definition
+        if not definition.oplog and not definition.keeps_manifest:
+            outcome.ignored += len(entities)
+            return
+        try:
+            results = self._reconcile_all(table, entities)
+            changes = [result.change for result in results if result.change is not None]
+            self._hand_on(table, changes)
+        except Exception as error:
+            outcome.fail({message for entity in entities for message in entity.messages}, error)
+            return
+        for entity, result in zip(entities, results, strict=True):
+            outcome.recorded += result.appended
+            if isinstance(result.error, Invalid):
+                outcome.reject_all(entity.messages, result.error)
+            elif result.error is not None:
+                outcome.fail(entity.messages, result.error)
+
+    def _reconcile_all(self, table: Table, entities: Sequence[_Entity]) -> list[EntityOutcome]:
+        if not table.collection.definition.oplog:
+            return [EntityOutcome(Change(entity.id, None, None)) for entity in entities]
+        heads = table.heads.read() or Heads(table.collection.name)
+        handed_on = self._forget_folded(table.collection.name, heads)
+
+        def one(entity: _Entity) -> EntityOutcome:
+            known = newer_head(heads.get(entity.id), handed_on.get(entity.id))
+            if known is not None and all(hint.version_id == known.version_id is not None for hint in entity.hints):
+                return EntityOutcome()
+            sightings = [Sighting(hint.version_id, hint.actor) for hint in entity.hints]
+            return reconcile_entity(table, entity.id, known, heads.get(entity.id), sightings)
+
+        return self._workspace.in_parallel(one, entities)
+
+    def _forget_folded(self, model: str, heads: Heads) -> dict[str, Head]:
+        """Heads that reached the heads file need no memory of ours."""
+        waiting = {
+            entity_id: head
+            for entity_id, head in self._handed_on.get(model, {}).items()
+            if (folded := heads.get(entity_id)) is None or folded.seq < head.seq
+        }
+        self._handed_on[model] = waiting
+        return waiting
+
+    def _hand_on(self, table: Table, changes: Sequence[Change]) -> None:
+        if not changes:
+            return
+        collection = table.collection
+        key = collection.resolver.change_set_key(collection.name, self._workspace.ids.ulid())
+        if not isinstance(collection.store.put_if_absent(key, encode_changes(collection.name, changes)), Won):
+            raise Unavailable("another change set has this name", key=key, hint="retried with a new name")
+        waiting = self._handed_on.setdefault(collection.name, {})
+        waiting.update({change.id: change.head for change in changes if change.head is not None})
+
+
+def newer_head(one: Head | None, other: Head | None) -> Head | None:
+    if one is None or other is None:
+        return one or other
+    return one if one.seq >= other.seq else other
+
+
+def reconcile_entity(
+    table: Table, entity_id: str, hint: Head | None, folded: Head | None, sightings: Iterable[Sighting] = ()
+) -> EntityOutcome:
+    """Reconcile one entity; never raises, the error is part of the outcome."""
+    try:
+        result = table.collection.reconciler().reconcile(entity_id, hint, tuple(sightings))
+        return EntityOutcome(_news(table, result, folded), result.appended, result.rejected)
+    except Exception as error:  # one bad entity must not fail the others; the caller reports it for its messages
+        return EntityOutcome(error=error)
+
+
+def _news(table: Table, result: Reconciled, folded: Head | None) -> Change | None:
+    if result.head is None or (folded is not None and folded.seq >= result.head.seq):
+        return None
+    return Change(result.id, result.head, table.collection.row(result.state()))
+

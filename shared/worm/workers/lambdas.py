@@ -1,0 +1,97 @@
+"""The bridge from a Lambda invocation to a worker: SQS records in, partial-batch answer out, logs and metrics between.
+
+Every failure is logged with its reason. A rejected message goes to the DLQ at once with the reason as an attribute
+(there is no use in trying again); if that fails, it counts as failed and the queue takes it there later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools.metrics import MetricUnit
+
+from worm.clock import Ids, SystemClock
+from worm.errors import Unavailable
+from worm.store.s3 import S3Store
+from worm.workers.batch import BatchOutcome, Message
+from worm.workers.dead_letters import DeadLetters
+from worm.workers.settings import Settings
+from worm.workers.workspace import Workspace
+
+Event = Mapping[str, Any]
+PartialBatchAnswer = dict[str, list[dict[str, str]]]
+SAFETY_SECONDS = 20.0
+
+
+@cache
+def workspace() -> Workspace:
+    """One per process, made at the first invocation from the environment."""
+    settings = Settings.from_environment()
+    clock = SystemClock()
+    ids = Ids.system(clock)
+    store = S3Store(settings.bucket, settings.prefix, role=settings.role, ids=ids, clock=clock)
+    # Keys in events carry the prefix; the store has taken it into its own keys.
+    return Workspace(store, settings, ids=ids, clock=clock)
+
+
+def run_batch(
+    event: Event,
+    run: Callable[[Sequence[Message]], BatchOutcome],
+    *,
+    logger: Logger,
+    metrics: Metrics,
+    dead_letters: DeadLetters | None = None,
+) -> PartialBatchAnswer:
+    """Run a worker on the records of an SQS event."""
+    messages = [Message(record["messageId"], record["body"]) for record in event["Records"]]
+    requests = workspace().store.requests
+    with requests.measure() as spent:
+        outcome = run(messages)
+    failed = set(outcome.failed)
+    bodies = {message.id: message.body for message in messages}
+    letters = dead_letters or DeadLetters.from_environment()
+    for message_id, reason in outcome.rejected.items():
+        logger.error("rejected", message_id=message_id, reason=str(reason), key=reason.key)
+        if not _bury(letters, bodies[message_id], str(reason), logger):
+            failed.add(message_id)
+    for message_id, error in outcome.failed.items():
+        logger.error("failed", message_id=message_id, reason=str(error), exc_info=error)
+    metrics.add_metric("Messages", MetricUnit.Count, len(messages))
+    metrics.add_metric("Recorded", MetricUnit.Count, outcome.recorded)
+    metrics.add_metric("Ignored", MetricUnit.Count, outcome.ignored)
+    metrics.add_metric("Rejected", MetricUnit.Count, len(outcome.rejected))
+    metrics.add_metric("Failed", MetricUnit.Count, len(outcome.failed))
+    metrics.add_metric("StoreRequests", MetricUnit.Count, spent["total"])
+    logger.info(
+        "batch",
+        messages=len(messages),
+        recorded=outcome.recorded,
+        ignored=outcome.ignored,
+        rejected=len(outcome.rejected),
+        failed=len(outcome.failed),
+        requests=spent,
+    )
+    return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in sorted(failed)]}
+
+
+def _bury(letters: DeadLetters | None, body: str, reason: str, logger: Logger) -> bool:
+    if letters is None:
+        return False
+    try:
+        letters.send(body, reason)
+    except Unavailable as error:
+        logger.error("dead letter not sent", reason=str(error))
+        return False
+    return True
+
+
+def seconds_left(context: Any) -> Callable[[], float]:
+    """The deadline of an invocation: what remains, less what finishing needs."""
+
+    def left() -> float:
+        return float(context.get_remaining_time_in_millis()) / 1000 - SAFETY_SECONDS
+
+    return left

@@ -1,0 +1,141 @@
+"""sweep: find by listing what no event reported, and reconcile it.
+
+One listing of versions per collection (a request per 1,000 versions) is compared with the heads; only entities whose
+newest version is not the recorded one are read. Bounded by a deadline: a sweep that runs out of time stores where it
+stopped (`.worm.sweep/<collection>.json`) and the next one goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from worm.clock import Deadline
+from worm.codec.strict_json import dumps, loads_own
+from worm.collections.changes import Change
+from worm.collections.collection import Collection
+from worm.collections.entries import Head
+from worm.collections.heads import Heads
+from worm.tables.table import Table
+from worm.workers.capture import EntityOutcome, reconcile_entity
+from worm.workers.workspace import Workspace
+
+CHUNK = 200
+
+
+@dataclass
+class SweepReport:
+    """What a sweep of one collection found. `finished` is False when the deadline came first."""
+
+    model: str
+    listed: int = 0
+    reconciled: int = 0
+    recorded: int = 0
+    problems: dict[str, str] = field(default_factory=dict)
+    finished: bool = True
+
+    def summary(self) -> dict[str, str | int | bool]:
+        return {
+            "model": self.model,
+            "listed": self.listed,
+            "reconciled": self.reconciled,
+            "recorded": self.recorded,
+            "problems": len(self.problems),
+            "finished": self.finished,
+        }
+
+
+class Sweep:
+    """The sweep worker."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    def run(self, deadline: Deadline, models: Iterable[str] | None = None) -> list[SweepReport]:
+        """Sweep the models (default: all), one after the other, until the deadline."""
+        self._workspace.refresh()
+        names = sorted(self._workspace.schema.models) if models is None else list(models)
+        return [self.sweep_model(model, deadline) for model in names]
+
+    def sweep_model(self, model: str, deadline: Deadline) -> SweepReport:
+        table = self._workspace.table(model)
+        definition = table.collection.definition
+        report = SweepReport(model)
+        if not definition.oplog:
+            if definition.keeps_manifest:
+                self._sweep_documents(table, report)
+            return report
+        heads = (table.heads.read() or Heads(model)).heads
+        after = self._resume(table.collection)
+        for suspects, reached in self._suspects(table.collection, heads, after, report):
+            self._reconcile(table, suspects, heads, report)
+            if deadline() <= 0 and reached is not None:
+                self._save_cursor(table.collection, reached)
+                report.finished = False
+                return report
+        if after is not None:
+            self._workspace.store.delete(_cursor_key(table.collection))
+        table.complete()
+        return report
+
+    def _suspects(
+        self, collection: Collection, heads: dict[str, Head], after: str | None, report: SweepReport
+    ) -> Iterator[tuple[list[str], str | None]]:
+        """Chunks of ids to look at, with the key that the listing has reached (None: its end)."""
+        seen: set[str] = set()
+        suspects: list[str] = []
+        for entity_id, version in collection.latest_versions(after):
+            report.listed += 1
+            seen.add(entity_id)
+            head = heads.get(entity_id)
+            if head is None or not head.names(version):
+                suspects.append(entity_id)
+            if len(suspects) >= CHUNK:
+                yield suspects, version.key
+                suspects = []
+        for entity_id, head in heads.items():
+            beyond = after is None or collection.documents.key(entity_id) > after
+            if head.live and beyond and entity_id not in seen:
+                suspects.append(entity_id)
+        yield suspects, None
+
+    def _reconcile(self, table: Table, suspects: list[str], heads: dict[str, Head], report: SweepReport) -> None:
+        def one(entity_id: str) -> EntityOutcome:
+            return reconcile_entity(table, entity_id, heads.get(entity_id), heads.get(entity_id))
+
+        outcomes = self._workspace.in_parallel(one, suspects)
+        for entity_id, outcome in zip(suspects, outcomes, strict=True):
+            report.reconciled += 1
+            report.recorded += outcome.appended
+            if outcome.error is not None:
+                report.problems[entity_id] = str(outcome.error)
+        changes: list[Change] = [outcome.change for outcome in outcomes if outcome.change is not None]
+        if changes:
+            table.fold(changes)
+
+    def _sweep_documents(self, table: Table, report: SweepReport) -> None:
+        manifest = table.manifest.read()
+        etags = {} if manifest is None else manifest.etags
+        current: dict[str, str] = {}
+        for entity_id, version in table.collection.latest_versions():
+            report.listed += 1
+            if not version.is_delete_marker:
+                current[entity_id] = version.etag
+        suspects = {entity_id for entity_id in {*etags, *current} if etags.get(entity_id) != current.get(entity_id)}
+        report.reconciled = len(suspects)
+        if suspects:
+            table.fold_documents(suspects)
+        table.complete()
+
+    def _resume(self, collection: Collection) -> str | None:
+        key = _cursor_key(collection)
+        found = self._workspace.store.get(key)
+        return None if found is None else str(loads_own(found.body, key=key)["after"])
+
+    def _save_cursor(self, collection: Collection, after: str) -> None:
+        self._workspace.store.put(_cursor_key(collection), dumps({"version": 1, "after": after}))
+
+
+def _cursor_key(collection: Collection) -> str:
+    return f".worm.sweep/{collection.name}.json"
+

@@ -1,0 +1,380 @@
+"""template.yaml as typed specs: what the embedded AWS has to stand up.
+
+Role: reads the SAM template that is deployed, so that the wiring under test is the wiring in production. Only what the
+embedded AWS acts on is read (buckets, queues, rules, functions, event sources, schedules); roles, alarms, dashboards,
+log groups, bucket policies (TLS-only would refuse a loopback endpoint) and KMS keys have no effect here and are skipped.
+Vocabulary: *logical id* is the name in the template; *physical name* is what AWS would call it; a function's *name* is
+its folder (`functions/capture/` is `capture`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from worm.errors import Invalid
+from worm_dev.cfn import ACCOUNT_ID, PARTITION, Node, Resolver, load
+from worm_dev.schedule import parse_schedule
+from worm_dev.specs import (
+    BucketSpec,
+    EventSourceSpec,
+    FunctionSpec,
+    QueueSpec,
+    RuleSpec,
+    RuleTarget,
+    ScheduleSpec,
+    Template,
+)
+
+DEFAULT_REGION = "us-east-1"
+DEFAULT_STACK = "worm-dev"
+
+
+def read_template(
+    path: Path, *, parameters: Mapping[str, str] | None = None, region: str = DEFAULT_REGION, stack: str = DEFAULT_STACK
+) -> Template:
+    """Reads and resolves the template; `Invalid` names the path of what cannot be read."""
+    document = load(path.read_text(encoding="utf-8"))
+    resolver = Resolver(document, parameters or {}, region, stack)
+    reader = _Reader(path.resolve(), document, resolver, region, stack)
+    resolver.resources = reader
+    return reader.read()
+
+
+_NAME_PROPERTY = {
+    "AWS::S3::Bucket": "BucketName",
+    "AWS::SQS::Queue": "QueueName",
+    "AWS::Events::Rule": "Name",
+    "AWS::Serverless::Function": "FunctionName",
+    "AWS::Scheduler::Schedule": "Name",
+    "AWS::Logs::LogGroup": "LogGroupName",
+}
+_ARN: Mapping[str, Callable[[str, str], str]] = {
+    "AWS::S3::Bucket": lambda name, region: f"arn:{PARTITION}:s3:::{name}",
+    "AWS::SQS::Queue": lambda name, region: f"arn:{PARTITION}:sqs:{region}:{ACCOUNT_ID}:{name}",
+    "AWS::Events::Rule": lambda name, region: f"arn:{PARTITION}:events:{region}:{ACCOUNT_ID}:rule/{name}",
+    "AWS::Serverless::Function": lambda name, region: f"arn:{PARTITION}:lambda:{region}:{ACCOUNT_ID}:function:{name}",
+    "AWS::Scheduler::Schedule": lambda n, region: f"arn:{PARTITION}:scheduler:{region}:{ACCOUNT_ID}:schedule/default/{n}",
+    "AWS::Logs::LogGroup": lambda name, region: f"arn:{PARTITION}:logs:{region}:{ACCOUNT_ID}:log-group:{name}:*",
+}
+_QUEUE_ATTRIBUTES = (
+    "VisibilityTimeout",
+    "MessageRetentionPeriod",
+    "MaximumMessageSize",
+    "DelaySeconds",
+    "ReceiveMessageWaitTimeSeconds",
+    "SqsManagedSseEnabled",
+    "FifoQueue",
+    "ContentBasedDeduplication",
+)
+
+
+@dataclass
+class _Reader:
+    """One pass over the resources; also answers `Ref` and `Fn::GetAtt` (the `Resources` of cfn.py)."""
+
+    path: Path
+    document: Mapping[str, Node]
+    resolver: Resolver
+    region: str
+    stack: str
+    _names: dict[str, str] = field(default_factory=dict)
+
+    def read(self) -> Template:
+        functions = self._functions()
+        by_arn = {spec.arn: spec.name for spec in functions}
+        sources, schedules = self._function_events(functions)
+        return Template(
+            path=self.path,
+            region=self.region,
+            buckets=tuple(self._bucket(i) for i in self._of_type("AWS::S3::Bucket")),
+            queues=self._queues(),
+            rules=self._rules(),
+            functions=functions,
+            event_sources=tuple(sources) + self._mappings(by_arn),
+            schedules=tuple(schedules) + self._schedule_resources(by_arn),
+        )
+
+    # --- Resources of cfn.py
+
+    def ref(self, logical_id: str) -> str:
+        kind = self._resource(logical_id)["Type"]
+        name = self._physical_name(logical_id)
+        return f"https://sqs.{self.region}.amazonaws.com/{ACCOUNT_ID}/{name}" if kind == "AWS::SQS::Queue" else name
+
+    def attribute(self, logical_id: str, name: str) -> str:
+        kind = self._resource(logical_id)["Type"]
+        if name == "Arn" and kind in _ARN:
+            return _ARN[kind](self._physical_name(logical_id), self.region)
+        if name == "QueueName" and kind == "AWS::SQS::Queue":
+            return self._physical_name(logical_id)
+        raise KeyError(f"attribute {name} of {kind}")
+
+    def _resource(self, logical_id: str) -> Mapping[str, Node]:
+        resource: Mapping[str, Node] | None = (self.document.get("Resources") or {}).get(logical_id)
+        if resource is None:
+            raise KeyError(f"no resource {logical_id}")
+        return resource
+
+    def _physical_name(self, logical_id: str) -> str:
+        if logical_id not in self._names:
+            resource = self._resource(logical_id)
+            kind = resource["Type"]
+            given = (resource.get("Properties") or {}).get(_NAME_PROPERTY.get(kind, ""))
+            name = given and self.resolver.resolve(given, f"Resources.{logical_id}.Properties.{_NAME_PROPERTY[kind]}")
+            default = f"{self.stack}-{logical_id}"
+            self._names[logical_id] = (
+                name if isinstance(name, str) and name else default.lower() if kind == "AWS::S3::Bucket" else default
+            )
+        return self._names[logical_id]
+
+    def _of_type(self, kind: str) -> list[str]:
+        found = []
+        for logical_id, resource in (self.document.get("Resources") or {}).items():
+            path = f"Resources.{logical_id}"
+            wanted = resource.get("Type") == kind
+            if wanted and ("Condition" not in resource or self.resolver.holds(resource["Condition"], path)):
+                found.append(logical_id)
+        return found
+
+    def _property(self, logical_id: str, name: str, default: Node = None) -> Node:
+        properties = self._resource(logical_id).get("Properties") or {}
+        if name not in properties:
+            return default
+        value = self.resolver.resolve(properties[name], f"Resources.{logical_id}.Properties.{name}")
+        return value if isinstance(value, (str, int, float, bool, dict, list)) else default
+
+    # --- storage and queues
+
+    def _bucket(self, logical_id: str) -> BucketSpec:
+        notifications = self._property(logical_id, "NotificationConfiguration", {})
+        for kind in ("QueueConfigurations", "TopicConfigurations", "LambdaConfigurations"):
+            if notifications.get(kind):
+                where = f"Resources.{logical_id}.Properties.NotificationConfiguration.{kind}"
+                raise Invalid("is not supported by the embedded AWS: send bucket events to EventBridge", path=where)
+        on = "EventBridgeConfiguration" in notifications
+        enabled = notifications.get("EventBridgeConfiguration", {}).get("EventBridgeEnabled", True) if on else False
+        return BucketSpec(
+            logical_id=logical_id,
+            name=self._physical_name(logical_id),
+            versioning=self._property(logical_id, "VersioningConfiguration", {}).get("Status") == "Enabled",
+            event_bridge=_flag(enabled),
+            lifecycle_rules=tuple(self._property(logical_id, "LifecycleConfiguration", {}).get("Rules", ())),
+            public_access_block={
+                key: _flag(value)
+                for key, value in self._property(logical_id, "PublicAccessBlockConfiguration", {}).items()
+            },
+        )
+
+    def _queues(self) -> tuple[QueueSpec, ...]:
+        policies = {
+            queue: json.dumps(self._property(logical_id, "PolicyDocument"))
+            for logical_id in self._of_type("AWS::SQS::QueuePolicy")
+            for queue in self._property(logical_id, "Queues", ())
+        }
+        return tuple(self._queue(i, policies.get(self.ref(i))) for i in self._of_type("AWS::SQS::Queue"))
+
+    def _queue(self, logical_id: str, policy: str | None) -> QueueSpec:
+        values = {name: self._property(logical_id, name) for name in _QUEUE_ATTRIBUTES}
+        redrive = self._property(logical_id, "RedrivePolicy", {})
+        return QueueSpec(
+            logical_id=logical_id,
+            name=self._physical_name(logical_id),
+            arn=self.attribute(logical_id, "Arn"),
+            attributes={name: _attribute_text(value) for name, value in values.items() if value is not None},
+            dead_letter_arn=redrive.get("deadLetterTargetArn"),
+            receive_count_max=int(redrive.get("maxReceiveCount", 0)),
+            policy=policy,
+        )
+
+    def _rules(self) -> tuple[RuleSpec, ...]:
+        rules = []
+        for logical_id in self._of_type("AWS::Events::Rule"):
+            pattern = self._property(logical_id, "EventPattern")
+            if pattern is None:
+                continue
+            targets = self._resource(logical_id)["Properties"].get("Targets", ())
+            path = f"Resources.{logical_id}.Properties.Targets"
+            rules.append(
+                RuleSpec(
+                    logical_id=logical_id,
+                    name=self._physical_name(logical_id),
+                    event_pattern=json.dumps(pattern),
+                    enabled=self._property(logical_id, "State", "ENABLED") == "ENABLED",
+                    targets=tuple(self._target(target, f"{path}[{i}]") for i, target in enumerate(targets)),
+                )
+            )
+        return tuple(rules)
+
+    def _target(self, target: Mapping[str, Node], path: str) -> RuleTarget:
+        arn = str(self.resolver.resolve(target["Arn"], f"{path}.Arn"))
+        if f":sqs:{self.region}:" not in arn:
+            raise Invalid(f"rule target {arn} is not a queue: workers are fed by their queues", path=path)
+        for unsupported in ("Input", "InputPath", "InputTransformer"):
+            if unsupported in target:
+                raise Invalid("is not supported by the embedded AWS", path=f"{path}.{unsupported}")
+        return RuleTarget(id=str(self.resolver.resolve(target["Id"], f"{path}.Id")), arn=arn)
+
+    # --- functions
+
+    def _functions(self) -> tuple[FunctionSpec, ...]:
+        ids = self._of_type("AWS::Serverless::Function")
+        shared = self.document.get("Globals", {}).get("Function", {})
+        merged = {i: _merge(shared, self._resource(i).get("Properties") or {}) for i in ids}
+        folders = {i: self._directory(merged[i], "CodeUri", i) for i in ids}
+        repeated = {folder for folder, count in Counter(folders.values()).items() if count > 1}
+        return tuple(
+            self._function(i, merged[i], folders[i], i if folders[i] in repeated else folders[i].name) for i in ids
+        )
+
+    def _function(self, logical_id: str, properties: Mapping[str, Node], code: Path, name: str) -> FunctionSpec:
+        path = f"Resources.{logical_id}.Properties"
+
+        def value(key: str, default: Node) -> Node:
+            return self.resolver.resolve(properties[key], f"{path}.{key}") if key in properties else default
+
+        environment = value("Environment", {}).get("Variables", {})
+        reserved = value("ReservedConcurrentExecutions", None)
+        layers = properties.get("Layers", ())
+        return FunctionSpec(
+            logical_id=logical_id,
+            name=name,
+            function_name=self._physical_name(logical_id),
+            arn=self.attribute(logical_id, "Arn"),
+            code_dir=code,
+            handler=str(value("Handler", "handler.lambda_handler")),
+            environment={key: _attribute_text(text) for key, text in environment.items()},
+            timeout_seconds=int(value("Timeout", 3)),
+            memory_mb=int(value("MemorySize", 128)),
+            layer_dirs=tuple(self._layer(layer, f"{path}.Layers[{i}]") for i, layer in enumerate(layers)),
+            reserved_concurrency=None if reserved is None else int(reserved),
+        )
+
+    def _directory(self, properties: Mapping[str, Node], key: str, logical_id: str) -> Path:
+        path = f"Resources.{logical_id}.Properties.{key}"
+        if key not in properties:
+            raise Invalid("is missing", path=path)
+        folder = (self.path.parent / str(self.resolver.resolve(properties[key], path))).resolve()
+        if not folder.is_dir():
+            raise Invalid(f"{properties[key]} is no directory", path=path)
+        return folder
+
+    def _layer(self, layer: Node, path: str) -> Path:
+        """The folder a layer of this template is built from: its content is what /opt/python would hold."""
+        logical_id = layer.get("Ref") if isinstance(layer, dict) else None
+        if logical_id is None or self._resource(logical_id)["Type"] != "AWS::Serverless::LayerVersion":
+            raise Invalid("only !Ref to a layer of this template can be used locally", path=path)
+        return self._directory(self._resource(logical_id)["Properties"], "ContentUri", logical_id)
+
+    def _function_events(
+        self, functions: tuple[FunctionSpec, ...]
+    ) -> tuple[list[EventSourceSpec], list[ScheduleSpec]]:
+        sources: list[EventSourceSpec] = []
+        schedules: list[ScheduleSpec] = []
+        for function in functions:
+            events = self._resource(function.logical_id)["Properties"].get("Events") or {}
+            for name, event in events.items():
+                path = f"Resources.{function.logical_id}.Properties.Events.{name}"
+                properties = _without(event.get("Properties") or {}, "DeadLetterConfig", "RoleArn")
+                values = self.resolver.resolve(properties, f"{path}.Properties")
+                if event["Type"] == "SQS":
+                    if _flag(values.get("Enabled", True)):
+                        sources.append(_event_source(function.name, str(values["Queue"]), values, path))
+                elif event["Type"] in ("Schedule", "ScheduleV2"):
+                    default_name = f"{function.logical_id}{name}"
+                    schedules.append(_schedule(default_name, values, function.arn, function.name, path))
+                else:
+                    raise Invalid(f"event type {event['Type']} is not supported by the embedded AWS", path=path)
+        return sources, schedules
+
+    def _mappings(self, functions: Mapping[str, str]) -> tuple[EventSourceSpec, ...]:
+        specs = []
+        for logical_id in self._of_type("AWS::Lambda::EventSourceMapping"):
+            path = f"Resources.{logical_id}.Properties"
+            values = self.resolver.resolve(self._resource(logical_id)["Properties"], path)
+            target = str(values["FunctionName"])
+            names = {self.template_name(arn): name for arn, name in functions.items()} | dict(functions)
+            if target not in names:
+                raise Invalid(f"{target} is no function of this template", path=f"{path}.FunctionName")
+            specs.append(_event_source(names[target], str(values["EventSourceArn"]), values, path))
+        return tuple(specs)
+
+    @staticmethod
+    def template_name(arn: str) -> str:
+        return arn.rsplit(":", 1)[1]
+
+    def _schedule_resources(self, functions: Mapping[str, str]) -> tuple[ScheduleSpec, ...]:
+        specs = []
+        for logical_id in self._of_type("AWS::Scheduler::Schedule"):
+            path = f"Resources.{logical_id}"
+            properties = self._resource(logical_id)["Properties"]
+            target = _without(properties["Target"], "RoleArn", "DeadLetterConfig", "RetryPolicy")
+            resolved = self.resolver.resolve(target, f"{path}.Properties.Target")
+            values = self.resolver.resolve(_without(properties, "Target", "KmsKeyArn"), f"{path}.Properties")
+            values["Input"] = resolved.get("Input")
+            arn = str(resolved["Arn"])
+            name = self._physical_name(logical_id)
+            specs.append(_schedule(name, values, arn, functions.get(arn), path))
+        return tuple(specs)
+
+
+def _event_source(function: str, queue_arn: str, values: Mapping[str, Node], path: str) -> EventSourceSpec:
+    concurrency = values.get("ScalingConfig", {}).get("MaximumConcurrency")
+    if "FilterCriteria" in values:
+        raise Invalid("is not supported by the embedded AWS: filter in the rule", path=f"{path}.FilterCriteria")
+    return EventSourceSpec(
+        function=function,
+        queue_arn=queue_arn,
+        batch_size=int(values.get("BatchSize", 10)),
+        window_seconds=float(values.get("MaximumBatchingWindowInSeconds", 0)),
+        report_batch_item_failures="ReportBatchItemFailures" in values.get("FunctionResponseTypes", ()),
+        concurrency_max=None if concurrency is None else int(concurrency),
+    )
+
+
+def _schedule(
+    default_name: str, values: Mapping[str, Node], arn: str, function: str | None, path: str
+) -> ScheduleSpec:
+    expression = str(values.get("ScheduleExpression", values.get("Schedule", "")))
+    zone = str(values.get("ScheduleExpressionTimezone", "UTC"))
+    try:
+        schedule = parse_schedule(expression, timezone=zone)
+    except Invalid as error:
+        raise Invalid(error.message, path=path) from error
+    enabled = values.get("State", "ENABLED") == "ENABLED" and _flag(values.get("Enabled", True))
+    payload = values.get("Input")
+    text = payload if payload is None or isinstance(payload, str) else json.dumps(payload)
+    return ScheduleSpec(str(values.get("Name", default_name)), expression, schedule, arn, function, text, enabled)
+
+
+def _merge(shared: Mapping[str, Node], own: Mapping[str, Node]) -> dict[str, Node]:
+    """SAM's Globals: maps are merged, lists are appended, other values are replaced by the resource's own."""
+    merged = dict(shared)
+    for key, value in own.items():
+        base = merged.get(key)
+        if isinstance(base, dict) and isinstance(value, dict) and not _is_intrinsic(base) and not _is_intrinsic(value):
+            merged[key] = _merge(base, value)
+        elif isinstance(base, list) and isinstance(value, list):
+            merged[key] = base + value
+        else:
+            merged[key] = value
+    return merged
+
+
+def _is_intrinsic(node: Mapping[str, Node]) -> bool:
+    return len(node) == 1 and next(iter(node)).startswith(("Fn::", "Ref"))
+
+
+def _without(values: Mapping[str, Node], *names: str) -> dict[str, Node]:
+    return {key: value for key, value in values.items() if key not in names}
+
+
+def _flag(value: Node) -> bool:
+    return value is True or str(value).lower() == "true"
+
+
+def _attribute_text(value: Node) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,117 @@
+"""template.yaml for the tests of this folder: parsed, with questions that several tests ask.
+
+Values stay as written (`{"Ref": …}`, `{"Fn::GetAtt": […]}`): the tests compare wiring, not physical names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from worm_dev.cfn import load
+
+ROOT = Path(__file__).resolve().parents[2]
+TEMPLATE = ROOT / "template.yaml"
+
+Json = dict[str, Any]
+
+
+@cache
+def document() -> Json:
+    return load(TEMPLATE.read_text())
+
+
+def parameter_defaults() -> Json:
+    return {name: spec["Default"] for name, spec in document()["Parameters"].items()}
+
+
+def default(value: Any) -> Any:
+    """The value, or the default of the parameter that it refers to."""
+    return document()["Parameters"][value["Ref"]]["Default"] if isinstance(value, dict) else value
+
+
+def resources(kind: str) -> dict[str, Json]:
+    """Logical id → properties, of one resource type."""
+    found = document()["Resources"].items()
+    return {name: resource["Properties"] for name, resource in found if resource["Type"] == kind}
+
+
+def logical_id(reference: Any) -> str:
+    """The resource that `Ref` or `GetAtt` names."""
+    name = reference["Ref"] if "Ref" in reference else reference["Fn::GetAtt"][0]
+    assert isinstance(name, str)
+    return name
+
+
+@dataclass(frozen=True)
+class Function:
+    """One function with the parts of the template that belong to it."""
+
+    id: str
+    properties: Json
+
+    @property
+    def folder(self) -> str:
+        return str(self.properties["CodeUri"]).removeprefix("functions/").removesuffix("/")
+
+    @property
+    def events(self) -> dict[str, Json]:
+        return dict(self.properties["Events"])
+
+    def queue_event(self) -> Json | None:
+        return next((event["Properties"] for event in self.events.values() if event["Type"] == "SQS"), None)
+
+    def schedule_event(self) -> Json | None:
+        return next((event["Properties"] for event in self.events.values() if event["Type"] == "ScheduleV2"), None)
+
+    def queue(self) -> tuple[str, Json] | None:
+        event = self.queue_event()
+        if event is None:
+            return None
+        name = logical_id(event["Queue"])
+        return name, resources("AWS::SQS::Queue")[name]
+
+    def dead_letter_queue(self) -> str:
+        """Where its failed work ends: by the queue's redrive, or by the on-failure destination of a schedule."""
+        queue = self.queue()
+        if queue is not None:
+            return logical_id(queue[1]["RedrivePolicy"]["deadLetterTargetArn"])
+        return logical_id(self.properties["EventInvokeConfig"]["DestinationConfig"]["OnFailure"]["Destination"])
+
+    def statements(self) -> list[Json]:
+        role = resources("AWS::IAM::Role")[logical_id(self.properties["Role"])]
+        return [statement for policy in role["Policies"] for statement in policy["PolicyDocument"]["Statement"]]
+
+
+def functions() -> list[Function]:
+    return [Function(name, properties) for name, properties in resources("AWS::Serverless::Function").items()]
+
+
+def function(folder: str) -> Function:
+    return next(one for one in functions() if one.folder == folder)
+
+
+def as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def object_patterns(statements: list[Json], action: str, layout: str) -> set[str]:
+    """Key patterns of the document bucket that the statements name for an action, in a bucket of the given layout."""
+    patterns = set()
+    for statement in statements:
+        if action in as_list(statement["Action"]):
+            patterns |= {_key_pattern(resource, layout) for resource in as_list(statement["Resource"])}
+    return patterns
+
+
+def _key_pattern(resource: Any, layout: str) -> str:
+    if "Fn::If" in resource:
+        condition, yes, no = resource["Fn::If"]
+        assert condition == "LayoutIsRoot"
+        resource = yes if layout == "root" else no
+    text = str(resource["Fn::Sub"])
+    bucket = "${DocumentBucket.Arn}/"
+    assert text.startswith(bucket), text
+    return text.removeprefix(bucket)

@@ -1,0 +1,143 @@
+"""`sam build`: what is deployed holds what the handlers import, and nothing of the development tools."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from tests.template.sam_document import ROOT, TEMPLATE, functions, parameter_defaults
+
+pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("tools"), pytest.mark.timeout(600)]
+
+SAM = ROOT / ".venv-tools" / "bin" / "sam"
+SIZE_BYTES_MAX = 60 * 1024 * 1024
+"""Lambda allows 250 MB for code and layers; loading time grows with every one of them."""
+
+LAYER = {
+    "annotated_types",
+    "aws_lambda_powertools",
+    "boto3",
+    "botocore",
+    "dateutil",
+    "jmespath",
+    "obstore",
+    "orjson",
+    "pydantic",
+    "pydantic_core",
+    "s3transfer",
+    "six.py",
+    "typing_extensions.py",
+    "typing_inspection",
+    "urllib3",
+    "worm",
+}
+MACHINES = {"arm64": "aarch64", "x86_64": "x86_64"}
+IMPORT_EVERYTHING = """
+import importlib, pathlib, sys
+layer, functions = map(pathlib.Path, sys.argv[1:])
+sys.path.insert(0, str(layer))
+for path in sorted((layer / "worm").rglob("*.py")):
+    importlib.import_module(".".join(path.relative_to(layer).with_suffix("").parts).removesuffix(".__init__"))
+for handler in sorted(functions.glob("*/handler.py")):
+    sys.path.insert(0, str(handler.parent))
+    sys.modules.pop("handler", None)
+    assert callable(importlib.import_module("handler").lambda_handler), handler
+    del sys.path[0]
+outside = [m.__file__ for m in sys.modules.values() if "site-packages" in (getattr(m, "__file__", None) or "")]
+assert outside == [], outside
+"""
+
+
+def _environment(**extra: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SAM_", "PYTHON"))}
+    return {**kept, "SAM_CLI_TELEMETRY": "0", "PYTHON": sys.executable, **extra}
+
+
+def _run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
+    words = [str(word) for word in command]
+    done = subprocess.run(words, cwd=cwd, env=_environment(**environment), text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a build with all defaults."""
+    assert SAM.exists(), "sam is missing: run scripts/setup --tools"
+    folder = tmp_path_factory.mktemp("sam") / "build"
+    _run(SAM, "build", "--template", TEMPLATE, "--build-dir", folder, "--region", "eu-central-1")
+    return folder
+
+
+def test_a_function_holds_its_handler_and_nothing_else(build: Path) -> None:
+    found = {one.folder: _files(build / one.id) for one in functions()}
+    assert found == {one.folder: ["handler.py"] for one in functions()}
+
+
+def _files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_the_layer_holds_the_library_and_what_it_imports_and_nothing_else(build: Path) -> None:
+    names = {path.name for path in (build / "WormLayer" / "python").iterdir()}
+    assert {name for name in names if not name.endswith(".dist-info")} == LAYER
+
+
+def test_the_layer_has_the_library_without_the_command_line_and_without_leftovers(build: Path) -> None:
+    worm = build / "WormLayer" / "python" / "worm"
+    source = ROOT / "shared" / "worm"
+    wanted = [name for name in _files(source) if not name.startswith("cli/") and "__pycache__" not in name]
+    assert _files(worm) == wanted
+
+
+def test_the_layer_has_the_pinned_versions(build: Path) -> None:
+    pins = re.findall(r"^([\w.-]+)==(.+)$", (ROOT / "shared" / "constraints.txt").read_text(), flags=re.MULTILINE)
+    pattern = re.compile(r"(.+)-(.+)\.dist-info")
+    folders = (build / "WormLayer" / "python").glob("*.dist-info")
+    found = {
+        match[1].lower().replace("_", "-"): match[2] for path in folders if (match := pattern.fullmatch(path.name))
+    }
+    assert found == {name.lower().replace("_", "-"): pinned for name, pinned in pins}
+    assert found["boto3"] == version("boto3")
+
+
+def test_the_layer_stays_small(build: Path) -> None:
+    size = sum(path.stat().st_size for path in (build / "WormLayer").rglob("*") if path.is_file())
+    assert size < SIZE_BYTES_MAX
+
+
+def test_the_binaries_are_for_the_processor_of_the_functions(build: Path) -> None:
+    machine = MACHINES[parameter_defaults()["Architecture"]]
+    number = {"aarch64": 183, "x86_64": 62}[machine]
+    binaries = list((build / "WormLayer" / "python").rglob("*.so"))
+    machines = {path.name: int.from_bytes(path.read_bytes()[18:20], "little") for path in binaries}
+    assert len(binaries) >= 3
+    assert machines == dict.fromkeys(machines, number)
+
+
+def test_the_layer_is_built_for_the_default_architecture_of_the_template() -> None:
+    default = re.search(r"^ARCHITECTURE \?= (\w+)$", (ROOT / "shared" / "Makefile").read_text(), flags=re.MULTILINE)
+    assert default is not None
+    assert default[1] == parameter_defaults()["Architecture"]
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the layer's binaries are for Python 3.11")
+@pytest.mark.skipif(platform.machine() not in MACHINES.values(), reason="no layer for this processor")
+def test_the_handlers_start_with_the_layer_alone(tmp_path: Path) -> None:
+    """A package that only the development environment has would break every function at its first start."""
+    here = next(name for name, machine in MACHINES.items() if machine == platform.machine())
+    _run("make", "build-WormLayer", f"ARTIFACTS_DIR={tmp_path}", cwd=ROOT / "shared", ARCHITECTURE=here)
+    environment = {
+        "WORM_BUCKET": "documents",
+        "POWERTOOLS_SERVICE_NAME": "test",
+        "POWERTOOLS_METRICS_NAMESPACE": "Test",
+    }
+    python = [sys.executable, "-I", "-S", "-B", "-c", IMPORT_EVERYTHING]
+    _run(*python, tmp_path / "python", ROOT / "functions", AWS_DEFAULT_REGION="eu-central-1", **environment)

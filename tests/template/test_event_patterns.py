@@ -1,0 +1,108 @@
+"""Which keys wake which worker, decided by the rules of template.yaml themselves."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from typing import Any
+
+import pytest
+from moto.events.models import EventPattern
+
+from tests.template.sam_document import function, object_patterns, resources
+
+BUCKET = "documents"
+
+DOCUMENTS = [
+    "org/customers/3f0e1c9a-0000-4000-8000-000000000001/profile.json",
+    "customers/1/data.json",
+    "org/settings/settings.json",
+    "a.json",
+    "org/customers/with space/data.json",
+    "org/customers/ünï-çødé/data.json",
+    "org/dbs/1/data.json",
+    "org/db/1/data.json",
+    "database/1/data.json",
+    "org/_private/1/data.json",
+]
+SYSTEM_KEYS = [
+    ".worm",
+    ".worm.schema.json",
+    ".worm.sweep/cursor.json",
+    ".oplog/customers/1/0001.json",
+    ".snapshots/customers/1/2026-02-24T12:00:00Z.json",
+    ".worm.trash/customers/1/profile.json",
+    "org/customers/.worm",
+    "org/customers/.worm.manifest.json",
+    "org/customers/.worm.heads.json",
+    "org/customers/.worm.index/status.json",
+    "org/customers/.worm.index/email/.claims/00ff",
+    "org/customers/.oplog/1/0001.json",
+    "org/customers/1/.oplog/0001.json",
+    "org/customers/1/.snapshots/2026-02-24T12:00:00Z.json",
+    "db/main/log/00000000000000000001",
+]
+CHANGE_SETS = [".worm.changes/customers/01J00000000000000000000000.json"]
+KINDS = ["Object Created", "Object Deleted", "Object Tags Added", "Object Restore Completed"]
+
+
+def _resolved(node: Any) -> Any:
+    if node == {"Ref": "DocumentBucket"}:
+        return BUCKET
+    if isinstance(node, dict):
+        return {key: _resolved(value) for key, value in node.items()}
+    return [_resolved(item) for item in node] if isinstance(node, list) else node
+
+
+def woken(key: str, kind: str = "Object Created", *, bucket: str = BUCKET, source: str = "aws.s3") -> set[str]:
+    """The rules that this event passes."""
+    event: Any = {"source": source, "detail-type": kind, "detail": {"bucket": {"name": bucket}, "object": {"key": key}}}
+    rules = resources("AWS::Events::Rule")
+    patterns = {name: _resolved(rule["EventPattern"]) for name, rule in rules.items()}
+    return {
+        name for name, pattern in patterns.items() if EventPattern(json.dumps(pattern), pattern).matches_event(event)
+    }
+
+
+@pytest.mark.parametrize("key", DOCUMENTS)
+def test_a_document_wakes_capture_only_when_written_or_deleted(key: str) -> None:
+    assert {kind: woken(key, kind) for kind in KINDS} == {
+        "Object Created": {"CaptureRule"},
+        "Object Deleted": {"CaptureRule"},
+        "Object Tags Added": set(),
+        "Object Restore Completed": set(),
+    }
+
+
+@pytest.mark.parametrize("key", SYSTEM_KEYS)
+def test_a_system_key_wakes_nobody(key: str) -> None:
+    assert {kind: woken(key, kind) for kind in KINDS} == {kind: set() for kind in KINDS}
+
+
+@pytest.mark.parametrize("key", CHANGE_SETS)
+def test_a_change_set_wakes_tables_when_written_and_nobody_when_it_expires(key: str) -> None:
+    assert {kind: woken(key, kind) for kind in KINDS} == {
+        "Object Created": {"TablesRule"},
+        "Object Deleted": set(),
+        "Object Tags Added": set(),
+        "Object Restore Completed": set(),
+    }
+
+
+def test_other_buckets_and_other_sources_wake_nobody() -> None:
+    key = "org/customers/1/data.json"
+    assert (woken(key, bucket="another"), woken(key, source="custom.app")) == (set(), set())
+
+
+@pytest.mark.parametrize("layout", ["root", "collection", "inline"])
+@pytest.mark.parametrize("folder", ["capture", "tables"])
+def test_no_worker_wakes_itself(folder: str, layout: str) -> None:
+    """A worker whose own writes match its rule runs for ever and bills for ever."""
+    patterns = object_patterns(function(folder).statements(), "s3:PutObject", layout)
+    written = [key for key in SYSTEM_KEYS + CHANGE_SETS if any(fnmatch.fnmatchcase(key, one) for one in patterns)]
+    assert written != []
+    assert {key for key in written if f"{folder.title()}Rule" in woken(key)} == set()
+
+
+def test_no_key_that_the_sweep_alone_writes_wakes_a_worker() -> None:
+    assert woken(".worm.sweep/cursor.json") == set()

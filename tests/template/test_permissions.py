@@ -1,0 +1,169 @@
+"""Who may do what: least privilege of the roles, and the policies of bucket and queues."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.template.sam_document import (
+    Function,
+    Json,
+    as_list,
+    document,
+    function,
+    functions,
+    logical_id,
+    object_patterns,
+    resources,
+)
+
+EVERY = pytest.mark.parametrize("function", functions(), ids=lambda function: function.folder)
+
+TABLE_KEYS = {"*/.worm.manifest.json", "*/.worm.index/*", "*/.worm.heads.json"}
+OPLOG_KEYS = {"root": ".oplog/*", "collection": "*/.oplog/*", "inline": "*/.oplog/*"}
+
+
+def _actions(statements: list[Json]) -> set[str]:
+    return {action for statement in statements for action in as_list(statement["Action"])}
+
+
+def test_each_function_has_a_role_of_its_own() -> None:
+    roles = [logical_id(one.properties["Role"]) for one in functions()]
+    assert roles == [one.folder.title() + "Role" for one in functions()]
+
+
+@EVERY
+def test_no_role_has_a_wildcard_action_or_may_delete(function: Function) -> None:
+    actions = _actions(function.statements())
+    assert {action for action in actions if "*" in action} == set()
+    assert {action for action in actions if action.startswith("s3:Delete")} == set()
+
+
+@EVERY
+def test_only_tracing_is_allowed_on_every_resource(function: Function) -> None:
+    everywhere = [statement for statement in function.statements() if statement["Resource"] == "*"]
+    assert _actions(everywhere) == {"xray:PutTelemetryRecords", "xray:PutTraceSegments"}
+
+
+@EVERY
+def test_every_role_may_list_so_that_a_missing_key_answers_404(function: Function) -> None:
+    """Without ListBucket S3 says 403 for a missing key, and no ambiguous write could ever be settled."""
+    bucket = {"Fn::GetAtt": ["DocumentBucket", "Arn"]}
+    listing = [one for one in function.statements() if "s3:ListBucket" in as_list(one["Action"])]
+    assert [one["Resource"] for one in listing] == [bucket]
+
+
+@EVERY
+def test_a_role_writes_only_to_the_log_group_of_its_function(function: Function) -> None:
+    logging = [one for one in function.statements() if "logs:PutLogEvents" in as_list(one["Action"])]
+    group = logical_id(function.properties["LoggingConfig"]["LogGroup"])
+    assert [one["Resource"] for one in logging] == [{"Fn::GetAtt": [group, "Arn"]}]
+
+
+def test_what_each_role_may_do_in_s3_and_sqs() -> None:
+    reading = {"s3:GetObject", "s3:GetObjectVersion", "s3:ListBucket", "s3:ListBucketVersions"}
+    consuming = {
+        "sqs:ChangeMessageVisibility",
+        "sqs:DeleteMessage",
+        "sqs:GetQueueAttributes",
+        "sqs:ReceiveMessage",
+    }
+    found = {
+        one.folder: {action for action in _actions(one.statements()) if action.startswith(("s3:", "sqs:"))}
+        for one in functions()
+    }
+    assert found == {
+        "capture": reading | {"s3:PutObject"} | consuming,
+        "tables": {"s3:GetObject", "s3:ListBucket", "s3:PutObject"} | consuming,
+        "sweep": reading | {"s3:PutObject", "sqs:SendMessage"},
+    }
+
+
+@pytest.mark.parametrize("layout", ["root", "collection", "inline"])
+def test_which_keys_each_role_may_write_follows_the_layout(layout: str) -> None:
+    history = {OPLOG_KEYS[layout], ".worm.changes/*"}
+    found = {one.folder: object_patterns(one.statements(), "s3:PutObject", layout) for one in functions()}
+    assert found == {
+        "capture": history,
+        "tables": TABLE_KEYS,
+        "sweep": history | TABLE_KEYS | {".worm.sweep/*"},
+    }
+
+
+def test_a_queue_worker_reads_its_own_queue_only() -> None:
+    found = {
+        folder: [
+            logical_id(one["Resource"])
+            for one in function(folder).statements()
+            if "sqs:ReceiveMessage" in as_list(one["Action"])
+        ]
+        for folder in ("capture", "tables")
+    }
+    assert found == {"capture": ["CaptureQueue"], "tables": ["TablesQueue"]}
+
+
+@pytest.mark.parametrize("queue", sorted(resources("AWS::SQS::Queue")))
+def test_a_queue_is_encrypted_refuses_plain_http_and_takes_messages_of_its_rule_only(queue: str) -> None:
+    policies = [
+        statement
+        for policy in resources("AWS::SQS::QueuePolicy").values()
+        if [logical_id(name) for name in policy["Queues"]] == [queue]
+        for statement in policy["PolicyDocument"]["Statement"]
+    ]
+    worker = queue.removesuffix("Queue").removesuffix("DeadLetter")
+    arn = {"Fn::GetAtt": [queue, "Arn"]}
+    allow = {
+        "Sid": f"Allow{worker}Rule",
+        "Effect": "Allow",
+        "Principal": {"Service": "events.amazonaws.com"},
+        "Action": "sqs:SendMessage",
+        "Resource": arn,
+        "Condition": {
+            "ArnEquals": {"aws:SourceArn": {"Fn::GetAtt": [f"{worker}Rule", "Arn"]}},
+            "StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}},
+        },
+    }
+    deny = {
+        "Sid": "DenyWithoutTls",
+        "Effect": "Deny",
+        "Principal": "*",
+        "Action": "sqs:*",
+        "Resource": arn,
+        "Condition": {"Bool": {"aws:SecureTransport": "false"}},
+    }
+    has_rule = f"{worker}Rule" in document()["Resources"]
+    assert resources("AWS::SQS::Queue")[queue]["SqsManagedSseEnabled"] is True
+    assert policies == ([allow, deny] if has_rule else [deny])
+
+
+def test_the_bucket_policy_refuses_plain_http_old_tls_and_rewriting_history() -> None:
+    everything = [{"Fn::GetAtt": ["DocumentBucket", "Arn"]}, {"Fn::Sub": "${DocumentBucket.Arn}/*"}]
+    statements = resources("AWS::S3::BucketPolicy")["DocumentBucketPolicy"]["PolicyDocument"]["Statement"]
+    assert statements == [
+        {
+            "Sid": "DenyWithoutTls",
+            "Effect": "Deny",
+            "Principal": "*",
+            "Action": "s3:*",
+            "Resource": everything,
+            "Condition": {"Bool": {"aws:SecureTransport": "false"}},
+        },
+        {
+            "Sid": "DenyOldTls",
+            "Effect": "Deny",
+            "Principal": "*",
+            "Action": "s3:*",
+            "Resource": everything,
+            "Condition": {"NumericLessThan": {"s3:TlsVersion": "1.2"}},
+        },
+        {
+            "Sid": "DenyOverwriteOfHistory",
+            "Effect": "Deny",
+            "Principal": "*",
+            "Action": "s3:PutObject",
+            "Resource": [
+                {"Fn::Sub": "${DocumentBucket.Arn}/.oplog/*"},
+                {"Fn::Sub": "${DocumentBucket.Arn}/*/.oplog/*"},
+            ],
+            "Condition": {"Null": {"s3:if-none-match": "true"}},
+        },
+    ]
