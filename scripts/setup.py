@@ -143,7 +143,7 @@ def main() -> int:
             if options.tools:
                 ensure(tools())
         if options.localstack:
-            run([ROOT / "scripts" / "localstack-setup"], "See the lines above.")
+            return subprocess.run([str(ROOT / "scripts" / "localstack-setup")], check=False).returncode
     except SetupFailed as failure:
         say(f"failed.\n{failure}")
         return 1

@@ -1,7 +1,7 @@
 """Object stores on this machine for tests: moto, LocalStack and rclone, each a process of its own on the loopback.
 
-Each helper is a context manager that yields the endpoint's url and ends its process, by its id, on the way out. Tests use
-the session fixtures of tests/store/conftest.py or enter the helpers themselves. `bucket()` makes a fresh bucket.
+Each helper is a context manager that yields the endpoint's url and ends its process, by its id, on the way out; a
+session fixture enters it once. `new_bucket` makes a fresh bucket, so tests share a server and no data.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 
 import boto3
 from botocore.config import Config
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sqs import SQSClient
 
-START_SECONDS_MAX = 20.0
 LOCALSTACK_START_SECONDS_MAX = 120.0
 DUMMY_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 # Loopback polls every queue and every worker at once; retries of a dev tool must not hide a dead emulator for long.
@@ -83,15 +82,13 @@ class Aws:
         """S3 requests by role and kind; empty where the endpoint does not count them."""
         if not self.is_moto:
             return {}
-        answer: dict[str, dict[str, int]] = self._internal("requests")
-        return answer
+        return cast("dict[str, dict[str, int]]", self._internal("requests"))
 
     def deliveries(self) -> dict[str, int]:
         """Events emitted, dropped and pending; zeros where the endpoint does not tell."""
         if not self.is_moto:
             return {"events": 0, "dropped": 0, "pending": 0}
-        answer: dict[str, int] = self._internal("deliveries")
-        return answer
+        return cast("dict[str, int]", self._internal("deliveries"))
 
     def set_faults(self, policy: FaultPolicy) -> None:
         """From now on events are delivered as the policy says."""
@@ -99,10 +96,9 @@ class Aws:
             raise Unavailable("delivery faults need the moto endpoint")
         self._internal("faults", json.dumps(asdict(policy)).encode())
 
-    def _internal[T](self, path: str, body: bytes | None = None) -> T:
-        with urllib.request.urlopen(f"{self.endpoint_url}/_worm/{path}", data=body, timeout=30) as response:  # noqa: S310
-            answer: T = json.loads(response.read())
-        return answer
+    def _internal(self, path: str, body: bytes | None = None) -> object:
+        with urllib.request.urlopen(f"{self.endpoint_url}/_worm/{path}", data=body, timeout=30) as response:
+            return cast("object", json.loads(response.read()))
 
     def stop(self) -> None:
         if self.process is not None:
@@ -115,8 +111,9 @@ class Aws:
 
 def stop_group(process: subprocess.Popen[bytes]) -> None:
     """kill -9 of the process and its children (its own group), then reaps it. These processes own no state to save."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode is None:  # not reaped yet, so the group id is still ours
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     for stream in (process.stdin, process.stdout):
         if stream is not None:
             stream.close()
@@ -148,30 +145,36 @@ def start_moto(work_dir: Path, region: str) -> Aws:
 
 def start_localstack(work_dir: Path, region: str, venv: Path) -> Aws:
     """LocalStack from its own virtual environment (scripts/localstack-setup makes it)."""
-    program = venv / "bin" / "localstack-supervisor"
-    if not program.exists():
+    python = venv / "bin" / "python"
+    if not python.exists():
         raise Unavailable(f"LocalStack is not installed in {venv.name}", hint="run scripts/localstack-setup")
     port = _free_port_v6()
     endpoint = f"http://[::1]:{port}"
     data = work_dir / "localstack"
+    data.mkdir()
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PYTHON"))}
     environment = {
-        "PATH": f"{venv / 'bin'}:{os.environ.get('PATH', '')}",
-        "HOME": str(data),
+        **inherited,
         # 127.0.0.1 would be widened to every interface; [::1] stays on loopback.
         "GATEWAY_LISTEN": f"[::1]:{port}",
-        "LOCALSTACK_HOST": f"localhost:{port}",
         "SERVICES": "s3,sqs,events",
-        "EAGER_SERVICE_LOADING": "1",
+        "STRICT_SERVICE_LOADING": "1",
         "DISABLE_EVENTS": "1",
         "SKIP_SSL_CERT_DOWNLOAD": "1",
-        "LOCALSTACK_VOLUME_DIR": str(data / "volume"),
+        "DNS_ADDRESS": "0",
+        "HOME": str(data),
+        "TMPDIR": str(data),
         "FILESYSTEM_ROOT": str(data),
-        "TMPDIR": str(data / "tmp"),
     }
-    (data / "tmp").mkdir(parents=True)
     log = (work_dir / "localstack.log").open("wb")
     process = subprocess.Popen(
-        [str(program)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+        [str(python), "-m", "localstack.runtime.main"],
+        cwd=data,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        env=environment,
+        start_new_session=True,
     )
     aws = Aws(endpoint, region, DUMMY_CREDENTIALS, process, settle_seconds=2.0, _log=log)
     try:
@@ -188,7 +191,7 @@ def _wait_for_localstack(aws: Aws, log: Path) -> None:
         if aws.process is None or aws.process.poll() is not None:
             break
         with suppress(OSError, ValueError):
-            with urllib.request.urlopen(f"{aws.endpoint_url}/_localstack/health", timeout=2) as response:  # noqa: S310
+            with urllib.request.urlopen(f"{aws.endpoint_url}/_localstack/health", timeout=2) as response:
                 services = json.loads(response.read())["services"]
             if all(services.get(name) in ("available", "running") for name in ("s3", "sqs", "events")):
                 return

@@ -56,15 +56,19 @@ def _short_tag(loader: _Loader, suffix: str, node: yaml.Node) -> Node:
     return {suffix if suffix in ("Ref", "Condition") else f"Fn::{suffix}": value}
 
 
+def _text(loader: _Loader, node: yaml.ScalarNode) -> str:
+    return str(node.value)
+
+
 _Loader.add_multi_constructor("!", _short_tag)
 # 2010-09-09 stays text, as CloudFormation reads it.
-_Loader.add_constructor("tag:yaml.org,2002:timestamp", yaml.SafeLoader.construct_yaml_str)
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", _text)
 
 
 def load(text: str) -> dict[str, Node]:
     """The template as plain data, intrinsics in their long form."""
     try:
-        document = yaml.load(text, Loader=_Loader)  # noqa: S506 - _Loader is a SafeLoader
+        document = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         raise Invalid(f"not YAML: {error}") from error
     if not isinstance(document, dict):

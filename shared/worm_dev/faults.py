@@ -46,7 +46,7 @@ class Deliveries:
     def set_policy(self, policy: FaultPolicy) -> None:
         with self._changed:
             self._policy = policy
-            self._random = random.Random(policy.seed)  # noqa: S311 - replayable chance, not a secret
+            self._random = random.Random(policy.seed)
 
     def counts(self) -> dict[str, int]:
         """`pending` counts copies that are not delivered yet."""

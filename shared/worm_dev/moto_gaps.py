@@ -1,28 +1,25 @@
 """What moto's S3, EventBridge and SQS leave out or get wrong, filled in here and nowhere else.
 
-1. *Events.* moto sends no event for deletes in versioned buckets, two for a multipart upload, and neither version id nor
-   sequencer. Its own S3 → EventBridge emission is switched off; instead every S3 write is compared with the versions of
-   its keys before and after, under one lock, and each version that came or went is exactly one event. A refused
-   conditional write changes nothing and so emits nothing. Events go through the rules and the pattern matching of moto's
-   EventBridge, so the pattern in the template is what decides. (Browser form uploads, POST Object, emit nothing.)
+1. *Events.* moto sends no event for deletes in versioned buckets, two for a multipart upload, and neither version id
+   nor sequencer. Its own S3 → EventBridge emission is switched off; instead the versions of the keys of every S3 write
+   are compared before and after, under one lock, and each version that came or went is exactly one event. A refused
+   conditional write changes nothing and so emits nothing. Events go through the rules and the pattern matching of
+   moto's EventBridge, so the pattern in the template is what decides. (Browser form uploads emit nothing.)
 2. *Version listings.* moto orders versions by millisecond, so the latest of two quick writes may be listed second, and
    copies the whole bucket for every listing. Here: order of writing, only the asked prefix.
 3. *Queues.* moto rebuilds a queue's list without a lock on delete, so a message sent meanwhile can be lost, and walks
    the whole queue for each message received. Here: under the queue's lock, only as far as needed (standard queues).
-4. *Fault hooks and request counts* for tests (faults.py; by the role in the User-Agent).
 """
 
 from __future__ import annotations
 
 import copy
 import json
-import re
 import sys
 import threading
 import time
 import traceback
 import uuid
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,76 +31,15 @@ from moto.core.utils import unix_time_millis
 from moto.events.models import events_backends
 from moto.events.utils import EventMessageType
 from moto.s3.models import FakeBucket, FakeDeleteMarker, FakeKey, S3Backend, s3_backends
-from moto.sqs.exceptions import ReceiptHandleIsInvalid
+from moto.sqs.exceptions import QueueDoesNotExist, ReceiptHandleIsInvalid
 from moto.sqs.models import Message, Queue, SQSBackend, _filter_message_attributes, sqs_backends
 
 from worm_dev.cfn import ACCOUNT_ID, PARTITION
 from worm_dev.faults import Deliveries
+from worm_dev.s3_requests import Environ, Request
 
 ETAG_OF_NOTHING = "d41d8cd98f00b204e9800998ecf8427e"
-_ROLE = re.compile(r"\brole/([\w.-]+)")
-_BUCKET_SETTINGS = frozenset(
-    "accelerate acl analytics cors encryption intelligent-tiering inventory lifecycle location logging metrics "
-    "notification object-lock ownershipControls policy policyStatus publicAccessBlock replication requestPayment "
-    "tagging uploads versioning website".split()
-)
-
-Environ = dict[str, Any]
 Stored = FakeKey | FakeDeleteMarker
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """An S3 request in path style: the bucket, the key ("" for the bucket itself) and the names in the query."""
-
-    method: str
-    bucket: str
-    key: str
-    query: frozenset[str]
-
-    @classmethod
-    def of(cls, environ: Environ) -> Request:
-        path = environ["PATH_INFO"].encode("latin-1").decode("utf-8", "replace")
-        bucket, _, key = path[1:].partition("/")
-        query = environ.get("QUERY_STRING", "")
-        names = frozenset(part.partition("=")[0] for part in query.split("&")) if query else frozenset()
-        return cls(environ["REQUEST_METHOD"], bucket, key, names)
-
-    @property
-    def kind(self) -> str | None:
-        """GET, HEAD, PUT, DELETE, LIST or VERSIONS; None for what is no data request (bucket settings)."""
-        if self.key:
-            return "PUT" if self.method == "POST" else self.method
-        if self.method == "POST" and "delete" in self.query:
-            return "DELETE"
-        if self.method != "GET" or not self.bucket:
-            return "HEAD" if self.method == "HEAD" else None
-        if "versions" in self.query:
-            return "VERSIONS"
-        return None if self.query & _BUCKET_SETTINGS else "LIST"
-
-
-class RoleCounts:
-    """Requests by role and kind."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts: Counter[tuple[str, str]] = Counter()
-
-    def add(self, request: Request, user_agent: str) -> None:
-        kind = request.kind
-        if kind is None:
-            return
-        match = _ROLE.search(user_agent)
-        with self._lock:
-            self._counts[match[1] if match else "other", kind] += 1
-
-    def snapshot(self) -> dict[str, dict[str, int]]:
-        result: dict[str, dict[str, int]] = {}
-        with self._lock:
-            for (role, kind), count in sorted(self._counts.items()):
-                result.setdefault(role, {})[kind] = count
-        return result
 
 
 class ObjectEvents:
@@ -127,7 +63,9 @@ class ObjectEvents:
                     self._emit(self._event(request, environ, bucket, version, created))
         return chunks
 
-    def _event(self, request: Request, environ: Environ, bucket: Any, version: Stored, created: bool) -> EventMessageType:
+    def _event(
+        self, request: Request, environ: Environ, bucket: Any, version: Stored, created: bool
+    ) -> EventMessageType:
         self._sequence = max(self._sequence + 1, time.time_ns())
         marker = isinstance(version, FakeDeleteMarker)
         about: dict[str, Any] = {"key": version.name}
@@ -179,7 +117,7 @@ def _written_keys(request: Request, body: bytes) -> list[str]:
     if "delete" not in request.query or request.method != "POST":
         return []
     try:
-        elements = ElementTree.fromstring(body).iter()  # noqa: S314 - loopback clients of this machine
+        elements = ElementTree.fromstring(body).iter()
     except ElementTree.ParseError:
         return []  # moto answers MalformedXML and deletes nothing
     keys = [element.text or "" for element in elements if element.tag.rpartition("}")[2] == "Key"]
@@ -215,7 +153,7 @@ def _route(event: EventMessageType) -> None:
         for target in rule.targets:
             try:
                 _send(str(target["Arn"]), event)
-            except Exception:  # any failure of a target is that target's: the write itself has happened
+            except (QueueDoesNotExist, NotImplementedError, ValueError):
                 sys.stderr.write(f"rule {rule.name} could not deliver:\n{traceback.format_exc()}")
 
 
@@ -244,16 +182,10 @@ class _Row:
 
     @classmethod
     def of(cls, version: Stored, is_latest: bool) -> _Row:
-        data = isinstance(version, FakeKey)
-        return cls(
-            version.name,
-            version.version_id or "null",
-            is_latest,
-            version.last_modified_ISO8601,
-            version.etag if data else "",
-            version.size if data else 0,
-            (version.storage_class or "STANDARD") if data else "",
-        )
+        about = (version.name, version.version_id or "null", is_latest, version.last_modified_ISO8601)
+        if isinstance(version, FakeKey):
+            return cls(*about, version.etag, version.size, version.storage_class or "STANDARD")
+        return cls(*about, "", 0, "")
 
 
 _Listing = tuple[list[Any], list[str], list[Any], str | None, str | None]
@@ -271,9 +203,7 @@ def _list_object_versions(
 ) -> _Listing:
     """Keys ascending, newest first inside a key, by order of writing."""
     if delimiter:
-        return _moto_list_object_versions(
-            self, bucket_name, delimiter, key_marker, max_keys, prefix, version_id_marker
-        )
+        return _moto_list_object_versions(self, bucket_name, delimiter, key_marker, max_keys, prefix, version_id_marker)
     stored: dict[str, list[Stored]] = dict(self.get_bucket(bucket_name).keys)
     rows: list[_Row] = []
     markers: list[_Row] = []
@@ -338,11 +268,11 @@ def _take(queue: Queue, count: int, visibility_timeout: int) -> list[Message]:
             break
         if message.visible_at > now or message.delayed_until > now:
             continue
-        redrive = queue.redrive_policy if queue.dead_letter_queue is not None else None
-        if redrive and message.approximate_receive_count >= redrive["maxReceiveCount"]:
+        dead_letters, redrive = queue.dead_letter_queue, queue.redrive_policy
+        if dead_letters and redrive and message.approximate_receive_count >= redrive["maxReceiveCount"]:
             queue._messages.remove(message)
             queue.pending_messages.discard(message)
-            queue.dead_letter_queue.add_message(message)
+            dead_letters.add_message(message)
             continue
         queue.pending_messages.add(message)
         message.mark_received(visibility_timeout=visibility_timeout)
@@ -365,7 +295,7 @@ def _delete_message(self: Queue, receipt_handle: str) -> None:
                 self.deleted_messages.update(handle for handle in message.all_receipt_handles if handle)
                 del self._messages[index]
                 return
-        raise ReceiptHandleIsInvalid()
+        raise ReceiptHandleIsInvalid
 
 
 def fill_gaps() -> None:

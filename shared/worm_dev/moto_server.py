@@ -25,7 +25,8 @@ from werkzeug.serving import ThreadedWSGIServer
 
 from worm.errors import Invalid
 from worm_dev.faults import Deliveries, FaultPolicy
-from worm_dev.moto_gaps import Environ, ObjectEvents, Request, RoleCounts, fill_gaps
+from worm_dev.moto_gaps import ObjectEvents, fill_gaps
+from worm_dev.s3_requests import Environ, Request, RoleCounts
 
 _CREDENTIAL = re.compile(r"Credential=[^/]*/[^/]*/[^/]*/([^/]*)/")
 _SERVICES = ("s3", "sqs", "events")
@@ -101,14 +102,17 @@ class _Handler(MotoRequestHandler):
         environ["wsgi.input"] = io.BytesIO(body)
         environ["CONTENT_LENGTH"] = str(len(body))
         answer: list[tuple[str, list[tuple[str, str]]]] = []
+        payload_parts: list[bytes] = []
 
-        def start_response(status: str, headers: list[tuple[str, str]], exc_info: object = None) -> None:
+        def start_response(
+            status: str, headers: list[tuple[str, str]], exc_info: object = None, /
+        ) -> Callable[[bytes], object]:
             answer.append((status, headers))
+            return payload_parts.append
 
-        chunks = self.server.app(environ, start_response)
-        payload = b"".join(chunks)
+        payload_parts += self.server.app(environ, start_response)
         status, headers = answer[-1]
-        self._send(status, headers, payload)
+        self._send(status, headers, b"".join(payload_parts))
 
     def _send(self, status: str, headers: list[tuple[str, str]], payload: bytes) -> None:
         code, _, reason = status.partition(" ")

@@ -16,6 +16,7 @@ from worm_dev.cfn import Node
 from worm_dev.specs import BucketSpec, QueueSpec, RuleSpec, Template
 
 if TYPE_CHECKING:
+    from mypy_boto3_events import EventBridgeClient
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import LifecycleRuleTypeDef
     from mypy_boto3_sqs import SQSClient
@@ -43,8 +44,9 @@ def provision(aws: Aws, template: Template) -> Provisioned:
     dead_letters_first = sorted(template.queues, key=lambda spec: spec.dead_letter_arn is not None)
     for spec in dead_letters_first:
         queues[spec.arn] = _queue(sqs, spec, queues)
+    events = aws.events()
     for rule in template.rules:
-        _rule(aws, rule, queues)
+        _rule(events, rule, queues)
     s3 = aws.s3()
     for bucket in template.buckets:
         _bucket(s3, bucket, aws.region)
@@ -65,8 +67,7 @@ def _queue(sqs: SQSClient, spec: QueueSpec, made: Mapping[str, MadeQueue]) -> Ma
     return MadeQueue(spec, url, arn)
 
 
-def _rule(aws: Aws, spec: RuleSpec, queues: Mapping[str, MadeQueue]) -> None:
-    events = aws.events()
+def _rule(events: EventBridgeClient, spec: RuleSpec, queues: Mapping[str, MadeQueue]) -> None:
     state = "ENABLED" if spec.enabled else "DISABLED"
     events.put_rule(Name=spec.name, EventPattern=spec.event_pattern, State=cast("Node", state))
     answer = events.put_targets(

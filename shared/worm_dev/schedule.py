@@ -1,4 +1,4 @@
-"""Schedules: `rate()`, `cron()` and `at()` of EventBridge (Scheduler), their next fire times, and the thread that fires.
+"""Schedules: `rate()`, `cron()` and `at()` of EventBridge Scheduler, their next times, and the thread that fires.
 
 Nothing else checks these expressions before a deployment fails on them, so parsing is strict: `parse_schedule` raises
 `Invalid` for what AWS would refuse. Times are computed from the moment handed in; no clock is read while computing.

@@ -2,7 +2,7 @@
 
 Role: reads the SAM template that is deployed, so that the wiring under test is the wiring in production. Only what the
 embedded AWS acts on is read (buckets, queues, rules, functions, event sources, schedules); roles, alarms, dashboards,
-log groups, bucket policies (TLS-only would refuse a loopback endpoint) and KMS keys have no effect here and are skipped.
+log groups, bucket policies (TLS-only would refuse a loopback endpoint) and KMS keys have no effect here.
 Vocabulary: *logical id* is the name in the template; *physical name* is what AWS would call it; a function's *name* is
 its folder (`functions/capture/` is `capture`).
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,13 +52,13 @@ _NAME_PROPERTY = {
     "AWS::Scheduler::Schedule": "Name",
     "AWS::Logs::LogGroup": "LogGroupName",
 }
-_ARN: Mapping[str, Callable[[str, str], str]] = {
-    "AWS::S3::Bucket": lambda name, region: f"arn:{PARTITION}:s3:::{name}",
-    "AWS::SQS::Queue": lambda name, region: f"arn:{PARTITION}:sqs:{region}:{ACCOUNT_ID}:{name}",
-    "AWS::Events::Rule": lambda name, region: f"arn:{PARTITION}:events:{region}:{ACCOUNT_ID}:rule/{name}",
-    "AWS::Serverless::Function": lambda name, region: f"arn:{PARTITION}:lambda:{region}:{ACCOUNT_ID}:function:{name}",
-    "AWS::Scheduler::Schedule": lambda n, region: f"arn:{PARTITION}:scheduler:{region}:{ACCOUNT_ID}:schedule/default/{n}",
-    "AWS::Logs::LogGroup": lambda name, region: f"arn:{PARTITION}:logs:{region}:{ACCOUNT_ID}:log-group:{name}:*",
+_ARN = {
+    "AWS::S3::Bucket": "s3:::{name}",
+    "AWS::SQS::Queue": "sqs:{region}:{account}:{name}",
+    "AWS::Events::Rule": "events:{region}:{account}:rule/{name}",
+    "AWS::Serverless::Function": "lambda:{region}:{account}:function:{name}",
+    "AWS::Scheduler::Schedule": "scheduler:{region}:{account}:schedule/default/{name}",
+    "AWS::Logs::LogGroup": "logs:{region}:{account}:log-group:{name}:*",
 }
 _QUEUE_ATTRIBUTES = (
     "VisibilityTimeout",
@@ -108,7 +108,8 @@ class _Reader:
     def attribute(self, logical_id: str, name: str) -> str:
         kind = self._resource(logical_id)["Type"]
         if name == "Arn" and kind in _ARN:
-            return _ARN[kind](self._physical_name(logical_id), self.region)
+            physical_name = self._physical_name(logical_id)
+            return f"arn:{PARTITION}:" + _ARN[kind].format(region=self.region, account=ACCOUNT_ID, name=physical_name)
         if name == "QueueName" and kind == "AWS::SQS::Queue":
             return self._physical_name(logical_id)
         raise KeyError(f"attribute {name} of {kind}")
@@ -269,9 +270,7 @@ class _Reader:
             raise Invalid("only !Ref to a layer of this template can be used locally", path=path)
         return self._directory(self._resource(logical_id)["Properties"], "ContentUri", logical_id)
 
-    def _function_events(
-        self, functions: tuple[FunctionSpec, ...]
-    ) -> tuple[list[EventSourceSpec], list[ScheduleSpec]]:
+    def _function_events(self, functions: tuple[FunctionSpec, ...]) -> tuple[list[EventSourceSpec], list[ScheduleSpec]]:
         sources: list[EventSourceSpec] = []
         schedules: list[ScheduleSpec] = []
         for function in functions:
@@ -335,9 +334,7 @@ def _event_source(function: str, queue_arn: str, values: Mapping[str, Node], pat
     )
 
 
-def _schedule(
-    default_name: str, values: Mapping[str, Node], arn: str, function: str | None, path: str
-) -> ScheduleSpec:
+def _schedule(default_name: str, values: Mapping[str, Node], arn: str, function: str | None, path: str) -> ScheduleSpec:
     expression = str(values.get("ScheduleExpression", values.get("Schedule", "")))
     zone = str(values.get("ScheduleExpressionTimezone", "UTC"))
     try:

@@ -28,7 +28,8 @@ def test_applying_a_diff_gives_exactly_the_later_document(before: JsonObject | N
 def test_a_diff_survives_being_stored_in_an_entry(before: JsonObject, after: JsonObject) -> None:
     entry = loads_document(dumps(diff(before, after).entry_fields()))
     entry_diff, absent = entry["diff"], entry.get("absent")
-    assert isinstance(entry_diff, dict) and (absent is None or isinstance(absent, dict))
+    assert isinstance(entry_diff, dict)
+    assert absent is None or isinstance(absent, dict)
     pairs = {name: pair for name, pair in entry_diff.items() if isinstance(pair, list)}
     sides = {side: [str(name) for name in names] for side, names in (absent or {}).items() if isinstance(names, list)}
     assert dumps(apply(before, pairs, sides)) == dumps(after)
@@ -37,6 +38,15 @@ def test_a_diff_survives_being_stored_in_an_entry(before: JsonObject, after: Jso
 @given(INNER, INNER)
 def test_values_are_the_same_exactly_when_their_canonical_bytes_are(one: JsonValue, other: JsonValue) -> None:
     assert same(one, other) is (dumps(one) == dumps(other))
+
+
+def test_missing_null_empty_and_the_faces_of_zero_and_one_are_all_different() -> None:
+    alike = [(at, to) for at, one in enumerate(TRICKY) for to, other in enumerate(TRICKY) if same(one, other)]
+    assert alike == [(at, at) for at in range(len(TRICKY))]
+    for one in TRICKY:
+        for other in TRICKY:
+            change = diff({"a": one}, {"a": other})
+            assert dumps(apply({"a": one}, change.diff, change.absent)) == dumps({"a": other})
 
 
 def test_an_equal_document_has_an_empty_diff() -> None:
@@ -58,7 +68,7 @@ def test_a_missing_field_is_told_from_null() -> None:
 
 
 @pytest.mark.parametrize(
-    "before, entry_diff, absent",
+    ("before", "entry_diff", "absent"),
     [
         ({"a": 2}, {"a": [1, 3]}, None),
         ({"a": 1.0}, {"a": [1, 3]}, None),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from contextlib import suppress
 
 import orjson
 import pytest
@@ -24,7 +25,7 @@ from worm.codec.strict_json import (
 )
 from worm.errors import Corrupt, Invalid
 
-TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
+TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 SCALARS = st.none() | st.booleans() | st.integers(INT_MIN, INT_MAX) | st.floats(allow_nan=False, allow_infinity=False)
 VALUES: st.SearchStrategy[JsonValue] = st.recursive(
     SCALARS | TEXT, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4), max_leaves=25
@@ -99,10 +100,8 @@ def test_damaged_text_is_read_only_where_a_second_parser_reads_it_too(data: st.D
 
 @given(st.binary(max_size=40) | st.text(max_size=40).map(lambda text: text.encode("utf-8", "surrogatepass")))
 def test_arbitrary_bytes_are_a_value_or_invalid(body: bytes) -> None:
-    try:
+    with suppress(Invalid):
         loads(body)
-    except Invalid:
-        pass
 
 
 REFUSALS = {
@@ -138,7 +137,7 @@ def test_refused_with_the_place(case: str) -> None:
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b'{"a":' * 100_000, b"[" * 100_000 + b"]" * 100_000])
 def test_a_hundred_thousand_levels_are_refused_without_touching_the_stack(body: bytes) -> None:
-    with pytest.raises(Invalid, match="depth|nested"):
+    with pytest.raises(Invalid, match=r"depth|nested"):
         loads(body)
 
 
@@ -169,7 +168,9 @@ def test_a_depth_limit_beyond_the_stack_ends_in_invalid_not_in_recursion_error()
         loads(b"[" * depth + b"]" * depth, max_depth=10_000)
 
 
-@pytest.mark.parametrize("body, found", [(b"[]", "array"), (b"null", "null"), (b"1.5", "number"), (b'"a"', "string")])
+@pytest.mark.parametrize(
+    ("body", "found"), [(b"[]", "array"), (b"null", "null"), (b"1.5", "number"), (b'"a"', "string")]
+)
 def test_a_document_is_an_object(body: bytes, found: str) -> None:
     with pytest.raises(Invalid, match=f"a document must be a JSON object, not {found}"):
         loads_document(body)

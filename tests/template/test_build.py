@@ -7,6 +7,7 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -55,14 +56,16 @@ assert outside == [], outside
 """
 
 
-def _environment(**extra: str) -> dict[str, str]:
+def _environment(extra: Mapping[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SAM_", "PYTHON"))}
     return {**kept, "SAM_CLI_TELEMETRY": "0", "PYTHON": sys.executable, **extra}
 
 
-def _run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
+def _run(*command: str | Path, cwd: Path = ROOT, environment: Mapping[str, str] | None = None) -> str:
     words = [str(word) for word in command]
-    done = subprocess.run(words, cwd=cwd, env=_environment(**environment), text=True, capture_output=True, check=False)
+    done = subprocess.run(
+        words, cwd=cwd, env=_environment(environment or {}), text=True, capture_output=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -133,11 +136,13 @@ def test_the_layer_is_built_for_the_default_architecture_of_the_template() -> No
 def test_the_handlers_start_with_the_layer_alone(tmp_path: Path) -> None:
     """A package that only the development environment has would break every function at its first start."""
     here = next(name for name, machine in MACHINES.items() if machine == platform.machine())
-    _run("make", "build-WormLayer", f"ARTIFACTS_DIR={tmp_path}", cwd=ROOT / "shared", ARCHITECTURE=here)
+    target = f"ARTIFACTS_DIR={tmp_path}"
+    _run("make", "build-WormLayer", target, cwd=ROOT / "shared", environment={"ARCHITECTURE": here})
     environment = {
-        "WORM_BUCKET": "documents",
-        "POWERTOOLS_SERVICE_NAME": "test",
+        "AWS_DEFAULT_REGION": "eu-central-1",
         "POWERTOOLS_METRICS_NAMESPACE": "Test",
+        "POWERTOOLS_SERVICE_NAME": "test",
+        "WORM_BUCKET": "documents",
     }
-    python = [sys.executable, "-I", "-S", "-B", "-c", IMPORT_EVERYTHING]
-    _run(*python, tmp_path / "python", ROOT / "functions", AWS_DEFAULT_REGION="eu-central-1", **environment)
+    python = (sys.executable, "-I", "-S", "-B", "-c", IMPORT_EVERYTHING)
+    _run(*python, tmp_path / "python", ROOT / "functions", environment=environment)

@@ -122,7 +122,8 @@ def test_a_function_logs_to_its_own_group_which_forgets(function: Function) -> N
 @EVERY
 def test_a_function_knows_its_role_bucket_and_limits(function: Function) -> None:
     shared = document()["Globals"]["Function"]["Environment"]["Variables"]
-    assert {**shared, **function.properties["Environment"]["Variables"]} == {
+    dead_letters = {"WORM_DLQ_URL": {"Ref": function.dead_letter_queue()}} if function.queue_event() else {}
+    assert {**shared, **function.properties["Environment"]["Variables"]} == dead_letters | {
         "WORM_BUCKET": {"Ref": "DocumentBucket"},
         "WORM_MAX_DOCUMENT_BYTES": {"Ref": "MaxDocumentBytes"},
         "WORM_ROLE": function.folder,

@@ -66,6 +66,7 @@ def test_what_each_role_may_do_in_s3_and_sqs() -> None:
         "sqs:DeleteMessage",
         "sqs:GetQueueAttributes",
         "sqs:ReceiveMessage",
+        "sqs:SendMessage",
     }
     found = {
         one.folder: {action for action in _actions(one.statements()) if action.startswith(("s3:", "sqs:"))}
@@ -76,6 +77,12 @@ def test_what_each_role_may_do_in_s3_and_sqs() -> None:
         "tables": {"s3:GetObject", "s3:ListBucket", "s3:PutObject"} | consuming,
         "sweep": reading | {"s3:PutObject", "sqs:SendMessage"},
     }
+
+
+@EVERY
+def test_a_role_sends_to_its_own_dead_letter_queue_only(function: Function) -> None:
+    sending = [one for one in function.statements() if "sqs:SendMessage" in as_list(one["Action"])]
+    assert [logical_id(one["Resource"]) for one in sending] == [function.dead_letter_queue()]
 
 
 @pytest.mark.parametrize("layout", ["root", "collection", "inline"])

@@ -106,6 +106,7 @@ class _Round:
             self._current = self._documents.current(self._id)
         except Invalid:
             self._current = None  # too large to read: the listing names its version, and loading that says why
+        self._doubt_hint_without_versions()
         if self._current is not None and self._is_recorded(self._current):
             self._state = self._current_state
         elif self._current is not None and self._is_sole_successor(self._current):
@@ -127,6 +128,16 @@ class _Round:
         if head is None or not head.live or current.version_id is None:
             return False
         return parent_of(current) == head.etag
+
+    def _doubt_hint_without_versions(self) -> None:
+        """Without a version id only the etag tells states apart, and content may return to an earlier one. A stale hint
+        could then look like the present, so one read makes sure that nothing was recorded after it."""
+        head = self._head
+        if head is None or head.version_id is not None:
+            return
+        newer = self._owner.oplog.read(self._id, head.seq + 1)
+        if newer is not None:
+            raise _StartAgain(newer)
 
     def _current_state(self) -> Document | None:
         return None if self._current is None else self._documents.parse(self._id, self._current)
@@ -171,10 +182,14 @@ class _Round:
 
     def _settle(self, latest: Version | None) -> None:
         """Where the latest thing is still not the recorded one, record it."""
-        if self._rejected is not None:
-            return
         head = self._head
-        if latest is None:
+        if head is None and (latest is None or self._rejected is not None):
+            first = self._owner.oplog.read(self._id, 1)
+            if first is not None:  # nothing valid is there and no hint was: the oplog knows what was
+                raise _StartAgain(first)
+        elif self._rejected is not None:
+            return
+        elif latest is None:
             if head is not None and head.live:
                 self._record(Version(self._key, None, "", 0, self._owner.clock.now(), True, is_delete_marker=True))
         elif head is None or not head.names(latest):
@@ -196,7 +211,7 @@ class _Round:
             entry = self._entry(version, source, before, after, reverted)
             outcome = self._owner.oplog.append(self._id, entry)
             if isinstance(outcome, Taken):
-                if not Head.of(outcome.entry).names(version):
+                if version.version_id is None or not Head.of(outcome.entry).names(version):
                     raise _StartAgain(outcome.entry)
                 entry = outcome.entry
             else:

@@ -58,8 +58,8 @@ class FileStore(SettledWrites):
         return self._disk.root.as_uri()
 
     def get(self, key: str, *, version_id: str | None = None, max_bytes: int | None = None) -> Object | None:
-        self.requests.add("GET")
         path = self._disk.path(key)
+        self.requests.add("GET")
         if not same_version(version_id, None):
             return None
         with _translated(key):
@@ -85,6 +85,7 @@ class FileStore(SettledWrites):
         return [one(read) for read in reads]
 
     def head(self, key: str, *, version_id: str | None = None) -> ObjectInfo | None:
+        self._disk.path(key)
         self.requests.add("HEAD")
         found = self._read(key) if same_version(version_id, None) else None
         if found is None:
@@ -93,12 +94,14 @@ class FileStore(SettledWrites):
 
     def put(self, key: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> Won:
         checked = check_metadata(metadata, key)
+        self._disk.path(key)
         self.requests.add("PUT", written=len(body))
         with _translated(key), self._disk.locked(key):
             return Won(self._disk.write(key, body, checked, self.clock.now()))
 
     def attempt_put(self, key: str, body: bytes, condition: Condition, metadata: Mapping[str, str]) -> Attempt:
         checked = check_metadata(metadata, key)
+        self._disk.path(key)
         self.requests.add("PUT", written=len(body))
         with _translated(key), self._disk.locked(key):
             current = self._disk.read(key)
@@ -108,11 +111,13 @@ class FileStore(SettledWrites):
             return Attempt(AttemptOutcome.LANDED, self._disk.write(key, body, checked, self.clock.now()))
 
     def delete(self, key: str) -> None:
+        self._disk.path(key)
         self.requests.add("DELETE")
         with _translated(key), self._disk.locked(key):
             self._disk.remove(key)
 
     def attempt_delete(self, key: str, etag: str) -> Attempt:
+        self._disk.path(key)
         self.requests.add("DELETE")
         with _translated(key), self._disk.locked(key):
             current = self._disk.read(key)
@@ -136,9 +141,12 @@ class FileStore(SettledWrites):
                 yield Listed(key, found.etag, len(found.body), found.modified)
 
     def versions(self, key: str) -> Iterator[Version]:
+        self._disk.path(key)
         self.requests.add("VERSIONS")
         found = self._read(key)
-        return iter([] if found is None else [_as_version(key, found.etag, found)])
+        if found is None:
+            return iter(())
+        return iter([Version(key, None, found.etag, len(found.body), found.modified, is_latest=True)])
 
     def list_versions(self, prefix: str, *, start_after: str | None = None) -> Iterator[Version]:
         self.requests.add("VERSIONS")
@@ -159,10 +167,6 @@ def _refusal(condition: Condition, current: DiskFile | None) -> Attempt | None:
     if current is None:
         return Attempt(AttemptOutcome.GONE, reason="the key does not exist")
     return None if current.etag == condition.etag else Attempt(AttemptOutcome.REFUSED, reason="the etag is another")
-
-
-def _as_version(key: str, etag: str, found: DiskFile) -> Version:
-    return Version(key, None, etag, len(found.body), found.modified, is_latest=True)
 
 
 @contextlib.contextmanager

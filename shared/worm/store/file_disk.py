@@ -3,9 +3,11 @@
 Invariants
 - A document is replaced by rename, after its bytes and its metadata are on the disk: a crash leaves the old or the new
   one, never a torn file.
-- Metadata lies in `.worm.store/meta/<sha256 of the key>-<md5 of the content>.json`, so it counts for exactly that content:
-  a file edited by hand has none.
-- Writers of one key hold the lock of its stripe (`.worm.store/locks/`), across threads and processes. Readers hold none.
+- Metadata lies in `.worm.store/meta/<sha256 of the key>-<md5 of the content>.json`, so it counts for exactly that
+  content: a file edited by hand has none.
+- Writers of one key hold the lock of its stripe (`.worm.store/locks/`), across threads and processes. Readers hold
+  none.
+- A failure after the rename is `Unsynced`: the document is replaced, but a power cut may undo it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from worm.errors import Denied, Invalid, Unavailable, WormError
+from worm.errors import CommitStateUnknown, Denied, Invalid, Unavailable, WormError
 from worm.store.content import content_etag
 from worm.store.keys import check_key
 
@@ -30,6 +32,10 @@ CONTROL = ".worm.store"
 NAME_BYTES_MAX = 255
 STRIPES = 64
 _DIRECTORY_TRIES = 8
+
+
+class Unsynced(OSError):
+    """The directory could not be brought to the disk after its entry had changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +109,7 @@ class Disk:
             meta.unlink(missing_ok=True)
         self._replace(path, body, now)
         if old is not None and old.etag != etag:
-            self._meta_path(key, old.etag).unlink(missing_ok=True)
+            self._drop_metadata(key, old.etag)
         return etag
 
     def remove(self, key: str) -> None:
@@ -113,7 +119,7 @@ class Disk:
             return
         path.unlink(missing_ok=True)
         self._sync_directory(path.parent)
-        self._meta_path(key, old.etag).unlink(missing_ok=True)
+        self._drop_metadata(key, old.etag)
         _prune(path.parent, self.root)
 
     def keys(self, prefix: str) -> list[str]:
@@ -134,6 +140,11 @@ class Disk:
             with contextlib.suppress(FileNotFoundError):
                 if leftover.stat().st_mtime < before.timestamp():
                     leftover.unlink()
+
+    def _drop_metadata(self, key: str, etag: str) -> None:
+        """Of content that is no longer there. It counts for nothing, so failing to remove it is no failure."""
+        with contextlib.suppress(OSError):
+            self._meta_path(key, etag).unlink(missing_ok=True)
 
     def _meta_path(self, key: str, etag: str) -> Path:
         name = hashlib.sha256(key.encode()).hexdigest()
@@ -167,8 +178,8 @@ class Disk:
     def _rename(self, source: Path, path: Path) -> None:
         """Rename into a directory that a concurrent delete may prune between making it and using it."""
         for tried in range(_DIRECTORY_TRIES):
-            self._make_directory(path.parent)
             try:
+                self._make_directory(path.parent)
                 source.replace(path)
             except FileNotFoundError:
                 if tried + 1 == _DIRECTORY_TRIES:
@@ -195,12 +206,16 @@ class Disk:
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 os.fsync(handle)
+            except OSError as error:
+                raise Unsynced(error.errno, error.strerror) from error
             finally:
                 os.close(handle)
 
 
 def as_worm_error(error: OSError, key: str) -> WormError:
     """What the operating system's refusal means to a caller."""
+    if isinstance(error, Unsynced):
+        return CommitStateUnknown(f"the change was made but may not survive a power cut: {error.strerror}", key=key)
     if isinstance(error, (NotADirectoryError, IsADirectoryError, FileExistsError)):
         return Invalid(
             f"{key!r} cannot be stored in files: a key cannot be both a document and the folder of another", key=key

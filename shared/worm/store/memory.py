@@ -79,8 +79,8 @@ class MemoryStore(SettledWrites):
         return f"memory://{self.name}"
 
     def get(self, key: str, *, version_id: str | None = None, max_bytes: int | None = None) -> Object | None:
-        self.requests.add("GET")
         stored = self._find(check_key(key), version_id)
+        self.requests.add("GET")
         if stored is None or stored.body is None:
             return None
         if max_bytes is not None and len(stored.body) > max_bytes:
@@ -105,8 +105,8 @@ class MemoryStore(SettledWrites):
             return error
 
     def head(self, key: str, *, version_id: str | None = None) -> ObjectInfo | None:
-        self.requests.add("HEAD")
         stored = self._find(check_key(key), version_id)
+        self.requests.add("HEAD")
         if stored is None or stored.body is None:
             return None
         return ObjectInfo(
@@ -136,15 +136,23 @@ class MemoryStore(SettledWrites):
             stored = self._store(key, body, checked)
         return Attempt(AttemptOutcome.LANDED, stored.etag, stored.version_id)
 
+    def forget_version(self, key: str, version_id: str | None) -> None:
+        """Remove one version or marker for good, as a lifecycle rule or an administrator does."""
+        with self._lock:
+            kept = [stored for stored in self._history.get(key, []) if stored.version_id != version_id]
+            self._history[key] = kept
+
     def delete(self, key: str) -> None:
+        check_key(key)
         self.requests.add("DELETE")
         with self._lock:
-            self._remove(check_key(key))
+            self._remove(key)
 
     def attempt_delete(self, key: str, etag: str) -> Attempt:
+        check_key(key)
         self.requests.add("DELETE")
         with self._lock:
-            current = self._find(check_key(key), None)
+            current = self._find(key, None)
             if current is None or current.body is None:
                 return Attempt(AttemptOutcome.GONE, reason="404: the key does not exist")
             if current.etag != etag:
@@ -162,9 +170,10 @@ class MemoryStore(SettledWrites):
         return iter(rows)
 
     def versions(self, key: str) -> Iterator[Version]:
+        check_key(key)
         self.requests.add("VERSIONS")
         with self._lock:
-            return iter(_as_versions(key, self._history.get(check_key(key), [])))
+            return iter(_as_versions(key, self._history.get(key, [])))
 
     def list_versions(self, prefix: str, *, start_after: str | None = None) -> Iterator[Version]:
         self.requests.add("VERSIONS")

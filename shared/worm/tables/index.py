@@ -75,9 +75,10 @@ class Index:
             conflicts,
         )
 
-    def is_current(self, manifest: Manifest, definition: IndexDef) -> bool:
+    def is_current(self, wanted: Index, definition: IndexDef) -> bool:
+        """Is it of the manifest that `wanted` is of, or of a newer one?"""
         same_definition = (self.type, self.unique) == (definition.type, definition.unique)
-        return same_definition and self.revision >= manifest.revision
+        return same_definition and self.revision >= wanted.revision
 
     def ids(self, value: JsonValue) -> list[str]:
         """The ids of the documents that have this value."""

@@ -71,7 +71,7 @@ class Table:
         if self._definition.keeps_manifest:
             manifest = self.manifest.update(lambda stored: self._replacing(stored, changes))
             assert manifest is not None
-            self._fold_indexes(manifest, rewrite=True)
+            self._replace_indexes(manifest)
         self.heads.update(lambda stored: self._replacing_heads(stored, changes))
         return manifest
 
@@ -97,17 +97,28 @@ class Table:
         assert stored is not None
         return stored
 
-    def _fold_indexes(self, manifest: Manifest, *, rewrite: bool = False) -> None:
+    def _fold_indexes(self, manifest: Manifest) -> None:
         for definition, file in self.indexes:
             wanted = Index.of(manifest, definition)
 
-            def change(stored: Index | None, wanted: Index = wanted, definition: IndexDef = definition) -> Index | None:
-                if stored is not None and stored.is_current(manifest, definition):
-                    is_wrong = rewrite and stored.revision == wanted.revision and stored != wanted
-                    return wanted if is_wrong else None
-                return wanted
+            def newer(stored: Index | None, wanted: Index = wanted, definition: IndexDef = definition) -> Index | None:
+                return None if stored is not None and stored.is_current(wanted, definition) else wanted
 
-            file.update(change)
+            file.update(newer)
+
+    def _replace_indexes(self, manifest: Manifest) -> None:
+        """After a rebuild an index may even have to go back (a row without a source raised its revision). A fold that
+        went on meanwhile may have written a newer index before us, so the manifest is looked at again."""
+        for definition, file in self.indexes:
+            wanted = Index.of(manifest, definition)
+
+            def differing(stored: Index | None, wanted: Index = wanted) -> Index | None:
+                return None if stored == wanted else wanted
+
+            file.update(differing)
+        newest = self.manifest.read()
+        if newest is not None and newest.revision != manifest.revision:
+            self._fold_indexes(newest)
 
     # A model without oplog
 
@@ -140,7 +151,7 @@ class Table:
 
         manifest = self.manifest.update(change)
         assert manifest is not None
-        self._fold_indexes(manifest, rewrite=True)
+        self._replace_indexes(manifest)
         return manifest
 
     # Rebuilding beside live folds

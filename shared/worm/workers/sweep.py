@@ -84,9 +84,11 @@ class Sweep:
         """Chunks of ids to look at, with the key that the listing has reached (None: its end)."""
         seen: set[str] = set()
         suspects: list[str] = []
+        has_versions = False
         for entity_id, version in collection.latest_versions(after):
             report.listed += 1
             seen.add(entity_id)
+            has_versions = has_versions or version.version_id is not None
             head = heads.get(entity_id)
             if head is None or not head.names(version):
                 suspects.append(entity_id)
@@ -97,7 +99,9 @@ class Sweep:
             beyond = after is None or collection.documents.key(entity_id) > after
             if head.live and beyond and entity_id not in seen:
                 suspects.append(entity_id)
-        yield suspects, None
+        if not has_versions:
+            suspects += _behind(collection, heads)
+        yield sorted(set(suspects)), None
 
     def _reconcile(self, table: Table, suspects: list[str], heads: dict[str, Head], report: SweepReport) -> None:
         def one(entity_id: str) -> EntityOutcome:
@@ -139,3 +143,11 @@ class Sweep:
 def _cursor_key(collection: Collection) -> str:
     return f".worm.sweep/{collection.name}.json"
 
+
+def _behind(collection: Collection, heads: dict[str, Head]) -> list[str]:
+    """Entities with entries that the heads do not know. Without versions an equal etag does not prove an equal head."""
+    return [
+        entity_id
+        for entity_id, seqs in collection.recorded_seqs().items()
+        if (head := heads.get(entity_id)) is None or head.seq < max(seqs)
+    ]

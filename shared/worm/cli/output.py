@@ -1,0 +1,164 @@
+"""Showing results: as an aligned table for people, as JSON, NDJSON or CSV for programs.
+
+- A table shows control characters escaped, so that a document cannot move the cursor or recolour the terminal. Columns
+  are cut to the terminal's width; in a pipe or a file nothing is cut.
+- JSON output is UTF-8 and complete, whatever the terminal.
+- CSV quotes by RFC 4180. A text that a spreadsheet would run as a formula gets a leading apostrophe unless `raw`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import cast
+
+import typer
+from rich.cells import cell_len, set_cell_size
+
+from worm.codec.strict_json import JsonValue, dumps
+
+GAP = "  "
+COLUMN_MIN = 8
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+
+JsonRow = Mapping[str, JsonValue]
+
+
+class RowFormat(StrEnum):
+    """How rows are shown."""
+
+    table = "table"
+    json = "json"
+    ndjson = "ndjson"
+    csv = "csv"
+
+
+class EntryFormat(StrEnum):
+    """How things that have no fixed columns are shown."""
+
+    table = "table"
+    json = "json"
+    ndjson = "ndjson"
+
+
+class ReportFormat(StrEnum):
+    """How a report is shown."""
+
+    table = "table"
+    json = "json"
+
+
+def echo_json(value: JsonValue) -> None:
+    """Indented, in the order given."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def echo_json_lines(values: Iterable[JsonValue]) -> None:
+    """One value a line."""
+    for value in values:
+        typer.echo(json.dumps(value, ensure_ascii=False))
+
+
+def echo_rows(columns: Sequence[str], rows: Sequence[JsonRow], format: RowFormat, *, raw_csv: bool = False) -> None:
+    """Rows of a query. JSON and NDJSON keep every field; table and CSV show the columns."""
+    if format is RowFormat.json:
+        echo_json([dict(row) for row in rows])
+    elif format is RowFormat.ndjson:
+        echo_json_lines(dict(row) for row in rows)
+    elif format is RowFormat.csv:
+        typer.echo(csv_text(columns, rows, raw=raw_csv), nl=False)
+    else:
+        echo_table(columns, [[cell(row.get(name)) if name in row else "" for name in columns] for row in rows])
+
+
+def echo_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[str] = ()) -> None:
+    """An aligned table; `right` names the columns that are aligned to the right."""
+    width_max = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in table_lines(columns, [list(row) for row in rows], right=set(right), width_max=width_max):
+        typer.echo(line)
+
+
+def table_lines(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: set[str] | None = None,
+    width_max: int | None = None,
+) -> list[str]:
+    """Header, a line of dashes, and the rows."""
+    shown = [[printable(text) for text in row] for row in rows]
+    widths = [max(cell_len(text) for text in column) for column in zip(columns, *shown, strict=True)]
+    widths = _fitted(widths, width_max)
+    to_right = [name in (right or set()) for name in columns]
+    lines = [list(columns), ["-" * width for width in widths], *shown]
+    return [
+        GAP.join(
+            _padded(text, width, ahead) for text, width, ahead in zip(line, widths, to_right, strict=True)
+        ).rstrip()
+        for line in lines
+    ]
+
+
+def cell(value: JsonValue) -> str:
+    """A value in a table: text as it is, everything else as JSON; the items of a plain list joined by commas."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ", ".join(cast("list[str]", value))
+    return dumps(value).decode()
+
+
+def printable(text: str) -> str:
+    """The text with everything escaped that a terminal might act on."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[JsonRow], *, raw: bool = False) -> str:
+    """RFC 4180 with a header. Missing and null are empty; lists and objects are JSON."""
+    target = io.StringIO()
+    writer = csv.writer(target, lineterminator="\r\n")
+    writer.writerow([_csv_cell(name, raw) for name in columns])
+    for row in rows:
+        writer.writerow([_csv_cell(row.get(name), raw) for name in columns])
+    return target.getvalue()
+
+
+def count(number: int, noun: str) -> str:
+    """`1 document`, `2 documents`."""
+    plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
+def _csv_cell(value: JsonValue, raw: bool) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        return dumps(value).decode()
+    return f"'{value}" if value.startswith(_FORMULA_STARTS) and not raw else value
+
+
+def _padded(text: str, width: int, ahead: bool) -> str:
+    size = cell_len(text)
+    if size > width:
+        return set_cell_size(text, width - 1) + "…"
+    return " " * (width - size) + text if ahead else text + " " * (width - size)
+
+
+def _fitted(widths: list[int], width_max: int | None) -> list[int]:
+    """Take from the widest columns until the line fits, but leave each a readable rest."""
+    fitted = list(widths)
+    if width_max is None:
+        return fitted
+    while sum(fitted) + len(GAP) * (len(fitted) - 1) > width_max:
+        widest = max(range(len(fitted)), key=lambda at: fitted[at])
+        if fitted[widest] <= COLUMN_MIN:
+            break
+        fitted[widest] -= 1
+    return fitted

@@ -1,0 +1,57 @@
+"""`worm repair`: record what no event reported, and rebuild what is derived. Safe beside running workers."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import typer
+
+from worm.cli.options import EndpointUrl, Url, chosen_models, target
+from worm.cli.output import echo_table, printable
+from worm.model import Worm
+from worm.workers.settings import Settings
+from worm.workers.sweep import Sweep, SweepReport
+from worm.workers.workspace import Workspace
+
+COLUMNS = ("Model", "Looked At", "Recorded", "Rows")
+
+
+def repair(
+    context: typer.Context,
+    models: Annotated[
+        list[str] | None, typer.Argument(metavar="[MODEL]...", help="Models to repair; without one, all.")
+    ] = None,
+    url: Url = None,
+    endpoint_url: EndpointUrl = None,
+) -> None:
+    """Write missing oplog entries from the documents, then rebuild manifests, indexes and heads from the oplogs.
+
+    Documents and existing oplog entries are never changed. Run `worm verify` to see what is left.
+    """
+    session = target(context, url, endpoint_url).connect()
+    names = chosen_models(session, models)
+    session.ensure_safe_store()
+    workspace = Workspace(session.store, Settings(bucket=session.store.url), ids=session.ids, clock=session.clock)
+    rows, problems = [], dict[str, str]()
+    for name in names:
+        report = _sweep(workspace, name)
+        manifest = workspace.table(name).rebuild()
+        shown = "--" if manifest is None else f"{manifest.count:,}"
+        rows.append([name, f"{report.listed:,}", f"{report.recorded:,}", shown])
+        problems.update({_key(session, name, entity_id): reason for entity_id, reason in report.problems.items()})
+    echo_table(COLUMNS, rows, right=COLUMNS[1:])
+    for key, reason in sorted(problems.items()):
+        typer.echo(f"left as it is  {printable(key)}: {printable(reason)}")
+
+
+def _sweep(workspace: Workspace, name: str) -> SweepReport:
+    """A whole sweep. Where a scheduled one stopped half-way, the first pass finishes it; the second is whole."""
+    sweep = Sweep(workspace)
+    first = sweep.run(lambda: math.inf, [name])[0]
+    second = sweep.run(lambda: math.inf, [name])[0]
+    return SweepReport(name, second.listed, second.reconciled, first.recorded + second.recorded, second.problems)
+
+
+def _key(session: Worm, model: str, entity_id: str) -> str:
+    return session.resolver.document_key(model, entity_id)

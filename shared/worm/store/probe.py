@@ -1,0 +1,178 @@
+"""Does this store keep its word about conditions? Asked once before it is trusted with writes.
+
+"S3 compatible" is not enough: some stores ignore write conditions, others let several racing writers win. The probe
+writes a few small objects under `.worm.probe/<ulid>/`, races threads on them, and removes them again (in a versioned
+bucket their versions remain, for a lifecycle rule to expire). It uses single attempts: nothing is settled or repeated.
+A probe that gets no clear answer raises `Unavailable` or `Denied`; it never calls a store unsafe for being away.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from worm.clock import Ids
+from worm.errors import Denied, Unavailable, UnsafeStore
+from worm.store.base import PUT_ID, Attempt, AttemptOutcome, Condition, IfAbsent, IfMatch, Store
+
+PROBE_PREFIX = ".worm.probe/"
+RACERS = 16
+ROUNDS = 2
+_NOBODY = '"00000000000000000000000000000000"'
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One promise, whether it was kept, and what was seen."""
+
+    name: str
+    passed: bool
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeReport:
+    """What the probe saw of one store."""
+
+    url: str
+    checks: tuple[Check, ...]
+
+    @property
+    def is_safe(self) -> bool:
+        return all(check.passed for check in self.checks)
+
+    @property
+    def failures(self) -> tuple[Check, ...]:
+        return tuple(check for check in self.checks if not check.passed)
+
+
+def probe_store(store: Store, *, ids: Ids | None = None, racers: int = RACERS, rounds: int = ROUNDS) -> ProbeReport:
+    """Run every check. Takes about 2 * rounds * racers + 20 requests."""
+    probe = _Probe(store, f"{PROBE_PREFIX}{(ids or Ids.system()).ulid()}/", racers)
+    try:
+        races = [check for number in range(rounds) for check in probe.races(number)]
+        return ProbeReport(store.url, (*races, *probe.single_checks()))
+    finally:
+        probe.clean_up()
+
+
+def require_safe(store: Store, *, ids: Ids | None = None) -> ProbeReport:
+    """The report, or `UnsafeStore` with every promise that was broken."""
+    report = probe_store(store, ids=ids)
+    if not report.is_safe:
+        broken = "; ".join(f"{check.name}: {check.seen}" for check in report.failures)
+        raise UnsafeStore(
+            f"{store.url} does not keep write conditions ({broken})",
+            hint="use a store with conditional writes (If-None-Match and If-Match on PutObject); reading is safe",
+        )
+    return report
+
+
+class _Probe:
+    """The checks on one set of keys."""
+
+    def __init__(self, store: Store, prefix: str, racers: int) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._racers = racers
+        self._keys: list[str] = []
+
+    def races(self, number: int) -> list[Check]:
+        """Racing creates, then racing replacements of what won."""
+        key = self._key(f"race-{number}")
+        created = self._race(key, IfAbsent(), f"create-{number}")
+        checks = [self._one_winner("racing creates have one winner", key, created, f"create-{number}")]
+        current = self._store.head(key)
+        if current is not None:
+            replaced = self._race(key, IfMatch(current.etag), f"replace-{number}")
+            checks.append(self._one_winner("racing replacements have one winner", key, replaced, f"replace-{number}"))
+        return checks
+
+    def single_checks(self) -> list[Check]:
+        """What one writer can see."""
+        checks: list[Callable[[], Check]] = [
+            self._stale_match_is_refused,
+            self._match_on_absent_is_refused,
+            self._create_after_delete_wins,
+            self._reads_see_writes,
+            self._metadata_is_kept,
+            self._listings_see_writes,
+        ]
+        return [check() for check in checks]
+
+    def clean_up(self) -> None:
+        for key in self._keys:
+            self._store.delete(key)
+
+    def _stale_match_is_refused(self) -> Check:
+        key = self._key("stale")
+        self._store.put(key, b"first")
+        outcome = self._attempt(key, b"stale", IfMatch(_NOBODY)).outcome
+        return Check("a stale If-Match is refused", outcome is AttemptOutcome.REFUSED, outcome.value)
+
+    def _match_on_absent_is_refused(self) -> Check:
+        key = self._key("absent")
+        outcome = self._attempt(key, b"ghost", IfMatch(_NOBODY)).outcome
+        refused = outcome in (AttemptOutcome.GONE, AttemptOutcome.REFUSED)
+        return Check("If-Match on an absent key is refused", refused, outcome.value)
+
+    def _create_after_delete_wins(self) -> Check:
+        key = self._key("again")
+        self._store.put(key, b"first")
+        self._store.delete(key)
+        outcome = self._attempt(key, b"second", IfAbsent()).outcome
+        return Check("a create after a delete wins", outcome is AttemptOutcome.LANDED, outcome.value)
+
+    def _reads_see_writes(self) -> Check:
+        key = self._key("read")
+        seen = []
+        for body in (b"one", b"two"):
+            self._store.put(key, body)
+            found = self._store.get(key)
+            seen.append(found.body if found else None)
+        return Check("a read sees the write before it", seen == [b"one", b"two"], repr(seen))
+
+    def _metadata_is_kept(self) -> Check:
+        key = self._key("metadata")
+        self._attempt(key, b"body", IfAbsent())
+        found = self._store.head(key)
+        kept = found.metadata.get(PUT_ID) if found else None
+        return Check("metadata is kept", kept == "probe", repr(kept))
+
+    def _listings_see_writes(self) -> Check:
+        key = self._key("listed")
+        self._store.put(key, b"body")
+        listed = [row.key for row in self._store.list(self._prefix)]
+        return Check("a listing sees the write before it", key in listed, f"{len(listed)} keys")
+
+    def _race(self, key: str, condition: Condition, name: str) -> list[Attempt]:
+        barrier = threading.Barrier(self._racers)
+
+        def run(number: int) -> Attempt:
+            barrier.wait(timeout=60)
+            return self._attempt(key, f"{name}-{number}".encode(), condition)
+
+        with ThreadPoolExecutor(self._racers, "worm-probe") as pool:
+            return list(pool.map(run, range(self._racers)))
+
+    def _one_winner(self, promise: str, key: str, attempts: Sequence[Attempt], name: str) -> Check:
+        winners = [number for number, attempt in enumerate(attempts) if attempt.outcome is AttemptOutcome.LANDED]
+        found = self._store.get(key)
+        body = found.body if found else None
+        passed = len(winners) == 1 and body == f"{name}-{winners[0]}".encode()
+        return Check(promise, passed, f"{len(winners)} of {len(attempts)} writers were told they won")
+
+    def _attempt(self, key: str, body: bytes, condition: Condition) -> Attempt:
+        attempt = self._store.attempt_put(key, body, condition, {PUT_ID: "probe"})
+        if attempt.outcome is AttemptOutcome.UNKNOWN:
+            raise Unavailable(f"the probe got no clear answer: {attempt.reason}", key=key)
+        if attempt.outcome is AttemptOutcome.DENIED:
+            raise Denied(f"the probe may not write: {attempt.reason}", key=key)
+        return attempt
+
+    def _key(self, name: str) -> str:
+        key = f"{self._prefix}{name}"
+        self._keys.append(key)
+        return key

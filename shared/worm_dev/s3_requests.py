@@ -1,0 +1,73 @@
+"""S3 requests as a server sees them: which bucket and key, of which kind, sent in which role."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+_ROLE = re.compile(r"\brole/([\w.-]+)")
+# Sub-resources of a bucket whose GET is no listing.
+_BUCKET_SETTINGS = frozenset(
+    ("accelerate", "acl", "analytics", "cors", "encryption", "intelligent-tiering", "inventory", "lifecycle")
+    + ("location", "logging", "metrics", "notification", "object-lock", "ownershipControls", "policy", "policyStatus")
+    + ("publicAccessBlock", "replication", "requestPayment", "tagging", "uploads", "versioning", "website")
+)
+
+Environ = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An S3 request in path style: the bucket, the key ("" for the bucket itself) and the names in the query."""
+
+    method: str
+    bucket: str
+    key: str
+    query: frozenset[str]
+
+    @classmethod
+    def of(cls, environ: Environ) -> Request:
+        path = environ["PATH_INFO"].encode("latin-1").decode("utf-8", "replace")
+        bucket, _, key = path[1:].partition("/")
+        query = environ.get("QUERY_STRING", "")
+        names = frozenset(part.partition("=")[0] for part in query.split("&")) if query else frozenset()
+        return cls(environ["REQUEST_METHOD"], bucket, key, names)
+
+    @property
+    def kind(self) -> str | None:
+        """GET, HEAD, PUT, DELETE, LIST or VERSIONS; None for what is no data request (bucket settings)."""
+        if self.key:
+            return "PUT" if self.method == "POST" else self.method
+        if self.method == "POST" and "delete" in self.query:
+            return "DELETE"
+        if self.method != "GET" or not self.bucket:
+            return "HEAD" if self.method == "HEAD" else None
+        if "versions" in self.query:
+            return "VERSIONS"
+        return None if self.query & _BUCKET_SETTINGS else "LIST"
+
+
+class RoleCounts:
+    """Requests by role and kind."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[tuple[str, str]] = Counter()
+
+    def add(self, request: Request, user_agent: str) -> None:
+        kind = request.kind
+        if kind is None:
+            return
+        match = _ROLE.search(user_agent)
+        with self._lock:
+            self._counts[match[1] if match else "other", kind] += 1
+
+    def snapshot(self) -> dict[str, dict[str, int]]:
+        result: dict[str, dict[str, int]] = {}
+        with self._lock:
+            for (role, kind), count in sorted(self._counts.items()):
+                result.setdefault(role, {})[kind] = count
+        return result

@@ -1,0 +1,1 @@
+"""Sample data: a schema and realistic documents for it."""

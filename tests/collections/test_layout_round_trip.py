@@ -1,0 +1,210 @@
+"""Whatever is built parses back to itself, and parsing never raises."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from worm.clock import Ids
+from worm.collections.field_names import escape_field, unescape_field
+from worm.collections.ids import SINGLETON_ID, check_id, new_id
+from worm.collections.layout import KeyInfo, KeyKind, StorageResolver, is_system_key
+from worm.errors import Invalid
+from worm.schema import load_schema
+from worm.schema.idtypes import ID_TYPES, IdType
+
+LAYOUTS = ("root", "collection", "inline")
+MODELS: dict[str, dict[str, object]] = {
+    "Uuid": {"path": "#org/@uuids/(id:uuid)", "file": "profile.json"},
+    "Text": {"path": "#org/#deep/@texts/(id:string)"},
+    "Slug": {"path": "@slugs/(id:slug)"},
+    "Int": {"path": "#org/@ints/(id:int)"},
+    "Ulid": {"path": "#a.b/@ulids/(id:ulid)"},
+    "Single": {"path": "#org/@single"},
+    "Nested": {"path": "#org/#uuids/#sub/@nested/(id:string)"},
+}
+RESOLVERS = [
+    StorageResolver(load_schema({"storage": {"oplog": a, "snapshots": b, "trash": c}, "models": MODELS}))
+    for a, b, c in itertools.product(LAYOUTS, repeat=3)
+]
+TYPES = {"Uuid": "uuid", "Text": "string", "Slug": "slug", "Int": "int", "Ulid": "ulid", "Nested": "string"}
+IDS = {
+    "uuid": st.uuids().map(str),
+    "string": st.from_regex(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,199}", fullmatch=True),
+    "slug": st.from_regex(r"[a-z0-9]{1,40}(-[a-z0-9]{1,40}){0,3}", fullmatch=True),
+    "int": st.integers(0, 2**63 - 1).map(str),
+    "ulid": st.from_regex(r"[0-7][0-9A-HJKMNP-TV-Z]{25}", fullmatch=True),
+}
+FIELDS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=16)
+
+
+@st.composite
+def entities(draw: st.DrawFn) -> tuple[StorageResolver, str, str]:
+    resolver = draw(st.sampled_from(RESOLVERS))
+    model = draw(st.sampled_from(sorted(MODELS)))
+    return resolver, model, SINGLETON_ID if model == "Single" else draw(IDS[TYPES[model]])
+
+
+@given(entities(), st.integers(1, 10**19 - 1))
+def test_keys_of_an_entity_parse_back(entity: tuple[StorageResolver, str, str], seq: int) -> None:
+    keys, model, entity_id = entity
+    name = "2026-02-24T12:00:00.123Z"
+    built = {
+        keys.document_key(model, entity_id): KeyInfo(KeyKind.DOCUMENT, model, entity_id),
+        keys.oplog_key(model, entity_id, seq): KeyInfo(KeyKind.OPLOG, model, entity_id, seq=seq),
+        keys.snapshot_key(model, entity_id, name): KeyInfo(KeyKind.SNAPSHOT, model, entity_id, name=name),
+        keys.trash_key(model, entity_id): KeyInfo(KeyKind.TRASH, model, entity_id),
+        keys.tombstone_key(model, entity_id): KeyInfo(KeyKind.TOMBSTONE, model, entity_id),
+    }
+    assert {key: keys.parse(key) for key in built} == built
+    assert [is_system_key(key) for key in built] == [False, True, True, True, True]
+    assert max(len(key.encode()) for key in built) <= 1024
+
+
+@given(st.sampled_from(RESOLVERS), st.sampled_from(sorted(MODELS)), FIELDS, st.binary(min_size=32, max_size=32))
+def test_keys_of_a_collection_parse_back(keys: StorageResolver, model: str, field: str, digest: bytes) -> None:
+    ulid = Ids.seeded(1).ulid()
+    built = {
+        keys.manifest_key(model): KeyInfo(KeyKind.MANIFEST, model),
+        keys.manifest_dir(model) + "_meta.json": KeyInfo(KeyKind.MANIFEST, model, name="_meta"),
+        keys.manifest_dir(model) + "partition-12.json": KeyInfo(KeyKind.MANIFEST, model, name="partition-12"),
+        keys.index_key(model, field): KeyInfo(KeyKind.INDEX, model, field=field),
+        keys.claim_key(model, field, digest.hex()): KeyInfo(KeyKind.CLAIM, model, name=digest.hex(), field=field),
+        keys.heads_key(model): KeyInfo(KeyKind.HEADS, model),
+        keys.change_set_key(model, ulid): KeyInfo(KeyKind.CHANGE_SET, model, name=ulid),
+        keys.collection_sentinel_key(model): KeyInfo(KeyKind.SENTINEL, model),
+        ".worm": KeyInfo(KeyKind.SENTINEL),
+        ".worm.schema.json": KeyInfo(KeyKind.SCHEMA),
+        "db/main/log/00000000000000000001": KeyInfo(KeyKind.LOG, name="main/log/00000000000000000001"),
+    }
+    assert {key: keys.parse(key) for key in built} == built
+    assert all(is_system_key(key) for key in built)
+
+
+SEGMENTS = st.sampled_from(
+    [
+        "org",
+        "uuids",
+        "texts",
+        "deep",
+        "slugs",
+        "single",
+        "a",
+        "",
+        ".",
+        "..",
+        ".oplog",
+        ".snapshots",
+        ".worm.trash",
+        "0001.json",
+        "data.json",
+        "profile.json",
+        ".worm",
+        ".worm.index",
+        ".claims",
+        ".worm.changes",
+        ".worm.manifest",
+        "_",
+        "db",
+        "~4",
+        "\ud800",
+    ]
+)
+
+
+@given(st.sampled_from(RESOLVERS), st.text(st.characters()) | st.lists(SEGMENTS | st.text(max_size=3)).map("/".join))
+def test_parsing_never_raises_and_what_it_names_can_be_built(keys: StorageResolver, key: str) -> None:
+    info = keys.parse(key)
+    if info.kind is KeyKind.DOCUMENT and info.model and info.id:
+        assert keys.document_key(info.model, info.id) == key
+    elif info.kind is KeyKind.OPLOG and info.model and info.id and info.seq:
+        assert keys.oplog_key(info.model, info.id, info.seq) == key
+    elif info.kind is KeyKind.INDEX and info.model and info.field:
+        assert keys.index_key(info.model, info.field) == key
+    else:
+        assert info.kind is not KeyKind.UNKNOWN or info.reason
+
+
+@given(st.sampled_from(RESOLVERS), st.sampled_from(sorted(TYPES)), st.text(st.characters(), max_size=20))
+def test_an_id_is_refused_or_round_trips(keys: StorageResolver, model: str, id: str) -> None:
+    try:
+        key = keys.document_key(model, id)
+    except Invalid:
+        return
+    assert keys.parse(key) == KeyInfo(KeyKind.DOCUMENT, model, id)
+
+
+@given(FIELDS, FIELDS)
+def test_each_field_has_its_own_file_name(one: str, other: str) -> None:
+    assert unescape_field(escape_field(one)) == one
+    assert (escape_field(one) == escape_field(other)) is (one == other)
+
+
+@pytest.mark.parametrize(
+    ("field", "name"),
+    [
+        ("status", "status"),
+        ("a.b", "a.b"),
+        (".claims", "~2Eclaims"),
+        ("a/b~", "a~2Fb~7E"),
+        ("é", "~C3~A9"),
+        (" ", "~20"),
+    ],
+)
+def test_odd_characters_of_a_field_are_escaped_in_its_file_name(field: str, name: str) -> None:
+    assert (escape_field(field), unescape_field(name)) == (name, field)
+
+
+@given(st.text(st.characters(), max_size=12))
+def test_a_file_name_is_of_one_field_or_of_none(name: str) -> None:
+    field = unescape_field(name)
+    assert field is None or escape_field(field) == name
+
+
+@pytest.mark.parametrize("field", ["", "x" * 201, "\ud800"])
+def test_a_field_without_a_possible_file_name_is_refused(field: str) -> None:
+    with pytest.raises(Invalid, match="field"):
+        escape_field(field)
+
+
+@pytest.mark.parametrize("id_type", ID_TYPES)
+def test_new_ids_are_valid_differ_and_replay_from_a_seed(id_type: IdType) -> None:
+    ids, again = Ids.seeded(7), Ids.seeded(7)
+    made = [check_id(id_type, new_id(id_type, ids)) for _ in range(50)]
+    assert (len(set(made)), made) == (50, [new_id(id_type, again) for _ in range(50)])
+
+
+@pytest.mark.parametrize(
+    ("id_type", "id"),
+    [
+        ("uuid", "1B4E28BA-2FA1-4D2E-883F-0016D3CCA427"),
+        ("uuid", "1b4e28ba2fa14d2e883f0016d3cca427"),
+        ("uuid", "{1b4e28ba-2fa1-4d2e-883f-0016d3cca427}"),
+        ("uuid", "1b4e28ba-2fa1-4d2e-883f-0016d3cca427\n"),
+        ("int", "007"),
+        ("int", "-1"),
+        ("int", "9223372036854775808"),
+        ("int", "\u0661"),
+        ("int", "1.0"),
+        ("ulid", "01arz3ndektsv4rrffq69g5fav"),
+        ("ulid", "81ARZ3NDEKTSV4RRFFQ69G5FAV"),
+        ("ulid", "01ARZ3NDEKTSV4RRFFQ69G5FA"),
+        ("slug", "Acme"),
+        ("slug", "a--b"),
+        ("slug", "-a"),
+        ("slug", "a-"),
+        ("slug", "a_b"),
+        ("string", "x" * 201),
+        ("string", "a/b"),
+        ("string", "a\\b"),
+        ("string", "a%2fb"),
+        ("string", " a"),
+        ("string", "a:b"),
+    ],
+)
+def test_an_id_of_the_wrong_form_is_refused(id_type: IdType, id: str) -> None:
+    with pytest.raises(Invalid, match=r"^id "):
+        check_id(id_type, id)

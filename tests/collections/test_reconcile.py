@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.harness import DataPath, created, schema_of
+from worm.collections.documents import write_metadata
+from worm.collections.entries import Head
+from worm.store.base import Won
+
+LAYOUTS = ["root", "collection", "inline"]
+
+
+def test_a_raw_create_becomes_entry_one_with_the_whole_document_and_its_version() -> None:
+    path = DataPath()
+    version = path.put("a", {"name": "Acme", "status": "active"})
+    path.settle()
+
+    (entry,) = path.history("a")
+    assert (entry.seq, entry.op, entry.actor) == (1, "create", "123456789012")
+    assert entry.snapshot == {"name": "Acme", "status": "active"}
+    assert entry.version_id == version
+    assert entry.ts == "2026-01-01T00:00:01Z"
+    assert path.rows() == {"a": {"name": "Acme", "status": "active"}}
+    path.assert_true()
+
+
+def test_an_update_entry_holds_before_and_after_and_tells_null_from_no_such_field() -> None:
+    path = DataPath()
+    path.put("a", {"name": "Acme", "status": None})
+    path.settle()
+    path.put("a", {"name": "Acme", "score": None})
+    path.settle()
+
+    update = path.history("a")[1]
+    assert update.diff == {"status": [None, None], "score": [None, None]}
+    assert update.absent == {"before": ["score"], "after": ["status"]}
+    path.assert_true()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_overwrites_between_two_events_are_not_lost_from_the_history(layout: str) -> None:
+    """A burst of uploads that share one late event would lose its middle states if only the current one were read."""
+    path = DataPath(schema_of(storage={"layout": layout}))
+    for name in ("one", "two", "three"):
+        path.put("a", {"name": name})
+    path.remove("a")
+    path.put("a", {"name": "again"})
+    last = path.events[-1]
+    path.events = [last]
+    path.settle()
+
+    assert path.ops("a") == ["create", "update", "update", "delete", "create"]
+    assert [entry.ts for entry in path.history("a")] == sorted(entry.ts for entry in path.history("a"))
+    path.assert_true()
+
+
+def test_events_in_reverse_order_and_three_times_change_nothing() -> None:
+    path = DataPath()
+    path.put("a", {"name": "one"})
+    path.put("a", {"name": "two"})
+    path.remove("a")
+    events, path.events = path.events, []
+    for event in reversed(events * 3):
+        path.run_capture([event])
+        path.run_fold()
+
+    assert path.ops("a") == ["create", "update", "delete"]
+    path.assert_true()
+
+
+def test_a_delete_keeps_the_document_in_its_entry_and_takes_the_row_away() -> None:
+    path = DataPath()
+    path.put("a", {"name": "Acme"})
+    path.settle()
+    path.remove("a")
+    path.settle()
+
+    assert path.history("a")[1].snapshot == {"name": "Acme"}
+    assert path.rows() == {}
+    path.assert_true()
+
+
+def test_a_delete_marker_over_nothing_is_not_a_change() -> None:
+    path = DataPath()
+    path.remove("ghost")
+    path.settle()
+    path.put("a", {"name": "Acme"})
+    path.remove("a")
+    path.remove("a")
+    path.settle()
+
+    assert path.history("ghost") == []
+    assert path.ops("a") == ["create", "delete"]
+    path.assert_true()
+
+
+def test_a_late_older_change_set_does_not_bring_a_deleted_row_back() -> None:
+    path = DataPath()
+    path.put("a", {"name": "Acme"})
+    path.run_capture()
+    first = path.change_sets()
+    path.remove("a")
+    path.run_capture()
+    path.run_fold()
+    path.run_fold(first)
+
+    assert path.rows() == {}
+    path.assert_true()
+
+
+def test_without_versioning_each_event_records_the_current_state() -> None:
+    path = DataPath(versioned=False)
+    path.put("a", {"name": "one"})
+    path.settle()
+    path.put("a", {"name": "two"})
+    path.settle()
+    path.remove("a")
+    path.settle()
+    path.put("a", {"name": "three"})
+    path.settle()
+
+    assert path.ops("a") == ["create", "update", "delete", "create"]
+    path.assert_true()
+
+
+def test_a_version_removed_by_hand_is_recorded_as_a_return_to_the_one_before() -> None:
+    path = DataPath()
+    path.put("a", {"name": "one"})
+    newest = path.put("a", {"name": "two"})
+    path.settle()
+    path.store.forget_version(path.key("a"), newest)
+    path.run_capture([created(path.key("a"))])
+    path.run_fold()
+
+    returned = path.history("a")[2]
+    assert (returned.op, returned.diff) == ("update", {"name": ["two", "one"]})
+    assert returned.metadata["reverted"] is True
+    assert path.rows() == {"a": {"name": "one"}}
+    path.assert_true()
+
+
+def test_a_delete_marker_removed_by_hand_is_recorded_as_a_restore() -> None:
+    path = DataPath()
+    path.put("a", {"name": "one"})
+    path.remove("a")
+    path.settle()
+    marker = next(iter(path.store.versions(path.key("a"))))
+    path.store.forget_version(path.key("a"), marker.version_id)
+    path.run_capture([created(path.key("a"))])
+    path.run_fold()
+
+    assert path.ops("a") == ["create", "delete", "restore"]
+    path.assert_true()
+
+
+def test_an_expired_recorded_version_does_not_hide_the_ones_after_it() -> None:
+    path = DataPath()
+    first = path.put("a", {"name": "one"})
+    path.settle()
+    path.put("a", {"name": "two"})
+    path.put("a", {"name": "three"})
+    path.store.forget_version(path.key("a"), first)
+    path.settle()
+
+    assert path.ops("a") == ["create", "update", "update"]
+    path.assert_true()
+
+
+def test_a_stale_hint_costs_requests_but_records_nothing_twice() -> None:
+    path = DataPath()
+    for number in range(20):
+        path.put("a", {"score": number})
+    path.settle()
+    reconciler = path.collection.reconciler()
+    stale = Head(3, "etag", "no-such-version", True, "2026-01-01T00:00:00Z")
+    for hint in (None, stale, Head.of(path.history("a")[4])):
+        assert reconciler.reconcile("a", hint).appended == 0
+
+    assert len(path.history("a")) == 20
+    path.assert_true()
+
+
+def test_the_sdk_parent_etag_saves_the_version_listing_but_a_foreign_one_does_not() -> None:
+    path = DataPath()
+    path.put("a", {"name": "one"})
+    path.settle()
+    first = path.store.get(path.key("a"))
+    assert first is not None
+    saved = path.store.put_if_match(
+        path.key("a"), b'{"name":"two"}', first.etag, metadata=write_metadata(actor="ann", parent=first.etag)
+    )
+    assert isinstance(saved, Won)
+    with path.store.requests.measure() as spent:
+        path.run_capture([created(path.key("a"), saved.version_id)])
+    assert "VERSIONS" not in spent
+    path.run_fold()
+    assert path.history("a")[1].actor == "ann"
+
+    path.store.put(path.key("a"), b'{"name":"raw"}')
+    path.store.put(path.key("a"), b'{"name":"four"}', metadata=write_metadata(actor="bob", parent=saved.etag + "x"))
+    path.run_capture([created(path.key("a"))])
+    path.run_fold()
+    assert [entry.op for entry in path.history("a")] == ["create", "update", "update", "update"]
+    path.assert_true()
+
+
+def test_an_overwrite_with_equal_content_is_still_an_entry_of_its_own() -> None:
+    path = DataPath()
+    path.put("a", {"name": "same"})
+    path.put("a", {"name": "same"})
+    path.settle()
+
+    assert [entry.diff for entry in path.history("a")] == [None, {}]
+    path.assert_true()
+
+
+def test_a_clock_that_runs_backwards_does_not_order_the_history() -> None:
+    path = DataPath()
+    path.put("a", {"name": "one"})
+    path.clock.advance(-3600)
+    path.put("a", {"name": "two"})
+    path.settle()
+
+    assert [entry.diff or entry.snapshot for entry in path.history("a")] == [{"name": "one"}, {"name": ["one", "two"]}]
+    assert path.history("a")[1].ts == path.history("a")[0].ts
+    path.assert_true()

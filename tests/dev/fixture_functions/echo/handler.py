@@ -1,0 +1,45 @@
+"""Does what the key of the document (or the event's `do`) says: the worker under test of tests/dev."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any
+
+from echo_layer import GREETING
+
+
+def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    if "Records" not in event:
+        return _direct(event["do"], context)
+    failed = []
+    for record in event["Records"]:
+        body = json.loads(record["body"])
+        key = body["detail"]["object"]["key"] if "detail" in body else body["key"]
+        print(json.dumps({"key": key, "received": record["attributes"]["ApproximateReceiveCount"]}))
+        if key.startswith("slow"):
+            time.sleep(1.0)
+        if key.startswith("poison"):
+            failed.append({"itemIdentifier": record["messageId"]})
+    return {"batchItemFailures": failed}
+
+
+def _direct(what: str, context: Any) -> dict[str, Any]:
+    if what == "raise":
+        raise ValueError("asked to")
+    if what == "sleep":
+        time.sleep(60)
+    if what == "exit":
+        os._exit(3)
+    if what == "allocate":
+        bytearray(64 * 1024 * 1024 * 1024)
+    return {
+        "environment": dict(os.environ),
+        "layer": GREETING,
+        "memory": context.memory_limit_in_mb,
+        "function": context.function_name,
+        "arn": context.invoked_function_arn,
+        "remaining_ms": context.get_remaining_time_in_millis(),
+        "pid": os.getpid(),
+    }

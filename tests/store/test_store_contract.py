@@ -1,0 +1,313 @@
+"""The contract of every store: one suite on memory, file, moto and LocalStack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from worm.errors import Invalid, UnsafeStore
+from worm.store.base import NOT_MODIFIED, PUT_ID, Gone, Listed, Lost, Object, ObjectInfo, Read, Store, Won
+from worm.store.content import content_etag
+
+if TYPE_CHECKING:
+    from tests.store.conftest import Subject
+
+
+def test_a_get_returns_what_was_put_with_its_metadata_etag_and_size(store: Store) -> None:
+    won = store.put("a/b.json", b'{"x":1}', metadata={"worm-actor": "Zo%C3%AB", "worm-op": "create"})
+    found = store.get("a/b.json")
+    assert found is not None
+    assert found == Object(
+        key="a/b.json",
+        etag=content_etag(b'{"x":1}'),
+        size=7,
+        last_modified=found.last_modified,
+        version_id=won.version_id,
+        metadata={"worm-actor": "Zo%C3%AB", "worm-op": "create"},
+        body=b'{"x":1}',
+    )
+    assert won.etag == found.etag
+
+
+def test_last_modified_is_a_recent_whole_second_in_utc(store: Store) -> None:
+    store.put("a", b"1")
+    found = store.get("a")
+    assert found is not None
+    assert found.last_modified.tzinfo == UTC
+    assert found.last_modified.microsecond == 0
+    assert abs(datetime.now(UTC) - found.last_modified) < timedelta(minutes=1)
+
+
+def test_get_head_listing_and_versions_agree_on_etag_size_and_time(store: Store) -> None:
+    store.put("a/b", b"12345")
+    found, head = store.get("a/b"), store.head("a/b")
+    (listed,), (version,) = store.list("a/"), store.versions("a/b")
+    assert found is not None
+    assert head == ObjectInfo("a/b", found.etag, 5, found.last_modified, found.version_id, found.metadata)
+    assert listed == Listed("a/b", found.etag, 5, found.last_modified)
+    assert (version.etag, version.size, version.last_modified) == (found.etag, 5, found.last_modified)
+    assert (version.version_id, version.is_latest, version.is_delete_marker) == (found.version_id, True, False)
+
+
+def test_an_absent_key_is_none_everywhere(store: Store) -> None:
+    assert store.get("nope") is None
+    assert store.head("nope") is None
+    assert store.get_if_changed("nope", content_etag(b"")) is None
+    assert store.get("nope", version_id="nope") is None
+    assert list(store.versions("nope")) == []
+    assert list(store.list("nope/")) == []
+    store.delete("nope/at-all")
+
+
+def test_an_empty_body_is_a_body(store: Store) -> None:
+    store.put("empty", b"")
+    found = store.get("empty")
+    assert found is not None
+    assert (found.body, found.size, found.etag) == (b"", 0, content_etag(b""))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "a b+c%2Fd%20e.json",
+        "sp ace/q?x=1&y#z",
+        "é/ü/ñ/日本/😀",
+        ".worm.schema.json",
+        "org/.oplog/x/0001.json",
+        "quo\"te's<&>",
+        "a:b|c^d`e{f}[g]~h",
+        "back\\slash",
+        "x" * 200 + "/" + "y" * 200,
+    ],
+)
+def test_a_key_is_the_same_name_in_every_call(store: Store, key: str) -> None:
+    won = store.put(key, key.encode())
+    found = store.get(key)
+    assert found is not None
+    assert (found.key, found.body) == (key, key.encode())
+    assert [row.key for row in store.list("")] == [key]
+    assert [row.key for row in store.list_versions("")] == [key]
+    assert [row.version_id for row in store.versions(key)] == [won.version_id]
+    store.delete(key)
+    assert store.get(key) is None
+
+
+@pytest.mark.parametrize(
+    "key", ["", "/a", "a/", "a//b", "../a", "a/../b", "a/./b", ".", "a\x00b", "a\nb", "a\x7f", "\ud800", "x" * 1025]
+)
+def test_a_key_that_other_clients_would_spell_differently_is_refused_by_name_before_any_request(
+    store: Store, key: str
+) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: store.get(key),
+        lambda: store.head(key),
+        lambda: store.put(key, b""),
+        lambda: store.put_if_absent(key, b""),
+        lambda: store.put_if_match(key, b"", '"x"'),
+        lambda: store.delete(key),
+        lambda: store.delete_if_match(key, '"x"'),
+        lambda: store.versions(key),
+    ]
+    for call in calls:
+        with pytest.raises(Invalid) as refused:
+            call()
+        assert refused.value.key == key
+    assert store.requests.snapshot() == {}
+
+
+def test_metadata_that_no_store_keeps_as_it_is_is_refused(store: Store) -> None:
+    for metadata in ({"Upper": "x"}, {"x": "é"}, {"x": " padded"}, {"x": ""}, {"content-type": "x"}, {"x": "y" * 2048}):
+        with pytest.raises(Invalid):
+            store.put("a", b"", metadata=metadata)
+    assert store.get("a") is None
+
+
+def test_put_if_absent_wins_once_and_then_loses_to_what_is_there(store: Store) -> None:
+    won = store.put_if_absent("a", b"first", metadata={"worm-op": "create"})
+    found = store.get("a")
+    assert found is not None
+    assert won == Won(found.etag, found.version_id)
+    assert found.metadata == {"worm-op": "create", PUT_ID: found.metadata[PUT_ID]}
+    assert store.put_if_absent("a", b"second") == Lost(found)
+    assert store.get("a") == found
+
+
+def test_put_if_absent_wins_again_after_a_delete(store: Store) -> None:
+    store.put_if_absent("a", b"first")
+    store.delete("a")
+    won = store.put_if_absent("a", b"second")
+    assert won == Won(content_etag(b"second"), won.version_id if isinstance(won, Won) else None)
+
+
+def test_put_if_match_replaces_only_what_the_etag_names(store: Store) -> None:
+    first = store.put("a", b"first")
+    second = store.put_if_match("a", b"second", first.etag)
+    current = store.get("a")
+    assert current is not None
+    assert (second, current.body) == (Won(content_etag(b"second"), current.version_id), b"second")
+    assert store.put_if_match("a", b"third", first.etag) == Lost(current)
+    assert store.get("a") == current
+
+
+def test_put_if_match_on_an_absent_or_deleted_key_is_gone(store: Store) -> None:
+    assert store.put_if_match("a", b"x", content_etag(b"x")) == Gone()
+    won = store.put("a", b"first")
+    store.delete("a")
+    assert store.put_if_match("a", b"x", won.etag) == Gone()
+    assert store.get("a") is None
+
+
+def test_of_eight_racing_creates_exactly_one_wins_and_the_others_see_it(store: Store) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda number: store.put_if_absent("race", b"%d" % number), range(8)))
+    winners = [number for number, answer in enumerate(answers) if isinstance(answer, Won)]
+    current = store.get("race")
+    assert current is not None
+    assert [b"%d" % number for number in winners] == [current.body]
+    assert [answer for answer in answers if not isinstance(answer, Won)] == [Lost(current)] * 7
+
+
+def test_a_counter_under_compare_and_swap_loses_no_increment(store: Store) -> None:
+    store.put("counter", b"0")
+
+    def increment(_: int) -> None:
+        while True:
+            current = store.get("counter")
+            assert current is not None
+            body = b"%d" % (int(current.body) + 1)
+            if isinstance(store.put_if_match("counter", body, current.etag), Won):
+                return
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(increment, range(16)))
+    current = store.get("counter")
+    assert current is not None
+    assert current.body == b"16"
+
+
+def test_a_conditional_get_answers_not_modified_until_the_object_changes(store: Store) -> None:
+    first = store.put("a", b"first")
+    assert store.get_if_changed("a", first.etag) is NOT_MODIFIED
+    store.put("a", b"second")
+    assert store.get_if_changed("a", first.etag) == store.get("a")
+    assert store.get_if_changed("a", None) == store.get("a")
+
+
+def test_an_object_over_the_limit_is_refused_without_counting_its_bytes(store: Store) -> None:
+    store.put("big", b"x" * 1000)
+    before = store.requests.bytes_read
+    with pytest.raises(Invalid, match="1000 bytes, more than 999"):
+        store.get("big", max_bytes=999)
+    assert store.requests.bytes_read == before
+    found = store.get("big", max_bytes=1000)
+    assert found is not None
+    assert found.size == 1000
+
+
+def test_get_many_answers_in_order_and_one_failure_does_not_spoil_the_others(store: Store) -> None:
+    for number in range(40):
+        store.put(f"many/{number}", b"x" * number)
+    reads = [Read(f"many/{number}") for number in range(40)]
+    answers = store.get_many([*reads, Read("absent"), Read("a//b")], max_bytes=38)
+    assert [answer.body for answer in answers[:39] if isinstance(answer, Object)] == [b"x" * n for n in range(39)]
+    assert isinstance(answers[39], Invalid)
+    assert answers[40] is None
+    assert isinstance(answers[41], Invalid)
+    assert store.get_many([]) == []
+
+
+def test_a_listing_takes_any_prefix_and_starts_after_a_key(store: Store) -> None:
+    for key in ("a-b", "a/1", "a/2", "a/3/x", "ab", "b"):
+        store.put(key, b"")
+    assert [row.key for row in store.list("")] == ["a-b", "a/1", "a/2", "a/3/x", "ab", "b"]
+    assert [row.key for row in store.list("a/")] == ["a/1", "a/2", "a/3/x"]
+    assert [row.key for row in store.list("a")] == ["a-b", "a/1", "a/2", "a/3/x", "ab"]
+    assert [row.key for row in store.list("a/", start_after="a/1")] == ["a/2", "a/3/x"]
+    assert [row.key for row in store.list_versions("a/", start_after="a/1")] == ["a/2", "a/3/x"]
+    assert list(store.list("zzz")) == []
+
+
+def test_a_deleted_object_leaves_the_listing(store: Store) -> None:
+    store.put("a/1", b"")
+    store.put("a/2", b"")
+    store.delete("a/1")
+    assert [row.key for row in store.list("")] == ["a/2"]
+
+
+def test_delete_if_match_deletes_only_what_the_etag_names(subject: Subject) -> None:
+    store = subject.store
+    first = store.put("a", b"first")
+    if not subject.deletes_conditionally:
+        with pytest.raises(UnsafeStore):
+            store.delete_if_match("a", first.etag)
+        return
+    store.put("a", b"second")
+    current = store.get("a")
+    assert current is not None
+    assert store.delete_if_match("a", first.etag) == Lost(current)
+    deleted = store.delete_if_match("a", current.etag)
+    assert isinstance(deleted, Won)
+    assert (deleted.etag, (deleted.version_id is not None)) == ("", subject.is_versioned)
+    assert store.get("a") is None
+    assert store.delete_if_match("a", current.etag) == Gone()
+
+
+def test_every_version_can_be_listed_newest_first_and_read_by_its_id(subject: Subject) -> None:
+    store = subject.store
+    bodies = [b"one", b"two", b"three"]
+    ids = [store.put("doc", body).version_id for body in bodies]
+    store.put("doc0", b"another key with the same prefix")
+    versions = list(store.versions("doc"))
+    if not subject.is_versioned:
+        assert [(row.version_id, row.etag, row.is_latest) for row in versions] == [(None, content_etag(b"three"), True)]
+        return
+    assert [(row.version_id, row.is_latest) for row in versions] == [(ids[2], True), (ids[1], False), (ids[0], False)]
+    found = store.get_many([Read("doc", row.version_id) for row in versions])
+    assert [(item.body, item.version_id) for item in found if isinstance(item, Object)] == [
+        (b"three", ids[2]),
+        (b"two", ids[1]),
+        (b"one", ids[0]),
+    ]
+    head = store.head("doc", version_id=ids[0])
+    assert head is not None
+    assert (head.etag, head.version_id) == (content_etag(b"one"), ids[0])
+
+
+def test_a_delete_marker_is_listed_in_its_place_and_reads_as_nothing(subject: Subject) -> None:
+    store = subject.store
+    first = store.put("doc", b"one")
+    store.delete("doc")
+    if not subject.is_versioned:
+        assert list(store.versions("doc")) == []
+        return
+    second = store.put("doc", b"two")
+    rows = list(store.versions("doc"))
+    assert [(row.is_delete_marker, row.is_latest, row.etag) for row in rows] == [
+        (False, True, second.etag),
+        (True, False, ""),
+        (False, False, first.etag),
+    ]
+    assert [store.get("doc", version_id=row.version_id) is None for row in rows] == [False, True, False]
+    assert list(store.list_versions("")) == rows
+    store.delete("doc")
+    latest = next(store.versions("doc"))
+    assert (latest.is_delete_marker, latest.is_latest, latest.size) == (True, True, 0)
+    assert list(store.list("")) == []
+
+
+def test_requests_are_counted_by_kind_with_their_bytes(store: Store) -> None:
+    with store.requests.measure() as spent:
+        store.put("a", b"12345")
+        store.put_if_absent("a", b"123")
+        store.get("a")
+        store.get("absent")
+        store.head("a")
+        list(store.list(""))
+        list(store.versions("a"))
+        store.delete("a")
+    assert spent == {"PUT": 2, "GET": 3, "HEAD": 1, "LIST": 1, "VERSIONS": 1, "DELETE": 1, "total": 9}
+    assert (store.requests.bytes_written, store.requests.bytes_read) == (8, 10)

@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+
+import pytest
+
+from tests.harness import DataPath, created, schema_of
+from worm.codec.sealed import seal, unseal
+from worm.codec.strict_json import JsonValue
+from worm.collections.changes import Change, decode_changes
+from worm.collections.entries import Head
+from worm.collections.layout import SCHEMA_KEY
+from worm.errors import Corrupt
+from worm.schema import load_schema
+from worm.store.base import Attempt, Condition
+from worm.tables.index import Index, entry_key
+from worm.tables.table import Table
+
+TABLE_FILES = [
+    "org/customers/.worm.manifest.json",
+    "org/customers/.worm.index/status.json",
+    "org/customers/.worm.heads.json",
+]
+
+
+def some_customers(path: DataPath) -> None:
+    for number in range(8):
+        path.put(f"c{number}", {"name": f"n{number}", "status": "active" if number % 2 else "inactive"})
+    path.remove("c3")
+    path.settle()
+
+
+def test_the_files_of_a_table_are_sealed_canonical_json() -> None:
+    path = DataPath()
+    path.put("b", {"name": "Widgets", "status": "inactive"})
+    path.put("a", {"name": "Acme", "status": "active"})
+    path.settle()
+
+    manifest = path.store.get(TABLE_FILES[0])
+    index = path.store.get(TABLE_FILES[1])
+    assert manifest is not None and index is not None
+    shape = unseal(manifest.body, "")
+    assert shape == {
+        "version": 1,
+        "model": "Customer",
+        "count": 2,
+        "lastUpdated": "2026-01-01T00:00:02Z",
+        "revision": 2,
+        "entities": {"a": {"name": "Acme", "status": "active"}, "b": {"name": "Widgets", "status": "inactive"}},
+        "seqs": {"a": 1, "b": 1},
+    }
+    assert manifest.body == seal(shape)
+    assert unseal(index.body, "") == {
+        "version": 1,
+        "model": "Customer",
+        "field": "status",
+        "type": "standard",
+        "unique": False,
+        "lastUpdated": "2026-01-01T00:00:02Z",
+        "revision": 2,
+        "entries": {"active": ["a"], "inactive": ["b"]},
+    }
+
+
+@pytest.mark.parametrize("lost", TABLE_FILES)
+@pytest.mark.parametrize("how", ["deleted", "damaged"])
+def test_a_lost_or_damaged_file_comes_back_with_the_next_fold(lost: str, how: str) -> None:
+    """Folding a change onto nothing would leave a table with only that change in it."""
+    path = DataPath()
+    some_customers(path)
+    if how == "deleted":
+        path.store.delete(lost)
+    else:
+        path.store.put(lost, b'{"checksum":"sha256:00","version":1}')
+    path.put("new", {"name": "New", "status": "active"})
+    path.settle()
+    path.sweep()
+    assert len(path.rows()) == 8
+    path.assert_true()
+
+
+def test_a_rebuild_gives_the_same_bytes_as_the_folds() -> None:
+    path = DataPath()
+    some_customers(path)
+    before = {key: path.store.get(key) for key in TABLE_FILES}
+    path.table.rebuild()
+    assert {key: path.store.get(key) for key in TABLE_FILES} == before, "nothing differs, so nothing is written"
+    for key in TABLE_FILES:
+        path.store.delete(key)
+    path.table.rebuild()
+    rebuilt = {key: path.store.get(key) for key in TABLE_FILES}
+    assert {key: found and found.body for key, found in rebuilt.items()} == {
+        key: found and found.body for key, found in before.items()
+    }
+
+
+def test_a_rebuild_drops_rows_without_a_source_and_keeps_what_was_folded_meanwhile() -> None:
+    path = DataPath()
+    some_customers(path)
+    table = path.table
+    manifest = table.manifest.read()
+    assert manifest is not None
+    bogus = Change("bogus", Head(1, None, None, True, manifest.last_updated), {"name": "?"})
+    table.fold([bogus])
+    assert "bogus" in path.rows()
+    path.table.rebuild()
+    assert "bogus" not in path.rows()
+    path.assert_true()
+
+
+def test_sixteen_folds_at_once_lose_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two workers that read one manifest and both write it would lose one's rows without the condition."""
+    path = DataPath()
+    batches: list[list[str]] = []
+    for worker in range(16):
+        for number in range(3):
+            path.put(f"w{worker}n{number}", {"name": "x", "status": "active"})
+        path.run_capture()
+        batches.append(path.change_sets())
+    collections = [path.collection for _ in batches]
+    monkeypatch.setattr(path.clock, "sleep", lambda seconds: None)
+
+    def fold(number: int) -> None:
+        key = batches[number][0].split('"key": "')[1].split('"')[0]
+        found = path.store.get(key)
+        assert found is not None
+        Table(collections[number]).fold(decode_changes(found.body, key)[1])
+
+    threads = [threading.Thread(target=fold, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(path.rows()) == 48
+    path.assert_true()
+
+
+def test_an_index_is_never_replaced_by_an_older_one() -> None:
+    path = DataPath()
+    path.put("a", {"status": "active"})
+    path.settle()
+    old = path.table
+    stale_manifest = old.manifest.read()
+    assert stale_manifest is not None
+    path.put("a", {"status": "inactive"})
+    path.settle()
+    old._fold_indexes(stale_manifest)
+    index = path.table.indexes[0][1].read()
+    assert index is not None and index.entries == {"inactive": ["a"]}
+
+
+def test_a_model_without_oplog_keeps_its_table_from_the_documents() -> None:
+    path = DataPath(schema_of(oplog=False))
+    path.put("a", {"name": "one", "status": "active"})
+    path.put("b", b"{oops")
+    path.settle()
+    path.put("a", {"name": "two", "status": "inactive"})
+    path.put("c", {"name": "three"})
+    path.settle()
+    path.remove("c")
+    path.settle()
+    assert path.rows() == {"a": {"name": "two", "status": "inactive"}}
+    path.assert_true()
+
+    path.put("d", {"name": "unreported"})
+    path.remove("a")
+    path.events.clear()
+    assert path.sweep().reconciled == 2
+    assert path.rows() == {"d": {"name": "unreported"}}
+    path.assert_true()
+
+
+def test_a_document_that_changes_while_it_is_folded_is_folded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without oplog there is no seq: a fold that read the old document could overwrite the row of the new one."""
+    path = DataPath(schema_of(oplog=False))
+    path.put("a", {"name": "one"})
+    original = path.store.attempt_put
+    changed: list[bool] = []
+
+    def change_under_the_fold(key: str, body: bytes, condition: Condition, metadata: Mapping[str, str]) -> Attempt:
+        if not changed:
+            changed.append(True)
+            path.put("a", {"name": "two"})
+        return original(key, body, condition, metadata)
+
+    monkeypatch.setattr(path.store, "attempt_put", change_under_the_fold)
+    path.table.fold_documents(["a"])
+    assert path.rows() == {"a": {"name": "two"}}
+
+
+def test_index_entry_keys_of_different_values_never_collide() -> None:
+    values: list[JsonValue] = [1, "1", True, "true", None, "null", "=1", "=", "", 0, False, 1.5, "1.5", "=null", [1], {"a": 1}, '="1"']
+    keys = [entry_key(value) for value in values]
+    assert len(set(keys)) == len(values)
+    assert entry_key(1.0) == entry_key(1)
+
+
+def test_unique_and_multi_value_indexes_have_their_shapes_and_name_conflicts() -> None:
+    path = DataPath(
+        schema_of(
+            indexes={
+                "byName": {"field": "name", "unique": True},
+                "byTags": {"field": "tags", "type": "multiValue"},
+            }
+        )
+    )
+    path.put("a", {"name": "Acme", "tags": ["vip", "vip", "old"]})
+    path.put("b", {"name": "Acme", "tags": ["vip"]})
+    path.put("c", {"name": "Other"})
+    path.settle()
+    by_name, by_tags = (file.read() for _, file in path.table.indexes)
+    assert by_name is not None and by_tags is not None
+    assert by_name.entries == {"Acme": "a", "Other": "c"}
+    assert by_name.conflicts == {"Acme": ["a", "b"]}
+    assert by_tags.entries == {"vip": ["a", "b"], "old": ["a"]}
+    assert (by_name.ids("Acme"), by_name.ids("Other"), by_tags.ids("none")) == (["a", "b"], ["c"], [])
+    path.assert_true()
+
+
+def test_a_sealed_file_that_was_changed_or_cut_is_corrupt() -> None:
+    body = seal({"version": 1, "entities": {"a": 1}})
+    assert unseal(body, "k") == {"version": 1, "entities": {"a": 1}}
+    for damaged in (body.replace(b'"a":1', b'"a":2'), body[:-5], b"{}", b""):
+        with pytest.raises(Corrupt):
+            unseal(damaged, "k")
+    assert unseal(json.dumps(json.loads(body), indent=2).encode(), "k") == {"version": 1, "entities": {"a": 1}}
+
+
+def test_index_of_an_index_definition_that_changed_is_rewritten() -> None:
+    path = DataPath()
+    some_customers(path)
+    unique = schema_of(indexes={"byStatus": {"field": "status", "unique": True}})
+    path.store.put(SCHEMA_KEY, load_schema(unique).to_json())
+    path.sweeper.run(lambda: 1.0)
+    index = path.table.indexes[0][1].read()
+    assert isinstance(index, Index) and index.unique
+    path.assert_true()
+
+
+def test_a_change_set_that_expired_is_nothing_to_do() -> None:
+    outcome = DataPath().run_fold([created(".worm.changes/customers/01KDVDNA003DGBDWYGH920DN3Z.json")])
+    assert (outcome.failed, outcome.rejected, outcome.ignored) == ({}, {}, 1)
