@@ -186,8 +186,10 @@ class Environment:
             now = time.monotonic()
             done = sum(pool.counts().invocations for pool in self._pools.values())
             if state.left or done != invocations:
-                quiet_since = None if state.left else now
-            elif quiet_since is not None and now - quiet_since >= self.aws.settle_seconds:
+                quiet_since = None
+            elif quiet_since is None:
+                quiet_since = now
+            elif now - quiet_since >= self.aws.settle_seconds:
                 return now - started
             invocations = done
             if now - started > timeout_seconds:

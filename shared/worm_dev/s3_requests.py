@@ -10,11 +10,11 @@ from typing import Any
 
 _ROLE = re.compile(r"\brole/([\w.-]+)")
 # Sub-resources of a bucket whose GET is no listing.
-_BUCKET_SETTINGS = frozenset(
-    ("accelerate", "acl", "analytics", "cors", "encryption", "intelligent-tiering", "inventory", "lifecycle")
-    + ("location", "logging", "metrics", "notification", "object-lock", "ownershipControls", "policy", "policyStatus")
-    + ("publicAccessBlock", "replication", "requestPayment", "tagging", "uploads", "versioning", "website")
-)
+_BUCKET_SETTINGS = frozenset({
+    *("accelerate", "acl", "analytics", "cors", "encryption", "intelligent-tiering", "inventory", "lifecycle"),
+    *("location", "logging", "metrics", "notification", "object-lock", "ownershipControls", "policy", "policyStatus"),
+    *("publicAccessBlock", "replication", "requestPayment", "tagging", "uploads", "versioning", "website"),
+})
 
 Environ = dict[str, Any]
 

@@ -189,7 +189,7 @@ class Interfering(FaultyStore):
 
 @pytest.mark.parametrize("landed", [True, False])
 def test_a_replacement_in_doubt_under_anothers_object_is_unknown_not_lost(inner: MemoryStore, landed: bool) -> None:
-    """Ours may have been stored and replaced before we looked: calling it lost would deny a change that is in history."""
+    """Ours may have been stored and replaced before we looked; 'lost' would deny a change that is in history."""
     first = inner.put("doc", b"1")
     store = Interfering(inner, seed=1)
     store.fail_next("attempt_put", Fault.LOST_RESPONSE if landed else Fault.LOST_REQUEST)

@@ -16,6 +16,7 @@ from worm.collections.heads import Heads
 from worm.errors import Invalid
 from worm.model import Worm
 from worm.store.base import Version
+from worm.tables.index import Index
 from worm.tables.manifest import Manifest
 from worm.tables.table import Table
 
@@ -62,7 +63,7 @@ def table_status(session: Worm, name: str) -> TableStatus:
 
 def _is_fresh(table: Table, manifest: Manifest, latest: dict[str, Version]) -> bool:
     indexes_follow = all(
-        (index := file.read()) is not None and index.is_current(manifest, definition)
+        (index := file.read()) is not None and index.is_current(Index.of(manifest, definition), definition)
         for definition, file in table.indexes
     )
     if not indexes_follow:

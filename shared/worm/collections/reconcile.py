@@ -116,6 +116,7 @@ class _Round:
             for version in pending:
                 self._record(version)
             self._settle(latest)
+            self._look_for_a_forgotten_oplog()
         return Reconciled(self._id, self._head, self._state, self._appended, self._rejected)
 
     # What is known without a listing
@@ -183,19 +184,22 @@ class _Round:
     def _settle(self, latest: Version | None) -> None:
         """Where the latest thing is still not the recorded one, record it."""
         head = self._head
-        if head is None and (latest is None or self._rejected is not None):
-            first = self._owner.oplog.read(self._id, 1)
-            if first is not None:  # nothing valid is there and no hint was: the oplog knows what was
-                raise _StartAgain(first)
-        elif self._rejected is not None:
+        if self._rejected is not None:
             return
-        elif latest is None:
+        if latest is None:
             if head is not None and head.live:
                 self._record(Version(self._key, None, "", 0, self._owner.clock.now(), True, is_delete_marker=True))
         elif head is None or not head.names(latest):
             was_recorded_before = head is not None and latest.version_id is not None
             if not latest.is_delete_marker or (head is not None and head.live):
                 self._record(latest, reverted=was_recorded_before)
+
+    def _look_for_a_forgotten_oplog(self) -> None:
+        """Nothing valid is there and there was no hint: what was recorded earlier is known to the oplog alone."""
+        if self._head is None:
+            first = self._owner.oplog.read(self._id, 1)
+            if first is not None:
+                raise _StartAgain(first)
 
     # Recording
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from worm.clock import Deadline
+from worm.clock import Deadline, iso_seconds
 from worm.codec.strict_json import dumps, loads_own
 from worm.collections.changes import Change
 from worm.collections.collection import Collection
 from worm.collections.entries import Head
 from worm.collections.heads import Heads
+from worm.tables.manifest import Manifest
 from worm.tables.table import Table
 from worm.workers.capture import EntityOutcome, reconcile_entity
 from worm.workers.workspace import Workspace
@@ -118,14 +119,17 @@ class Sweep:
             table.fold(changes)
 
     def _sweep_documents(self, table: Table, report: SweepReport) -> None:
-        manifest = table.manifest.read()
-        etags = {} if manifest is None else manifest.etags
-        current: dict[str, str] = {}
+        manifest = table.manifest.read() or Manifest(table.collection.name)
+        suspects: set[str] = set()
+        gone = dict(manifest.etags)
         for entity_id, version in table.collection.latest_versions():
             report.listed += 1
-            if not version.is_delete_marker:
-                current[entity_id] = version.etag
-        suspects = {entity_id for entity_id in {*etags, *current} if etags.get(entity_id) != current.get(entity_id)}
+            if version.is_delete_marker:
+                continue
+            is_newer = iso_seconds(version.last_modified) > manifest.last_updated
+            if gone.pop(entity_id, None) != version.etag or is_newer:
+                suspects.add(entity_id)
+        suspects |= set(gone)
         report.reconciled = len(suspects)
         if suspects:
             table.fold_documents(suspects)

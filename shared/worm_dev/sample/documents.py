@@ -1,13 +1,14 @@
 """Realistic documents of the sample schema, the same ones for the same seed.
 
-A *change* is what a client does to one key: a put with a body, or a delete (body None). `changes()` gives a day of a small
-company: customers and invoices are uploaded, some are overwritten (a few twice in a row), some are deleted.
+A *change* is what a client does to one key: a put with a body, or a delete (body None). `workload()` is what a small
+company does: customers and invoices are uploaded, some are overwritten (a few twice in a row), some are deleted.
 """
 
 from __future__ import annotations
 
 import json
 import random
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -18,8 +19,36 @@ from uuid import UUID
 SCHEMA_PATH = Path(__file__).with_name("schema.json")
 START = datetime(2026, 1, 5, 8, 0, tzinfo=UTC)
 
-_FIRST = "Acme Nordwind Blue-River Café Zürich Kōbe Baltic Iron-Gate Helios Maple Sierra Østfold Atlas Cobalt".split()
-_SECOND = "Tools Logistics Foods Robotics Textiles Energy Paper Optics Instruments Farms Media Marine".split()
+_FIRST = [
+    "Acme",
+    "Nordwind",
+    "Blue-River",
+    "Café",
+    "Zürich",
+    "Kōbe",
+    "Baltic",
+    "Iron-Gate",
+    "Helios",
+    "Maple",
+    "Sierra",
+    "Østfold",
+    "Atlas",
+    "Cobalt",
+]
+_SECOND = [
+    "Tools",
+    "Logistics",
+    "Foods",
+    "Robotics",
+    "Textiles",
+    "Energy",
+    "Paper",
+    "Optics",
+    "Instruments",
+    "Farms",
+    "Media",
+    "Marine",
+]
 _LEGAL = ("Inc.", "GmbH", "Ltd", "AB", "S.A.", "KK", "Oy")
 _CITIES = (
     ("Hamburg", "DE"),
@@ -75,7 +104,7 @@ class SampleCompany:
     _invoices: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        self._random = random.Random(self.seed)  # noqa: S311 - replayable data, not a secret
+        self._random = random.Random(self.seed)
 
     def customer(self) -> Document:
         pick = self._random
@@ -95,7 +124,7 @@ class SampleCompany:
     def invoice(self, customer: str) -> Document:
         pick = self._random
         self._invoices += 1
-        lines = [
+        lines: list[Document] = [
             {"description": text, "quantity": pick.randint(1, 12), "unitPrice": price}
             for text, price in pick.sample(_ITEMS, pick.randint(1, 4))
         ]
@@ -165,10 +194,11 @@ def workload(count: int, *, seed: int = 1) -> Workload:
     company = SampleCompany(seed)
     documents = list(_documents(company, count))
     watched = next((document for document in documents if "score" in document), documents[0])
-    others = [document for document in documents if document is not watched and "displayName" not in document]
-    doomed = others[:: max(1, 15 * len(others) // max(1, count))][: count // 15]
-    gone = {document["id"] for document in doomed}
-    kept = [document for document in others if document["id"] not in gone]
+    others = [document for document in documents if document is not watched]
+    doomed = [document for document in others[14::14] if "displayName" not in document][: count // 15]
+    gone = {key_of(document) for document in doomed}
+    kept = [document for document in others if key_of(document) not in gone]
+    kept.sort(key=lambda document: "displayName" not in document)  # the settings are edited in every run
     wanted = count // 5
     twice = [watched, *kept[: max(0, wanted // 6)]]
     once = kept[len(twice) - 1 :][: max(0, wanted - 2 * len(twice))]
@@ -208,5 +238,5 @@ def _iso(moment: datetime) -> str:
 
 def _domain(name: str) -> str:
     words = [word for word in name.split() if word not in _LEGAL]
-    text = "-".join(words).lower()
-    return "".join(one if one.isascii() and (one.isalnum() or one == "-") else "x" for one in text)
+    plain = unicodedata.normalize("NFKD", "-".join(words).lower().replace("ø", "o"))
+    return "".join(one for one in plain if one.isascii())
