@@ -30,7 +30,7 @@ bench: ## run a benchmark: make bench NAME=coldstart
 
 build: ## sam build: functions and layer into .aws-sam/
 	./scripts/setup --tools
-	PYTHON=$(CURDIR)/.venv/bin/python SAM_CLI_TELEMETRY=0 .venv-tools/bin/sam build
+	PATH="$(CURDIR)/.venv/bin:$$PATH" PYTHON=$(CURDIR)/.venv/bin/python SAM_CLI_TELEMETRY=0 .venv-tools/bin/sam build
 
 clean: ## remove what was generated, but not the virtual environments
 	rm -rf .aws-sam .worm-dev .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist bench-results

@@ -97,6 +97,13 @@ def run(command: Sequence[str | Path], hint: str) -> None:
         raise SetupFailed(f"{tail}\n'{' '.join(parts)}' ended with {done.returncode}. {hint}")
 
 
+def require(*programs: str) -> None:
+    """Programs that are no Python packages: `sam build` calls make, tests ask git for the committed files."""
+    missing = [program for program in programs if shutil.which(program) is None]
+    if missing:
+        raise SetupFailed(f"{' and '.join(missing)} not found. Debian: apt install {' '.join(missing)}")
+
+
 def works(environment: Environment) -> bool:
     """True when its Python starts and has pip (it does not after the base Python or the folder was moved)."""
     if not environment.python.exists():
@@ -141,6 +148,7 @@ def main() -> int:
             else:
                 ensure(application("local"))
             if options.tools:
+                require("make", "git")
                 ensure(tools())
         if options.localstack:
             return subprocess.run([str(ROOT / "scripts" / "localstack-setup")], check=False).returncode

@@ -162,6 +162,8 @@ def start_localstack(work_dir: Path, region: str, venv: Path) -> Aws:
         "DISABLE_EVENTS": "1",
         "SKIP_SSL_CERT_DOWNLOAD": "1",
         "DNS_ADDRESS": "0",
+        # Its services call each other at "localhost", where [::1] may not be heard: let them call in memory.
+        "IN_MEMORY_CLIENT": "1",
         "HOME": str(data),
         "TMPDIR": str(data),
         "FILESYSTEM_ROOT": str(data),

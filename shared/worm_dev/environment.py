@@ -8,13 +8,11 @@ until a failed message comes again, and `concurrency_limit` the number of proces
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 import tempfile
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,15 +21,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
-from worm.clock import Clock, SystemClock, iso_seconds
+from worm.clock import Clock, SystemClock
 from worm.errors import Invalid, NotFound, Unavailable
 from worm_dev.aws import Aws, existing_endpoint, start_localstack, start_moto
-from worm_dev.cfn import ACCOUNT_ID
 from worm_dev.faults import FaultPolicy
 from worm_dev.poller import Poller
 from worm_dev.provision import MadeQueue, Provisioned, provision
+from worm_dev.queues import depth, move, peek
 from worm_dev.runtime import FunctionCounts, FunctionPool, function_environment
-from worm_dev.schedule import ScheduleRunner
+from worm_dev.schedule import ScheduleRunner, schedule_event
 from worm_dev.specs import ScheduleSpec, Template
 from worm_dev.template import DEFAULT_REGION, read_template
 from worm_dev.worker import Outcome, OutcomeKind
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("worm_dev")
 
 QUIET_POLL_SECONDS = 0.1
-DEAD_LETTER_PEEK_SECONDS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +160,7 @@ class Environment:
         waiting = in_flight = 0
         for source in self.template.event_sources:
             made = self._made.queues[source.queue_arn]
-            visible, hidden = self._depth(made)
+            visible, hidden = depth(self._sqs, made.url)
             waiting += visible
             in_flight += hidden
         running = sum(pool.running for pool in self._pools.values())
@@ -214,7 +211,9 @@ class Environment:
         spec = self._schedule(schedule)
         if spec.function is None:
             raise NotFound(f"schedule {spec.name} targets {spec.target_arn}, which does not run here")
-        return self.invoke(spec.function, _schedule_event(spec, self._clock.now(), self.settings.region))
+        return self.invoke(
+            spec.function, schedule_event(spec.name, spec.input, self._clock.now(), self.settings.region)
+        )
 
     def set_faults(self, policy: FaultPolicy) -> None:
         self.aws.set_faults(policy)
@@ -223,22 +222,11 @@ class Environment:
 
     def dlq_messages(self, function: str) -> list[MessageTypeDef]:
         """The messages in the function's dead-letter queue; they stay there."""
-        url = self._dead_letters(function).url
-        messages = self._receive_all(url)
-        for message in messages:
-            self._sqs.change_message_visibility(
-                QueueUrl=url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0
-            )
-        return messages
+        return peek(self._sqs, self._dead_letters(function).url)
 
     def redrive(self, function: str) -> int:
         """Moves the dead letters back to the function's queue; how many."""
-        url = self._dead_letters(function).url
-        messages = self._receive_all(url)
-        for message in messages:
-            self._sqs.send_message(QueueUrl=self._queue(function).url, MessageBody=message["Body"])
-            self._sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
-        return len(messages)
+        return move(self._sqs, self._dead_letters(function).url, self._queue(function).url)
 
     # ---
 
@@ -323,48 +311,3 @@ class Environment:
         if arn is None:
             raise NotFound(f"the queue of {function} has no dead-letter queue")
         return self._made.queues[arn]
-
-    def _depth(self, made: MadeQueue) -> tuple[int, int]:
-        answer = self._sqs.get_queue_attributes(
-            QueueUrl=made.url,
-            AttributeNames=[
-                "ApproximateNumberOfMessages",
-                "ApproximateNumberOfMessagesNotVisible",
-                "ApproximateNumberOfMessagesDelayed",
-            ],
-        )["Attributes"]
-        visible = int(answer["ApproximateNumberOfMessages"])
-        hidden = int(answer["ApproximateNumberOfMessagesNotVisible"])
-        return visible + int(answer.get("ApproximateNumberOfMessagesDelayed", 0)), hidden
-
-    def _receive_all(self, url: str) -> list[MessageTypeDef]:
-        found: list[MessageTypeDef] = []
-        while True:
-            answer = self._sqs.receive_message(
-                QueueUrl=url,
-                MaxNumberOfMessages=10,
-                VisibilityTimeout=DEAD_LETTER_PEEK_SECONDS,
-                WaitTimeSeconds=0,
-                MessageSystemAttributeNames=["All"],
-            )
-            messages = answer.get("Messages", [])
-            if not messages:
-                return found
-            found += messages
-
-
-def _schedule_event(spec: ScheduleSpec, now: datetime, region: str) -> object:
-    if spec.input is not None:
-        event: object = json.loads(spec.input)
-        return event
-    return {
-        "version": "0",
-        "id": str(uuid.uuid4()),
-        "detail-type": "Scheduled Event",
-        "source": "aws.scheduler",
-        "account": ACCOUNT_ID,
-        "time": iso_seconds(now),
-        "region": region,
-        "resources": [f"arn:aws:scheduler:{region}:{ACCOUNT_ID}:schedule/default/{spec.name}"],
-        "detail": "{}",
-    }

@@ -24,7 +24,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
-from xml.etree import ElementTree
 
 import moto.s3.notifications
 from moto.core.utils import unix_time_millis
@@ -54,7 +53,7 @@ class ObjectEvents:
         """Calls `respond()` and emits one event for each version that the request added or removed."""
         with self._write_lock:
             bucket = _bucket_with_events(request.bucket)
-            keys = _written_keys(request, body) if bucket else []
+            keys = request.written_keys(body) if bucket else []
             before = [_versions(bucket, key) for key in keys]
             chunks: list[bytes] = list(respond())
             bucket = _bucket_with_events(request.bucket)
@@ -80,7 +79,7 @@ class ObjectEvents:
         detail["request-id"] = uuid.uuid4().hex[:16].upper()
         detail["requester"] = ACCOUNT_ID
         detail["source-ip-address"] = environ.get("REMOTE_ADDR", "127.0.0.1")
-        detail["reason"] = _reason(request, environ)
+        detail["reason"] = request.reason(environ)
         deleted = marker or not created
         if deleted:
             detail["deletion-type"] = "Delete Marker Created" if created else "Permanently Deleted"
@@ -110,20 +109,6 @@ def _versions(bucket: FakeBucket | None, key: str) -> list[Stored]:
     return list(bucket.keys.getlist(key, [])) if bucket else []
 
 
-def _written_keys(request: Request, body: bytes) -> list[str]:
-    """The keys a write may change; for a multi-delete they stand in the body."""
-    if request.key:
-        return [request.key]
-    if "delete" not in request.query or request.method != "POST":
-        return []
-    try:
-        elements = ElementTree.fromstring(body).iter()
-    except ElementTree.ParseError:
-        return []  # moto answers MalformedXML and deletes nothing
-    keys = [element.text or "" for element in elements if element.tag.rpartition("}")[2] == "Key"]
-    return list(dict.fromkeys(keys))
-
-
 def _changes(before: list[Stored], after: list[Stored]) -> Iterator[tuple[Stored, bool]]:
     """(version, True) for each that came; (version, False) for each that went, unless it was replaced."""
     known = {id(version) for version in before}
@@ -132,14 +117,6 @@ def _changes(before: list[Stored], after: list[Stored]) -> Iterator[tuple[Stored
     yield from ((version, True) for version in added)
     if not added:
         yield from ((version, False) for version in before if id(version) not in kept)
-
-
-def _reason(request: Request, environ: Environ) -> str:
-    if request.method == "PUT":
-        return "CopyObject" if "HTTP_X_AMZ_COPY_SOURCE" in environ else "PutObject"
-    if request.method == "POST" and "uploadId" in request.query:
-        return "CompleteMultipartUpload"
-    return "DeleteObject"
 
 
 def _route(event: EventMessageType) -> None:

@@ -7,14 +7,26 @@ import threading
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
+from xml.etree import ElementTree
 
 _ROLE = re.compile(r"\brole/([\w.-]+)")
 # Sub-resources of a bucket whose GET is no listing.
-_BUCKET_SETTINGS = frozenset({
-    *("accelerate", "acl", "analytics", "cors", "encryption", "intelligent-tiering", "inventory", "lifecycle"),
-    *("location", "logging", "metrics", "notification", "object-lock", "ownershipControls", "policy", "policyStatus"),
-    *("publicAccessBlock", "replication", "requestPayment", "tagging", "uploads", "versioning", "website"),
-})
+_BUCKET_SETTINGS = frozenset(
+    {
+        *("accelerate", "acl", "analytics", "cors", "encryption", "intelligent-tiering", "inventory", "lifecycle"),
+        *(
+            "location",
+            "logging",
+            "metrics",
+            "notification",
+            "object-lock",
+            "ownershipControls",
+            "policy",
+            "policyStatus",
+        ),
+        *("publicAccessBlock", "replication", "requestPayment", "tagging", "uploads", "versioning", "website"),
+    }
+)
 
 Environ = dict[str, Any]
 
@@ -48,6 +60,27 @@ class Request:
         if "versions" in self.query:
             return "VERSIONS"
         return None if self.query & _BUCKET_SETTINGS else "LIST"
+
+    def written_keys(self, body: bytes) -> list[str]:
+        """The keys a write may change; for a multi-delete they stand in the body."""
+        if self.key:
+            return [self.key]
+        if "delete" not in self.query or self.method != "POST":
+            return []
+        try:
+            elements = ElementTree.fromstring(body).iter()
+        except ElementTree.ParseError:
+            return []  # the server answers MalformedXML and deletes nothing
+        keys = [element.text or "" for element in elements if element.tag.rpartition("}")[2] == "Key"]
+        return list(dict.fromkeys(keys))
+
+    def reason(self, environ: Environ) -> str:
+        """The API call, as events name it."""
+        if self.method == "PUT":
+            return "CopyObject" if "HTTP_X_AMZ_COPY_SOURCE" in environ else "PutObject"
+        if self.method == "POST" and "uploadId" in self.query:
+            return "CompleteMultipartUpload"
+        return "DeleteObject"
 
 
 class RoleCounts:

@@ -7,16 +7,19 @@ Nothing else checks these expressions before a deployment fails on them, so pars
 from __future__ import annotations
 
 import calendar
+import json
 import re
 import threading
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from worm.clock import Clock
+from worm.clock import Clock, iso_seconds
 from worm.errors import Invalid
+from worm_dev.cfn import ACCOUNT_ID
 
 _RATE = re.compile(r"rate\((\d+) (minutes?|hours?|days?)\)")
 _AT = re.compile(r"at\((\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})\)")
@@ -218,6 +221,24 @@ def _matches_day_of_week(field: str, day: date) -> bool:
 def _one_day(text: str) -> int:
     (number,) = _values(text, 1, 7, _DAYS)
     return number
+
+
+def schedule_event(name: str, payload: str | None, now: datetime, region: str) -> object:
+    """What Scheduler hands to its target: the schedule's own input, or its standard event."""
+    if payload is not None:
+        event: object = json.loads(payload)
+        return event
+    return {
+        "version": "0",
+        "id": str(uuid.uuid4()),
+        "detail-type": "Scheduled Event",
+        "source": "aws.scheduler",
+        "account": ACCOUNT_ID,
+        "time": iso_seconds(now),
+        "region": region,
+        "resources": [f"arn:aws:scheduler:{region}:{ACCOUNT_ID}:schedule/default/{name}"],
+        "detail": "{}",
+    }
 
 
 class ScheduleRunner:

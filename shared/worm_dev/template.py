@@ -17,7 +17,7 @@ from pathlib import Path
 
 from worm.errors import Invalid
 from worm_dev.cfn import ACCOUNT_ID, PARTITION, Node, Resolver, load
-from worm_dev.schedule import parse_schedule
+from worm_dev.sam import event_source_spec, flag, merge, schedule_spec, text_of, without
 from worm_dev.specs import (
     BucketSpec,
     EventSourceSpec,
@@ -162,10 +162,10 @@ class _Reader:
             logical_id=logical_id,
             name=self._physical_name(logical_id),
             versioning=self._property(logical_id, "VersioningConfiguration", {}).get("Status") == "Enabled",
-            event_bridge=_flag(enabled),
+            event_bridge=flag(enabled),
             lifecycle_rules=tuple(self._property(logical_id, "LifecycleConfiguration", {}).get("Rules", ())),
             public_access_block={
-                key: _flag(value)
+                key: flag(value)
                 for key, value in self._property(logical_id, "PublicAccessBlockConfiguration", {}).items()
             },
         )
@@ -185,7 +185,7 @@ class _Reader:
             logical_id=logical_id,
             name=self._physical_name(logical_id),
             arn=self.attribute(logical_id, "Arn"),
-            attributes={name: _attribute_text(value) for name, value in values.items() if value is not None},
+            attributes={name: text_of(value) for name, value in values.items() if value is not None},
             dead_letter_arn=redrive.get("deadLetterTargetArn"),
             receive_count_max=int(redrive.get("maxReceiveCount", 0)),
             policy=policy,
@@ -224,7 +224,7 @@ class _Reader:
     def _functions(self) -> tuple[FunctionSpec, ...]:
         ids = self._of_type("AWS::Serverless::Function")
         shared = self.document.get("Globals", {}).get("Function", {})
-        merged = {i: _merge(shared, self._resource(i).get("Properties") or {}) for i in ids}
+        merged = {i: merge(shared, self._resource(i).get("Properties") or {}) for i in ids}
         folders = {i: self._directory(merged[i], "CodeUri", i) for i in ids}
         repeated = {folder for folder, count in Counter(folders.values()).items() if count > 1}
         return tuple(
@@ -247,7 +247,7 @@ class _Reader:
             arn=self.attribute(logical_id, "Arn"),
             code_dir=code,
             handler=str(value("Handler", "handler.lambda_handler")),
-            environment={key: _attribute_text(text) for key, text in environment.items()},
+            environment={key: text_of(text) for key, text in environment.items()},
             timeout_seconds=int(value("Timeout", 3)),
             memory_mb=int(value("MemorySize", 128)),
             layer_dirs=tuple(self._layer(layer, f"{path}.Layers[{i}]") for i, layer in enumerate(layers)),
@@ -277,14 +277,14 @@ class _Reader:
             events = self._resource(function.logical_id)["Properties"].get("Events") or {}
             for name, event in events.items():
                 path = f"Resources.{function.logical_id}.Properties.Events.{name}"
-                properties = _without(event.get("Properties") or {}, "DeadLetterConfig", "RoleArn")
+                properties = without(event.get("Properties") or {}, "DeadLetterConfig", "RoleArn")
                 values = self.resolver.resolve(properties, f"{path}.Properties")
                 if event["Type"] == "SQS":
-                    if _flag(values.get("Enabled", True)):
-                        sources.append(_event_source(function.name, str(values["Queue"]), values, path))
+                    if flag(values.get("Enabled", True)):
+                        sources.append(event_source_spec(function.name, str(values["Queue"]), values, path))
                 elif event["Type"] in ("Schedule", "ScheduleV2"):
                     default_name = f"{function.logical_id}{name}"
-                    schedules.append(_schedule(default_name, values, function.arn, function.name, path))
+                    schedules.append(schedule_spec(default_name, values, function.arn, function.name, path))
                 else:
                     raise Invalid(f"event type {event['Type']} is not supported by the embedded AWS", path=path)
         return sources, schedules
@@ -298,7 +298,7 @@ class _Reader:
             names = {self.template_name(arn): name for arn, name in functions.items()} | dict(functions)
             if target not in names:
                 raise Invalid(f"{target} is no function of this template", path=f"{path}.FunctionName")
-            specs.append(_event_source(names[target], str(values["EventSourceArn"]), values, path))
+            specs.append(event_source_spec(names[target], str(values["EventSourceArn"]), values, path))
         return tuple(specs)
 
     @staticmethod
@@ -310,68 +310,11 @@ class _Reader:
         for logical_id in self._of_type("AWS::Scheduler::Schedule"):
             path = f"Resources.{logical_id}"
             properties = self._resource(logical_id)["Properties"]
-            target = _without(properties["Target"], "RoleArn", "DeadLetterConfig", "RetryPolicy")
+            target = without(properties["Target"], "RoleArn", "DeadLetterConfig", "RetryPolicy")
             resolved = self.resolver.resolve(target, f"{path}.Properties.Target")
-            values = self.resolver.resolve(_without(properties, "Target", "KmsKeyArn"), f"{path}.Properties")
+            values = self.resolver.resolve(without(properties, "Target", "KmsKeyArn"), f"{path}.Properties")
             values["Input"] = resolved.get("Input")
             arn = str(resolved["Arn"])
             name = self._physical_name(logical_id)
-            specs.append(_schedule(name, values, arn, functions.get(arn), path))
+            specs.append(schedule_spec(name, values, arn, functions.get(arn), path))
         return tuple(specs)
-
-
-def _event_source(function: str, queue_arn: str, values: Mapping[str, Node], path: str) -> EventSourceSpec:
-    concurrency = values.get("ScalingConfig", {}).get("MaximumConcurrency")
-    if "FilterCriteria" in values:
-        raise Invalid("is not supported by the embedded AWS: filter in the rule", path=f"{path}.FilterCriteria")
-    return EventSourceSpec(
-        function=function,
-        queue_arn=queue_arn,
-        batch_size=int(values.get("BatchSize", 10)),
-        window_seconds=float(values.get("MaximumBatchingWindowInSeconds", 0)),
-        report_batch_item_failures="ReportBatchItemFailures" in values.get("FunctionResponseTypes", ()),
-        concurrency_max=None if concurrency is None else int(concurrency),
-    )
-
-
-def _schedule(default_name: str, values: Mapping[str, Node], arn: str, function: str | None, path: str) -> ScheduleSpec:
-    expression = str(values.get("ScheduleExpression", values.get("Schedule", "")))
-    zone = str(values.get("ScheduleExpressionTimezone", "UTC"))
-    try:
-        schedule = parse_schedule(expression, timezone=zone)
-    except Invalid as error:
-        raise Invalid(error.message, path=path) from error
-    enabled = values.get("State", "ENABLED") == "ENABLED" and _flag(values.get("Enabled", True))
-    payload = values.get("Input")
-    text = payload if payload is None or isinstance(payload, str) else json.dumps(payload)
-    return ScheduleSpec(str(values.get("Name", default_name)), expression, schedule, arn, function, text, enabled)
-
-
-def _merge(shared: Mapping[str, Node], own: Mapping[str, Node]) -> dict[str, Node]:
-    """SAM's Globals: maps are merged, lists are appended, other values are replaced by the resource's own."""
-    merged = dict(shared)
-    for key, value in own.items():
-        base = merged.get(key)
-        if isinstance(base, dict) and isinstance(value, dict) and not _is_intrinsic(base) and not _is_intrinsic(value):
-            merged[key] = _merge(base, value)
-        elif isinstance(base, list) and isinstance(value, list):
-            merged[key] = base + value
-        else:
-            merged[key] = value
-    return merged
-
-
-def _is_intrinsic(node: Mapping[str, Node]) -> bool:
-    return len(node) == 1 and next(iter(node)).startswith(("Fn::", "Ref"))
-
-
-def _without(values: Mapping[str, Node], *names: str) -> dict[str, Node]:
-    return {key: value for key, value in values.items() if key not in names}
-
-
-def _flag(value: Node) -> bool:
-    return value is True or str(value).lower() == "true"
-
-
-def _attribute_text(value: Node) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -224,3 +224,29 @@ def test_a_clock_that_runs_backwards_does_not_order_the_history() -> None:
     assert [entry.diff or entry.snapshot for entry in path.history("a")] == [{"name": "one"}, {"name": ["one", "two"]}]
     assert path.history("a")[1].ts == path.history("a")[0].ts
     path.assert_true()
+
+
+def test_without_versions_content_that_returns_to_an_earlier_one_is_a_change_again() -> None:
+    """Entry 1 holds the same etag as the present; taking it for the present would lose the return."""
+    path = DataPath(versioned=False)
+    for name in ("one", "two", "one"):
+        path.put("a", {"name": name})
+        result = path.collection.reconciler().reconcile("a", None)
+        assert result.appended == 1
+    assert [entry.op for entry in path.history("a")] == ["create", "update", "update"]
+
+
+def test_without_versions_a_sweep_finds_entries_that_never_reached_the_table() -> None:
+    """The heads name the present's etag, but the oplog went on and came back."""
+    path = DataPath(versioned=False)
+    path.put("a", {"name": "one"})
+    path.settle()
+    path.put("a", {"name": "two"})
+    path.run_capture()
+    path.change_sets()  # lost
+    path.put("a", {"name": "one"})
+    path.events.clear()  # lost
+    path.new_workers(path.store)
+    path.sweep()
+    assert path.ops("a") == ["create", "update", "update"]
+    path.assert_true()

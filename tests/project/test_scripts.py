@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ def _extras(installs: list[list[str]]) -> list[str]:
     return [call[-1] for call in installs]
 
 
+@pytest.mark.slow
 def test_setup_installs_once_and_again_only_when_the_pins_change(
     small_project: Path, installs: list[list[str]]
 ) -> None:
@@ -43,12 +45,14 @@ def test_setup_installs_once_and_again_only_when_the_pins_change(
     assert _extras(installs) == [".[local]", ".[local]"]
 
 
+@pytest.mark.slow
 def test_an_environment_for_tests_serves_to_run_as_well(installs: list[list[str]]) -> None:
     setup.ensure(setup.application("dev"), implied=[setup.application("local")])
     setup.ensure(setup.application("local"))
     assert _extras(installs) == [".[dev]"]
 
 
+@pytest.mark.slow
 def test_a_failed_install_is_tried_again_the_next_time(small_project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A half-installed environment must not count as ready."""
     attempts: list[str] = []
@@ -64,6 +68,7 @@ def test_a_failed_install_is_tried_again_the_next_time(small_project: Path, monk
     assert len(attempts) == 2
 
 
+@pytest.mark.slow
 def test_an_environment_whose_python_is_gone_is_made_anew(small_project: Path, installs: list[list[str]]) -> None:
     setup.ensure(setup.application("local"))
     python = small_project / ".venv" / "bin" / "python"
@@ -89,7 +94,7 @@ def test_setup_refuses_a_python_that_is_too_old() -> None:
 
 
 def test_bench_lists_the_benchmarks_when_the_name_is_unknown() -> None:
-    command = [str(ROOT / ".venv" / "bin" / "python"), str(ROOT / "scripts" / "bench.py"), "nonsense"]
+    command = [sys.executable, str(ROOT / "scripts" / "bench.py"), "nonsense"]
     done = subprocess.run(command, text=True, capture_output=True, check=False)
     assert done.returncode == 2
     assert "no benchmark is called 'nonsense'" in done.stderr

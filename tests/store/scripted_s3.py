@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
@@ -21,9 +22,12 @@ class Answer:
     hang_up: bool = False
 
 
+NO_SUCH_KEY = Answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+
+
 @dataclass(frozen=True)
 class Request:
-    """What came in."""
+    """What came in; the names of headers in lower case."""
 
     method: str
     path: str
@@ -49,6 +53,10 @@ class ScriptedS3:
         self.answers.append(Answer(200, body, {**basics, **(headers or {})}, declared))
 
 
+def _lower(headers: Message) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
 @contextlib.contextmanager
 def scripted_s3() -> Iterator[ScriptedS3]:
     script = ScriptedS3("")
@@ -58,10 +66,8 @@ def scripted_s3() -> Iterator[ScriptedS3]:
 
         def _answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            script.requests.append(Request(self.command, self.path, dict(self.headers.items()), body))
-            answer = (
-                script.answers.popleft() if script.answers else Answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
-            )
+            script.requests.append(Request(self.command, self.path, _lower(self.headers), body))
+            answer = script.answers.popleft() if script.answers else NO_SUCH_KEY
             self.close_connection = answer.hang_up or answer.declared is not None
             if answer.hang_up:
                 return

@@ -265,7 +265,7 @@ def test_under_any_faults_every_acknowledged_increment_is_stored_once(seed: int)
     """A counter whose body also lists who wrote: won means exactly once, lost means never, unknown at most once."""
     inner = MemoryStore(versioned=True, clock=VirtualClock())
     inner.put("log", b"")
-    rates = dict.fromkeys((fault for fault in Fault if fault is not Fault.DENIED), 0.1)
+    rates: dict[Fault, float] = {fault: 0.0 if fault is Fault.DENIED else 0.1 for fault in Fault}
     writers = [FaultyStore(inner, seed=seed + number, rates=rates, read_rate=0.2) for number in range(3)]
     acknowledged: list[bytes] = []
     unknown: list[bytes] = []

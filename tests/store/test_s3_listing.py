@@ -17,9 +17,8 @@ def row(name: str, key: str = "k", *, latest: bool = False, second: int = 0) -> 
     """A version `v…` or a marker `d…`."""
     flag = "true" if latest else "false"
     time = f"2026-11-16T01:00:{second:02d}.000Z"
-    common = (
-        f"<Key>{key}</Key><VersionId>{name}</VersionId><IsLatest>{flag}</IsLatest><LastModified>{time}</LastModified>"
-    )
+    common = f"<Key>{key}</Key><VersionId>{name}</VersionId><IsLatest>{flag}</IsLatest>"
+    common += f"<LastModified>{time}</LastModified>"
     if name.startswith("d"):
         return f"<DeleteMarker>{common}</DeleteMarker>"
     return f"<Version>{common}<ETag>&quot;{name}&quot;</ETag><Size>1</Size></Version>"
@@ -57,6 +56,9 @@ def test_delete_and_create_again_within_a_second_is_right_on_a_grouped_page(mark
     versions, markers = [row("v2", latest=True), row("v1")], [row("d1")]
     rows = markers + versions if markers_first else versions + markers
     assert order(*rows) == [("k", "v2"), ("k", "d1"), ("k", "v1")]
+    versions, markers = [row("v2"), row("v1")], [row("d2", latest=True), row("d1")]
+    rows = markers + versions if markers_first else versions + markers
+    assert order(*rows) == [("k", "d2"), ("k", "v2"), ("k", "d1"), ("k", "v1")]
 
 
 def test_a_whole_page_is_read_with_markers_for_the_next() -> None:

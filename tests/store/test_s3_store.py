@@ -15,7 +15,18 @@ from tests.store.scripted_s3 import Answer, ScriptedS3, scripted_s3
 from worm.clock import Ids, VirtualClock
 from worm.errors import CommitStateUnknown, Denied, Invalid, NotFound, Unavailable
 from worm.store.agent import VERSION
-from worm.store.base import NULL_VERSION, AttemptOutcome, IfAbsent, IfMatch, Lost, Object, Read, Won, same_version
+from worm.store.base import (
+    NULL_VERSION,
+    AttemptOutcome,
+    Condition,
+    IfAbsent,
+    IfMatch,
+    Lost,
+    Object,
+    Read,
+    Won,
+    same_version,
+)
 from worm.store.content import content_etag
 from worm.store.s3 import TRIES, S3Store
 
@@ -53,12 +64,11 @@ def test_importing_and_opening_loads_no_boto3() -> None:
 def test_both_engines_name_their_version_and_role(script: ScriptedS3, scripted: S3Store) -> None:
     scripted.get("a")
     scripted.delete("a")
+    script.error(404, "NoSuchBucket")
     with pytest.raises(NotFound):
-        script.error(404, "NoSuchBucket")
         list(scripted.list(""))
-    assert [f"worm/{VERSION} role/capture" in request.headers["User-Agent"] for request in script.requests] == [
-        True
-    ] * 3
+    named = [f"worm/{VERSION} role/capture" in request.headers["user-agent"] for request in script.requests]
+    assert named == [True, True, True]
 
 
 def test_the_version_in_the_user_agent_is_the_projects() -> None:
@@ -76,8 +86,8 @@ def test_the_endpoint_region_and_role_come_from_the_environment(
     assert (store.url, store.get("a/b")) == ("s3://bucket/some/prefix", None)
     (request,) = script.requests
     assert (request.method, request.path) == ("GET", "/bucket/some/prefix/a/b")
-    assert "role/sweep" in request.headers["User-Agent"]
-    assert "/eu-north-1/s3/" in request.headers["Authorization"]
+    assert "role/sweep" in request.headers["user-agent"]
+    assert "/eu-north-1/s3/" in request.headers["authorization"]
 
 
 def test_credentials_come_from_botos_chain_when_none_are_in_the_environment(
@@ -93,7 +103,7 @@ def test_credentials_come_from_botos_chain_when_none_are_in_the_environment(
         S3Store("bucket", endpoint_url=script.url)
     monkeypatch.setenv("AWS_PROFILE", "people")
     assert S3Store("bucket", endpoint_url=script.url).get("a") is None
-    assert "Credential=FROMPROFILE/" in script.requests[0].headers["Authorization"]
+    assert "Credential=FROMPROFILE/" in script.requests[0].headers["authorization"]
 
 
 def test_a_body_cut_short_is_read_again_and_never_handed_out(script: ScriptedS3, scripted: S3Store) -> None:
@@ -185,7 +195,7 @@ def test_a_request_the_store_will_never_accept_is_invalid_at_once(script: Script
 def test_one_attempt_is_one_request_with_its_outcome(
     script: ScriptedS3,
     scripted: S3Store,
-    condition: IfAbsent | IfMatch,
+    condition: Condition,
     status: int,
     code: str,
     outcome: AttemptOutcome,
@@ -216,7 +226,7 @@ def test_a_conflict_is_settled_by_reading_and_sending_the_same_put_again(script:
     first, read, second = script.requests
     assert (first.method, read.method, second.method) == ("PUT", "GET", "PUT")
     put_ids = [request.headers["x-amz-meta-worm-put-id"] for request in (first, second)]
-    assert (put_ids[0], first.headers["If-None-Match"], second.body) == (put_ids[1], "*", b"x")
+    assert (put_ids[0], first.headers["if-none-match"], second.body) == (put_ids[1], "*", b"x")
 
 
 def test_an_endpoint_that_is_not_there_leaves_a_conditional_write_unknown() -> None:
@@ -244,7 +254,7 @@ def test_one_key_that_obstore_cannot_spell_does_not_hide_the_others_from_a_listi
 ) -> None:
     """Anybody may upload `a//b` or a folder marker; a sweep must still see the rest, and the odd ones by name."""
     client = s3_client(moto_endpoint)
-    keys = ["h/", "h/../x", "h/./y", "h//b", "h/a\x01b", "h/good"]
+    keys = ["h/", "h/../x", "h/./y", "h//b", "h/good"]
     for key in keys:
         client.put_object(Bucket=outside.bucket, Key=key, Body=b"1")
     assert sorted(row.key for row in outside.list("h/")) == sorted(keys)

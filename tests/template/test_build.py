@@ -15,7 +15,12 @@ import pytest
 
 from tests.template.sam_document import ROOT, TEMPLATE, functions, parameter_defaults
 
-pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("tools"), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.tools,
+    pytest.mark.xdist_group("tools"),
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="sam builds with the Python of the functions, 3.11"),
+]
 
 SAM = ROOT / ".venv-tools" / "bin" / "sam"
 SIZE_BYTES_MAX = 60 * 1024 * 1024
@@ -58,7 +63,8 @@ assert outside == [], outside
 
 def _environment(extra: Mapping[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SAM_", "PYTHON"))}
-    return {**kept, "SAM_CLI_TELEMETRY": "0", "PYTHON": sys.executable, **extra}
+    own_python = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**kept, "SAM_CLI_TELEMETRY": "0", "PYTHON": sys.executable, "PATH": own_python, **extra}
 
 
 def _run(*command: str | Path, cwd: Path = ROOT, environment: Mapping[str, str] | None = None) -> str:
@@ -131,7 +137,6 @@ def test_the_layer_is_built_for_the_default_architecture_of_the_template() -> No
     assert default[1] == parameter_defaults()["Architecture"]
 
 
-@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the layer's binaries are for Python 3.11")
 @pytest.mark.skipif(platform.machine() not in MACHINES.values(), reason="no layer for this processor")
 def test_the_handlers_start_with_the_layer_alone(tmp_path: Path) -> None:
     """A package that only the development environment has would break every function at its first start."""

@@ -47,6 +47,15 @@ def test_sam_validate_accepts_the_template() -> None:
     assert "is a valid SAM Template" in accepted(tool("sam", "validate", "--region", REGION, "--template", TEMPLATE))
 
 
+def test_sam_validate_would_see_a_misspelt_property_of_an_event(tmp_path: Path) -> None:
+    """Guards the guard: lint does not look at the properties of SAM's events, plain validation does."""
+    path = tmp_path / "template.yaml"
+    path.write_text(TEMPLATE.read_text().replace("BatchSize: 100", "BatchSzie: 100"))
+    done = tool("sam", "validate", "--region", REGION, "--template", path)
+    assert done.returncode != 0
+    assert "BatchSzie" in done.stdout + done.stderr
+
+
 def test_sam_validate_lint_accepts_the_template() -> None:
     output = accepted(tool("sam", "validate", "--lint", "--region", REGION, "--template", TEMPLATE))
     assert "is a valid SAM Template" in output

@@ -20,7 +20,7 @@ COLUMNS = ("Model", "Looked At", "Recorded", "Rows")
 def repair(
     context: typer.Context,
     models: Annotated[
-        list[str] | None, typer.Argument(metavar="[MODEL]...", help="Models to repair; without one, all.")
+        list[str] | None, typer.Argument(metavar="MODEL", help="Models to repair; without one, all.")
     ] = None,
     url: Url = None,
     endpoint_url: EndpointUrl = None,

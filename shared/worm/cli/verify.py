@@ -21,7 +21,7 @@ COLUMNS = ("Model", "Documents", "Entries", "Differences", "Rejected")
 def verify(
     context: typer.Context,
     models: Annotated[
-        list[str] | None, typer.Argument(metavar="[MODEL]...", help="Models to verify; without one, all.")
+        list[str] | None, typer.Argument(metavar="MODEL", help="Models to verify; without one, all.")
     ] = None,
     format: Annotated[ReportFormat, typer.Option("--format", help="How to show the report.")] = ReportFormat.table,
     url: Url = None,

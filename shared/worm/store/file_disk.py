@@ -123,7 +123,7 @@ class Disk:
         _prune(path.parent, self.root)
 
     def keys(self, prefix: str) -> list[str]:
-        """All keys under the prefix, in S3's order (by bytes). Names that cannot be keys are not documents."""
+        """All keys under the prefix, in S3's order (by bytes). What cannot be read by a key is not a document."""
         top = self.root / prefix.rpartition("/")[0]
         found: list[str] = []
         for folder, folders, names in os.walk(top):
@@ -132,7 +132,14 @@ class Disk:
                 folders[:] = [name for name in folders if name != CONTROL]
             start = "" if base == "." else f"{base}/"
             found.extend(f"{start}{name}" for name in names if f"{start}{name}".startswith(prefix))
-        return sorted((key for key in found if _is_spelled(key)), key=str.encode)
+        return sorted((key for key in found if self._is_document(key)), key=str.encode)
+
+    def _is_document(self, key: str) -> bool:
+        try:
+            self.path(key)
+        except Invalid:
+            return False
+        return True
 
     def drop_leftovers(self, before: datetime) -> None:
         """Remove temporary files that a crash left, if older than the given time."""
@@ -245,11 +252,3 @@ def _prune(folder: Path, root: Path) -> None:
                 return
             raise
         folder = folder.parent
-
-
-def _is_spelled(key: str) -> bool:
-    try:
-        check_key(key)
-    except Invalid:
-        return False
-    return True

@@ -5,18 +5,19 @@ record of what came after what: `LastModified` has whole seconds, and for a mult
 begun. AWS writes both kinds interleaved, keys ascending and newest first inside a key, so document order is kept.
 
 moto writes all versions and then all markers, LocalStack the other way round. Such a page betrays itself (a key out of
-order, a latest row that is not the first of its key, a marker as new as a version above it); it is put in order by
-key, latest and time. Both give whole seconds, so inside one second it is a guess: after the latest row, a marker counts
-as newer than the versions (right for delete-then-create-again, wrong for two versions after a marker). The answers of
-AWS itself, told by the Server header, are never touched.
+order, a latest row that is not the first of its key, a row as new as one of the other kind above it); its two kinds are
+merged by key, latest and time. Both emulators give whole seconds, so inside one second it is a guess: a marker as new
+as can be, but no two in a row (right for deleting and creating again, wrong for two versions after a marker). Answers
+of AWS itself, told by the Server header, are never touched.
 """
 
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
+from collections import deque
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from itertools import pairwise
+from datetime import datetime
+from itertools import groupby, pairwise
 from urllib.parse import unquote_plus
 
 from worm.store.base import NULL_VERSION, Listed, Version
@@ -61,7 +62,7 @@ def parse_versions(document: bytes, server: str = "") -> VersionPage:
     fields = _Fields(root, encoded=_is_encoded(root))
     timed = [fields.version(element) for element in root if _name(element) in ("Version", "DeleteMarker")]
     if server != AWS_SERVER and _is_grouped(timed):
-        timed.sort(key=lambda row: (row.version.key.encode(), not row.version.is_latest, -row.at.timestamp(), row.rank))
+        timed = _merged(timed)
     more = fields.text(root, "IsTruncated") == "true"
     return VersionPage(
         [row.version for row in timed],
@@ -78,16 +79,16 @@ class _Timed:
     at: datetime
 
     @property
-    def rank(self) -> int:
-        return 0 if self.version.is_delete_marker else 1
+    def is_marker(self) -> bool:
+        return self.version.is_delete_marker
 
 
 def _is_grouped(rows: list[_Timed]) -> bool:
-    markers = [row.version.is_delete_marker for row in rows]
+    markers = [row.is_marker for row in rows]
     is_interleaved = markers != sorted(markers) and markers != sorted(markers, reverse=True)
     if is_interleaved or not any(markers) or all(markers):
         return False
-    return any(_out_of_order(above, below) for above, below in pairwise(rows)) or _marker_too_low(rows)
+    return any(_out_of_order(above, below) for above, below in pairwise(rows)) or _has_newer_below(rows)
 
 
 def _out_of_order(above: _Timed, below: _Timed) -> bool:
@@ -96,14 +97,38 @@ def _out_of_order(above: _Timed, below: _Timed) -> bool:
     return below.version.is_latest
 
 
-def _marker_too_low(rows: list[_Timed]) -> bool:
-    oldest: dict[str, datetime] = {}
+def _has_newer_below(rows: list[_Timed]) -> bool:
+    oldest: dict[tuple[str, bool], datetime] = {}
     for row in rows:
-        if row.version.is_delete_marker and row.at >= oldest.get(row.version.key, datetime.max.replace(tzinfo=UTC)):
+        above = oldest.get((row.version.key, not row.is_marker))
+        if above is not None and row.at >= above:
             return True
-        if not row.version.is_delete_marker:
-            oldest[row.version.key] = row.at
+        oldest[row.version.key, row.is_marker] = row.at
     return False
+
+
+def _merged(rows: list[_Timed]) -> list[_Timed]:
+    """Keys ascending; inside a key both kinds keep their own order and are merged into one."""
+    out: list[_Timed] = []
+    ordered = sorted(rows, key=lambda row: row.version.key.encode())
+    for _, same_key in groupby(ordered, key=lambda row: row.version.key):
+        both = list(same_key)
+        versions = deque(row for row in both if not row.is_marker)
+        markers = deque(row for row in both if row.is_marker)
+        after_marker = False
+        while versions or markers:
+            after_marker = _marker_is_next(versions, markers, after_marker)
+            out.append((markers if after_marker else versions).popleft())
+    return out
+
+
+def _marker_is_next(versions: deque[_Timed], markers: deque[_Timed], after_marker: bool) -> bool:
+    if not versions or not markers:
+        return bool(markers)
+    version, marker = versions[0], markers[0]
+    if version.version.is_latest or marker.version.is_latest:
+        return marker.version.is_latest
+    return not after_marker if marker.at == version.at else marker.at > version.at
 
 
 def _name(element: ElementTree.Element) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import time
 from typing import Any
 
-from echo_layer import GREETING
+# The layer's folder is on the path only where Lambda (or the embedded AWS) runs this.
+GREETING = importlib.import_module("echo_layer").GREETING
 
 
 def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:

@@ -1,0 +1,70 @@
+"""SAM's own rules: how Globals are merged, and what the events of a function mean."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from worm.errors import Invalid
+from worm_dev.cfn import Node
+from worm_dev.schedule import parse_schedule
+from worm_dev.specs import EventSourceSpec, ScheduleSpec
+
+
+def event_source_spec(function: str, queue_arn: str, values: Mapping[str, Node], path: str) -> EventSourceSpec:
+    concurrency = values.get("ScalingConfig", {}).get("MaximumConcurrency")
+    if "FilterCriteria" in values:
+        raise Invalid("is not supported by the embedded AWS: filter in the rule", path=f"{path}.FilterCriteria")
+    return EventSourceSpec(
+        function=function,
+        queue_arn=queue_arn,
+        batch_size=int(values.get("BatchSize", 10)),
+        window_seconds=float(values.get("MaximumBatchingWindowInSeconds", 0)),
+        report_batch_item_failures="ReportBatchItemFailures" in values.get("FunctionResponseTypes", ()),
+        concurrency_max=None if concurrency is None else int(concurrency),
+    )
+
+
+def schedule_spec(
+    default_name: str, values: Mapping[str, Node], arn: str, function: str | None, path: str
+) -> ScheduleSpec:
+    expression = str(values.get("ScheduleExpression", values.get("Schedule", "")))
+    zone = str(values.get("ScheduleExpressionTimezone", "UTC"))
+    try:
+        schedule = parse_schedule(expression, timezone=zone)
+    except Invalid as error:
+        raise Invalid(error.message, path=path) from error
+    enabled = values.get("State", "ENABLED") == "ENABLED" and flag(values.get("Enabled", True))
+    payload = values.get("Input")
+    text = payload if payload is None or isinstance(payload, str) else json.dumps(payload)
+    return ScheduleSpec(str(values.get("Name", default_name)), expression, schedule, arn, function, text, enabled)
+
+
+def merge(shared: Mapping[str, Node], own: Mapping[str, Node]) -> dict[str, Node]:
+    """SAM's Globals: maps are merged, lists are appended, other values are replaced by the resource's own."""
+    merged = dict(shared)
+    for key, value in own.items():
+        base = merged.get(key)
+        if isinstance(base, dict) and isinstance(value, dict) and not _is_intrinsic(base) and not _is_intrinsic(value):
+            merged[key] = merge(base, value)
+        elif isinstance(base, list) and isinstance(value, list):
+            merged[key] = base + value
+        else:
+            merged[key] = value
+    return merged
+
+
+def _is_intrinsic(node: Mapping[str, Node]) -> bool:
+    return len(node) == 1 and next(iter(node)).startswith(("Fn::", "Ref"))
+
+
+def without(values: Mapping[str, Node], *names: str) -> dict[str, Node]:
+    return {key: value for key, value in values.items() if key not in names}
+
+
+def flag(value: Node) -> bool:
+    return value is True or str(value).lower() == "true"
+
+
+def text_of(value: Node) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,143 @@
+"""`worm history`, `worm verify`, `worm repair`."""
+
+from __future__ import annotations
+
+import json
+
+from tests.cli.conftest import Command
+from worm.model import Worm
+
+
+def test_history_shows_every_change_with_its_actor(worm: Command, url: str, session: Worm) -> None:
+    ended = worm("history", "Customer", "acme", "--url", url)
+    created, changed = "2026-01-01T00:00:00.000Z", "2026-01-01T00:00:03.000Z"
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    assert [line.split(maxsplit=4) for line in ended.stdout.splitlines()] == [
+        ["Seq", "Op", "Time", "Actor", "Change"],
+        ["---", "------", "--------------------", "--------", ended.stdout.splitlines()[1].split()[-1]],
+        [
+            "1",
+            "create",
+            "2026-01-01T00:00:00Z",
+            "user:ann",
+            "9 fields: createdAt, id, name, score, seats, status, tags, updatedAt, vip",
+        ],
+        [
+            "2",
+            "update",
+            "2026-01-01T00:00:03Z",
+            "user:ann",
+            f"status: active → churned; updatedAt: {created} → {changed}",
+        ],
+    ]
+
+
+def test_history_as_json_is_the_entries_as_stored(worm: Command, url: str, session: Worm) -> None:
+    ended = worm("history", "Customer", "acme", "--limit", "1", "--format", "json", "--url", url)
+    (entry,) = json.loads(ended.stdout)
+    stored = session.store.get(".oplog/customers/acme/0002.json")
+    assert stored is not None
+    assert entry == json.loads(stored.body)
+    assert [name for name in entry if name != "absent"] == ["seq", "op", "ts", "actor", "diff", "metadata"]
+
+
+def test_history_of_a_singleton_needs_no_id(worm: Command, url: str, session: Worm) -> None:
+    settings = session.model("OrgSettings")
+    settings.save(settings.create({"title": "Acme"}))
+    ended = worm("history", "OrgSettings", "--format", "ndjson", "--url", url)
+    assert [json.loads(line)["op"] for line in ended.stdout.splitlines()] == ["create"]
+
+
+def test_history_asks_for_an_id_where_there_are_many(worm: Command, url: str, session: Worm) -> None:
+    ended = worm("history", "Customer", "--url", url)
+    message = "worm: Customer has many documents (name one: worm history Customer ID)\n"
+    assert (ended.exit_code, ended.stdout, ended.stderr) == (2, "", message)
+
+
+def test_history_of_an_unknown_document_is_not_found(worm: Command, url: str, session: Worm) -> None:
+    ended = worm("history", "Customer", "nobody", "--url", url)
+    message = "worm: Customer 'nobody' has no history [org/customers/nobody/data.json]\n"
+    assert (ended.exit_code, ended.stdout, ended.stderr) == (3, "", message)
+
+
+def test_verify_of_a_true_bucket_ends_with_zero(worm: Command, url: str, session: Worm) -> None:
+    ended = worm("verify", "--url", url)
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    assert ended.stdout == (
+        "Model        Documents  Entries  Differences  Rejected\n"
+        "-----------  ---------  -------  -----------  --------\n"
+        "Customer             3        4            0         0\n"
+        "OrgSettings          0        0            0         0\n"
+        "no differences\n"
+    )
+
+
+def test_verify_names_the_differences_and_ends_with_one(worm: Command, url: str, session: Worm) -> None:
+    session.store.put("org/customers/new/data.json", b'{"name": "New"}')
+    session.store.delete("org/customers/.worm.index/status.json")
+    ended = worm("verify", "Customer", "--url", url)
+    assert (ended.exit_code, ended.stderr) == (1, "")
+    assert ended.stdout == (
+        "Model     Documents  Entries  Differences  Rejected\n"
+        "--------  ---------  -------  -----------  --------\n"
+        "Customer          4        4            2         0\n"
+        "document-unrecorded  org/customers/new/data.json: the oplog does not know the document\n"
+        "index-missing  org/customers/.worm.index/status.json: there is no index\n"
+        "2 differences\n"
+    )
+
+
+def test_a_rejected_document_is_listed_but_is_no_difference(worm: Command, url: str, session: Worm) -> None:
+    session.store.put("org/customers/bad/data.json", b'{"name": 7}')
+    ended = worm("verify", "Customer", "--format", "json", "--url", url)
+    assert ended.exit_code == 0
+    assert json.loads(ended.stdout) == {
+        "clean": True,
+        "models": [
+            {
+                "model": "Customer",
+                "documents": 4,
+                "entries": 4,
+                "differences": [],
+                "rejected": [
+                    {"key": "org/customers/bad/data.json", "reason": "name: must be a string, not integer"},
+                ],
+            }
+        ],
+    }
+    assert (
+        "rejected  org/customers/bad/data.json: name: must be a string, not integer\n"
+        in worm("verify", "--url", url).stdout
+    )
+
+
+def test_repair_makes_everything_derived_true_again(worm: Command, url: str, session: Worm) -> None:
+    """Lost events, lost files and damaged files must all be repairable from the documents and their history."""
+    session.store.put("org/customers/new/data.json", b'{"name": "New"}')
+    session.store.delete("org/customers/zeta/data.json")
+    session.store.delete("org/customers/.worm.index/status.json")
+    session.store.delete("org/customers/.worm.heads.json")
+    session.store.put("org/customers/.worm.manifest.json", b"{}")
+    assert worm("verify", "--url", url).exit_code == 1
+    ended = worm("repair", "--url", url)
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    assert ended.stdout == (
+        "Model        Looked At  Recorded  Rows\n"
+        "-----------  ---------  --------  ----\n"
+        "Customer             3         2     3\n"
+        "OrgSettings          0         0    --\n"
+    )
+    assert worm("verify", "--url", url).stdout.endswith("no differences\n")
+
+
+def test_repair_finishes_what_a_scheduled_sweep_left_half_done(worm: Command, url: str, session: Worm) -> None:
+    """A stored place to go on from must not hide what lies before it."""
+    session.store.put(".worm.sweep/Customer.json", b'{"version":1,"after":"org/customers/kobe/data.json"}')
+    session.store.put("org/customers/aaa/data.json", b'{"name": "New"}')
+    assert worm("repair", "Customer", "--url", url).exit_code == 0
+    assert worm("verify", "--url", url).exit_code == 0
+
+
+def test_a_model_named_twice_or_unknown_is_refused(worm: Command, url: str, session: Worm) -> None:
+    assert worm("verify", "Customer", "Customer", "--url", url).exit_code == 2
+    assert worm("repair", "Nobody", "--url", url).exit_code == 3

@@ -1,0 +1,109 @@
+"""A store is trusted with writes only after it kept its word about conditions (F47)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.emulators import new_bucket
+from worm.errors import Denied, Unavailable, UnsafeStore
+from worm.store.base import Attempt, AttemptOutcome, Condition, IfAbsent, Store
+from worm.store.faulty import Fault, FaultyStore
+from worm.store.file import FileStore
+from worm.store.memory import MemoryStore
+from worm.store.probe import PROBE_PREFIX, probe_store, require_safe
+from worm.store.s3 import S3Store
+
+
+def assert_safe_and_clean(store: Store) -> None:
+    report = require_safe(store)
+    assert (report.is_safe, report.failures, report.url) == (True, (), store.url)
+    assert [row.key for row in store.list(PROBE_PREFIX)] == []
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+def test_memory_is_safe(versioned: bool) -> None:
+    assert_safe_and_clean(MemoryStore(versioned=versioned))
+
+
+def test_files_are_safe(tmp_path: Path) -> None:
+    assert_safe_and_clean(FileStore(tmp_path, fsync=False))
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+def test_moto_is_safe(moto_endpoint: str, versioned: bool) -> None:
+    assert_safe_and_clean(S3Store(new_bucket(moto_endpoint, versioned=versioned), endpoint_url=moto_endpoint))
+
+
+@pytest.mark.localstack
+def test_localstack_is_safe(localstack_endpoint: str) -> None:
+    assert_safe_and_clean(S3Store(new_bucket(localstack_endpoint), endpoint_url=localstack_endpoint))
+
+
+def test_a_store_that_ignores_conditions_is_refused_with_the_reasons(rclone_endpoint: str) -> None:
+    store = S3Store("probe", endpoint_url=rclone_endpoint)
+    with pytest.raises(UnsafeStore) as refused:
+        require_safe(store)
+    assert str(refused.value) == (
+        "s3://probe does not keep write conditions (a stale If-Match is refused: landed; If-Match on an absent key is "
+        "refused: landed; a second create is refused: landed) (use a store with conditional writes (If-None-Match and "
+        "If-Match on PutObject); reading is safe)"
+    )
+    assert [row.key for row in store.list(PROBE_PREFIX)] == []
+
+
+class Racy(MemoryStore):
+    """Checks the condition, then writes: a race in between has several winners."""
+
+    def attempt_put(self, key: str, body: bytes, condition: Condition, metadata: Mapping[str, str]) -> Attempt:
+        found = self.head(key)
+        time.sleep(0.01)
+        if (found is not None) if isinstance(condition, IfAbsent) else (found is None or found.etag != condition.etag):
+            return Attempt(AttemptOutcome.REFUSED)
+        return Attempt(AttemptOutcome.LANDED, self.put(key, body, metadata=metadata).etag)
+
+
+def test_a_store_with_several_winners_of_one_race_is_refused() -> None:
+    report = probe_store(Racy())
+    assert {check.name for check in report.failures} == {
+        "racing creates have one winner",
+        "racing replacements have one winner",
+    }
+
+
+class Careless(MemoryStore):
+    """Breaks one promise."""
+
+    def __init__(self, promise: str) -> None:
+        super().__init__()
+        self._promise = promise
+
+    def attempt_put(self, key: str, body: bytes, condition: Condition, metadata: Mapping[str, str]) -> Attempt:
+        if self._promise == "metadata is kept":
+            metadata = {}
+        attempt = super().attempt_put(key, body, condition, metadata)
+        if self._promise == "If-Match on an absent key is refused" and attempt.outcome is AttemptOutcome.GONE:
+            won = self.put(key, body, metadata=metadata)
+            return Attempt(AttemptOutcome.LANDED, won.etag)
+        return attempt
+
+
+@pytest.mark.parametrize("promise", ["metadata is kept", "If-Match on an absent key is refused"])
+def test_one_broken_promise_is_enough(promise: str) -> None:
+    report = probe_store(Careless(promise))
+    assert [check.name for check in report.failures] == [promise]
+    with pytest.raises(UnsafeStore, match=promise):
+        require_safe(Careless(promise))
+
+
+@pytest.mark.parametrize(("fault", "error"), [(Fault.UNAVAILABLE, Unavailable), (Fault.DENIED, Denied)])
+def test_a_store_that_is_away_or_closed_is_not_called_unsafe(fault: Fault, error: type[Exception]) -> None:
+    inner = MemoryStore()
+    store = FaultyStore(inner)
+    store.fail_next("attempt_put", fault, times=16)
+    with pytest.raises(error):
+        require_safe(store)
+    assert list(inner.list("")) == []
