@@ -22,11 +22,11 @@ from worm.collections.heads import Heads
 from worm.collections.ids import SINGLETON_ID, check_id, new_id
 from worm.collections.layout import StorageResolver
 from worm.collections.push import PushReport, load_pushed_schema, push_schema
-from worm.errors import Conflict, Invalid, NotFound
+from worm.errors import CommitStateUnknown, Conflict, Invalid, NotFound
 from worm.schema import Schema, load_schema
 from worm.store.base import Gone, Lost, Store, Won
 from worm.store.open import open_store
-from worm.store.probe import require_safe
+from worm.store.probe import ensure_safe
 from worm.tables.query import Query, Row, query_table
 from worm.tables.table import Table
 
@@ -46,8 +46,8 @@ def connect(
 ) -> Worm:
     """Open `s3://bucket[/prefix]`, a directory (`./data`, `file://…`) or `memory://name`.
 
-    `schema` None reads the pushed one. `maintenance="events"` leaves history and tables to the deployed workers, so that
-    a save is one request; `"inline"` (default; or `WORM_MAINTENANCE`) does it at once. Before the first write the store
+    `schema` None reads the pushed one. `maintenance="events"` leaves history and tables to the deployed workers, so a
+    save is one request; `"inline"` (default; or `WORM_MAINTENANCE`) does it at once. Before the first write the store
     is probed: one that ignores write conditions is refused.
     """
     clock = clock or SystemClock()
@@ -65,6 +65,7 @@ def connect(
 
 def push(store: Store, schema: Schema, *, force: bool = False) -> PushReport:
     """Upload the schema and its sentinels, and start the tables of collections that have none."""
+    ensure_safe(store)
     report = push_schema(store, schema, force=force)
     session = Worm(store, schema)
     for name in schema.models:
@@ -106,7 +107,7 @@ class Worm:
     def ensure_safe_store(self) -> None:
         """Refuse a store that ignores write conditions; asked once per session, before its first write."""
         if self._must_probe:
-            require_safe(self.store)
+            ensure_safe(self.store, ids=self.ids)
             self._must_probe = False
 
 
@@ -186,12 +187,18 @@ class Model:
             outcome = store.put_if_match(key, body, parent, metadata=metadata)
         if isinstance(outcome, Won):
             return outcome
+        if isinstance(outcome, Lost) and outcome.in_doubt:
+            raise CommitStateUnknown(
+                f"the write of {self.name} '{entity_id}' may have landed before another replaced it",
+                key=key,
+                hint="read the document and its history before saving again",
+            )
         if parent is None:
             what = "exists already"
         else:
-            what = "was deleted" if isinstance(outcome, Gone) else "changed"
+            what = f"{'was deleted' if isinstance(outcome, Gone) else 'changed'} since this session read it"
         raise Conflict(
-            f"{self.name} '{entity_id}' {what} since this session read it" if parent else f"{self.name} '{entity_id}' {what}",
+            f"{self.name} '{entity_id}' {what}",
             key=key,
             expected=parent,
             found=None if isinstance(outcome, Gone) else outcome.current.etag,
@@ -262,7 +269,7 @@ class Model:
         limit: int | None = None,
         offset: int = 0,
     ) -> list[Row]:
-        """Rows that match. Served by the manifest where it has all fields that are named; else by reading everything."""
+        """Rows that match: from the manifest where it has all fields that are named, else from the documents."""
         query = Query.of(filter=filter, sort=sort, select=select, limit=limit, offset=offset)
         return query_table(self.table, query, overlay=self._own_writes())
 

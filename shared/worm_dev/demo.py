@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -163,7 +164,9 @@ def _show_how(env: Environment, display: Display) -> None:
     display.line()
     variables = _shell_variables(env)
     for name in _EXPORTS:
-        display.line(f"  export {name}={variables[name]}")
+        display.line(f"  export {name}={shlex.quote(variables[name])}")
+    if shutil.which("worm") is None:
+        display.line(f'  export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"')
     display.line()
     key = f"org/customers/{_EXAMPLE_ID}/profile.json"
     document = '{"name": "Acme Corp", "status": "active"}'

@@ -51,6 +51,7 @@ def _receive_all(sqs: SQSClient, url: str) -> list[MessageTypeDef]:
             VisibilityTimeout=PEEK_SECONDS,
             WaitTimeSeconds=0,
             MessageSystemAttributeNames=["All"],
+            MessageAttributeNames=["All"],
         )
         messages = answer.get("Messages", [])
         if not messages:

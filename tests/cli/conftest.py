@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from tests.cli.company import SCHEMA, Command, Ended
 from worm.cli.main import app
 from worm.clock import Ids, VirtualClock
 from worm.codec.strict_json import JsonValue
@@ -19,40 +18,6 @@ from worm.collections.push import push_schema
 from worm.model import Worm, connect
 from worm.schema import load_schema
 from worm.store.open import open_store
-
-SCHEMA: dict[str, object] = {
-    "version": "1.0",
-    "models": {
-        "Customer": {
-            "path": "#org/@customers/(id:slug)",
-            "fields": {
-                "name": {"type": "string", "required": True},
-                "status": {"type": "string"},
-                "score": {"type": "number"},
-                "seats": {"type": "integer"},
-                "vip": {"type": "boolean"},
-                "tags": {"type": "array", "items": "string"},
-                "address": {"type": "object", "properties": {"city": {"type": "string"}}},
-            },
-            "oplog": True,
-            "manifest": {"enabled": True, "fields": ["name", "status", "score", "seats", "vip", "tags"]},
-            "indexes": {"byStatus": {"field": "status"}},
-        },
-        "OrgSettings": {"path": "#org/@settings", "fields": {"title": {"type": "string"}}, "oplog": True},
-    },
-}
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a command ended."""
-
-    exit_code: int
-    stdout: str
-    stderr: str
-
-
-Command = Callable[..., Ended]
 
 
 @pytest.fixture

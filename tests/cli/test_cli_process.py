@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Command
+from tests.cli.company import Command
 from worm.model import Worm
 from worm.store.agent import VERSION
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.cli.conftest import Command
+from tests.cli.company import Command
 from worm.model import Worm
 
 

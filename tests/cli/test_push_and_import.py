@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.cli.conftest import SCHEMA, Command
+from tests.cli.company import SCHEMA, Command
 from worm.model import Worm, connect
 from worm.store.open import open_store
 

@@ -7,6 +7,7 @@ import pytest
 import worm
 from tests.harness import CUSTOMER, DataPath, created, schema_of
 from worm.clock import Ids, VirtualClock
+from worm.codec.strict_json import JsonValue
 from worm.errors import Conflict, Invalid, NotFound
 from worm.model import Worm, push
 from worm.schema import load_schema
@@ -14,13 +15,11 @@ from worm.store.memory import MemoryStore
 from worm.tables.verify import verify_collection
 
 
-def session(store: MemoryStore | None = None, *, maintenance: str = "inline", **customer: object) -> Worm:
+def session(store: MemoryStore | None = None, customer: dict[str, object] | None = None) -> Worm:
     clock = VirtualClock()
     ids = Ids.seeded(1, clock)
-    schema = load_schema(schema_of(**customer))
-    mode = "events" if maintenance == "events" else "inline"
-    store = store or MemoryStore(clock=clock, ids=ids)
-    return Worm(store, schema, actor="ann", maintenance=mode, probe=False, clock=clock, ids=ids)  # type: ignore[arg-type]
+    schema = load_schema({"version": "1.0", "models": {"Customer": CUSTOMER | (customer or {})}})
+    return Worm(store or MemoryStore(clock=clock, ids=ids), schema, actor="ann", probe=False, clock=clock, ids=ids)
 
 
 def test_a_saved_document_is_read_back_listed_and_has_a_history() -> None:
@@ -36,10 +35,14 @@ def test_a_saved_document_is_read_back_listed_and_has_a_history() -> None:
     assert customers.find_by_id("acme") is None
     customers.save(acme)
     assert customers.find_by_id("acme") == acme
-    assert customers.exists("acme") and not customers.exists("other")
+    assert customers.exists("acme")
+    assert not customers.exists("other")
     customers.save({**acme, "status": "inactive"})
 
-    assert [(entry.op, entry.actor) for entry in customers.get_history("acme")] == [("create", "ann"), ("update", "ann")]
+    assert [(entry.op, entry.actor) for entry in customers.get_history("acme")] == [
+        ("create", "ann"),
+        ("update", "ann"),
+    ]
     assert [row["id"] for row in customers.find_all(filter={"status": "inactive"})] == ["acme"]
     assert customers.count() == 1
     assert customers.count({"status": "active"}) == 0
@@ -61,7 +64,13 @@ def test_what_the_sdk_keeps_inline_equals_a_rebuild(tmp_path: Path) -> None:
 def test_inline_maintenance_and_the_workers_give_the_same_bytes() -> None:
     inline, path = session(MemoryStore(versioned=True, clock=VirtualClock(), ids=Ids.seeded(9))), DataPath()
     by_events = Worm(
-        path.store, load_schema(schema_of()), actor="ann", maintenance="events", probe=False, clock=path.clock, ids=path.ids
+        path.store,
+        load_schema(schema_of()),
+        actor="ann",
+        maintenance="events",
+        probe=False,
+        clock=path.clock,
+        ids=path.ids,
     )
     for db in (inline, by_events):
         customers = db.model("Customer")
@@ -73,7 +82,8 @@ def test_inline_maintenance_and_the_workers_give_the_same_bytes() -> None:
     assert path.ops("a") == ["create", "update"]
     for key in ("org/customers/.worm.manifest.json", "org/customers/.worm.index/status.json"):
         one, other = inline.store.get(key), path.store.get(key)
-        assert one is not None and other is not None
+        assert one is not None
+        assert other is not None
         assert one.body == other.body
     path.assert_true()
 
@@ -105,9 +115,9 @@ def test_creating_an_id_that_exists_is_a_conflict() -> None:
 
 
 def test_access_modes_are_enforced_with_their_texts() -> None:
-    with pytest.raises(Invalid, match="^Customer is read-only$"):
-        session(mode="readonly").model("Customer").save({"id": "a"})
-    append = session(mode="append").model("Customer")
+    with pytest.raises(Invalid, match=r"^Customer is read-only$"):
+        session(customer={"mode": "readonly"}).model("Customer").save({"id": "a"})
+    append = session(customer={"mode": "append"}).model("Customer")
     append.save({"id": "a", "name": "one"})
     with pytest.raises(Invalid, match="append-only"):
         append.save({"id": "a", "name": "two"})
@@ -137,7 +147,7 @@ def test_a_session_sees_its_own_writes_before_the_workers_do() -> None:
 
 
 def test_find_all_sorts_selects_pages_and_answers_alike_with_and_without_a_manifest() -> None:
-    documents: list[dict[str, worm.codec.strict_json.JsonValue]] = [
+    documents: list[dict[str, JsonValue]] = [
         {"id": "a", "name": "Cee", "status": "active", "score": 2},
         {"id": "b", "name": "Bee", "status": "active"},
         {"id": "c", "name": "Ay", "status": "inactive", "score": 1.0},
@@ -145,7 +155,7 @@ def test_find_all_sorts_selects_pages_and_answers_alike_with_and_without_a_manif
     answers = []
     for manifest in (True, False):
         kept: dict[str, object] = {} if manifest else {"manifest": {"enabled": False}, "indexes": {}}
-        customers = session(**kept).model("Customer")
+        customers = session(customer=kept).model("Customer")
         for document in documents:
             customers.save(document)
         answers.append(
@@ -177,7 +187,7 @@ def test_a_repeated_query_is_one_conditional_get() -> None:
 
 
 def test_a_query_with_a_field_outside_the_manifest_reads_the_documents() -> None:
-    customers = session(manifest={"enabled": True, "fields": ["name"]}).model("Customer")
+    customers = session(customer={"manifest": {"enabled": True, "fields": ["name"]}}).model("Customer")
     customers.save({"id": "a", "name": "Acme", "score": 7})
     assert customers.find_all(filter={"score": 7}, select=["score"]) == [{"id": "a", "score": 7}]
 
@@ -210,14 +220,19 @@ def test_connect_reads_the_pushed_schema(tmp_path: Path) -> None:
 def test_a_singleton_has_one_document_without_an_id_in_its_key() -> None:
     clock = VirtualClock()
     schema = load_schema(
-        {"version": "1.0", "models": {"OrgSettings": {"path": "#org/@settings", "oplog": True, "fields": {"plan": {"type": "string"}}}}}
+        {
+            "version": "1.0",
+            "models": {
+                "OrgSettings": {"path": "#org/@settings", "oplog": True, "fields": {"plan": {"type": "string"}}}
+            },
+        }
     )
     db = Worm(MemoryStore(clock=clock), schema, probe=False, clock=clock)
     settings = db.model("OrgSettings")
     settings.save(settings.create({"plan": "free"}))
     found = settings.find_by_id()
-    assert found is not None and found["plan"] == "free"
+    assert found is not None
+    assert found["plan"] == "free"
     settings.save({**found, "plan": "pro"})
     assert [entry.op for entry in settings.get_history()] == ["create", "update"]
     assert db.store.get("org/settings/data.json") is not None
-    assert CUSTOMER["oplog"] is True

@@ -176,13 +176,16 @@ def test_equal_bytes_of_another_writer_are_not_ours(inner: MemoryStore, faulty: 
 
 
 class Interfering(FaultyStore):
-    """Another writer acts right after our attempt, before we read back."""
+    """Another writer acts right before one of our reads: by default the first, which settles the first attempt."""
 
     interfere: Callable[[], object] | None = None
+    undisturbed_reads = 0
 
     def get(self, key: str, *, version_id: str | None = None, max_bytes: int | None = None) -> Object | None:
-        act, self.interfere = self.interfere, None
-        if act is not None:
+        if self.undisturbed_reads:
+            self.undisturbed_reads -= 1
+        elif self.interfere is not None:
+            act, self.interfere = self.interfere, None
             act()
         return super().get(key, version_id=version_id, max_bytes=max_bytes)
 
@@ -207,6 +210,19 @@ def test_a_replacement_in_doubt_of_a_key_that_is_gone_is_unknown_not_gone(inner:
     with pytest.raises(CommitStateUnknown, match="the key is gone"):
         store.put_if_match("doc", b"mine", first.etag)
     assert inner.get("doc") is None
+
+
+def test_doubt_about_an_early_attempt_outlives_later_clear_answers(inner: MemoryStore) -> None:
+    """Unknown, then a plain conflict, then another's object: the first copy may still have been stored in between."""
+    first = inner.put("doc", b"1")
+    store = Interfering(inner, seed=1)
+    store.fail_next("attempt_put", Fault.LOST_REQUEST)
+    store.fail_next("attempt_put", Fault.CONFLICT)
+    store.undisturbed_reads = 1
+    store.interfere = lambda: inner.put("doc", b"theirs")
+    with pytest.raises(CommitStateUnknown):
+        store.put_if_match("doc", b"mine", first.etag)
+    assert store.writes == 2
 
 
 def test_a_conflict_followed_by_anothers_object_is_a_certain_loss(inner: MemoryStore) -> None:

@@ -40,7 +40,8 @@ def test_the_files_of_a_table_are_sealed_canonical_json() -> None:
 
     manifest = path.store.get(TABLE_FILES[0])
     index = path.store.get(TABLE_FILES[1])
-    assert manifest is not None and index is not None
+    assert manifest is not None
+    assert index is not None
     shape = unseal(manifest.body, "")
     assert shape == {
         "version": 1,
@@ -148,7 +149,8 @@ def test_an_index_is_never_replaced_by_an_older_one() -> None:
     path.settle()
     old._fold_indexes(stale_manifest)
     index = path.table.indexes[0][1].read()
-    assert index is not None and index.entries == {"inactive": ["a"]}
+    assert index is not None
+    assert index.entries == {"inactive": ["a"]}
 
 
 def test_a_model_without_oplog_keeps_its_table_from_the_documents() -> None:
@@ -191,7 +193,25 @@ def test_a_document_that_changes_while_it_is_folded_is_folded_again(monkeypatch:
 
 
 def test_index_entry_keys_of_different_values_never_collide() -> None:
-    values: list[JsonValue] = [1, "1", True, "true", None, "null", "=1", "=", "", 0, False, 1.5, "1.5", "=null", [1], {"a": 1}, '="1"']
+    values: list[JsonValue] = [
+        1,
+        "1",
+        True,
+        "true",
+        None,
+        "null",
+        "=1",
+        "=",
+        "",
+        0,
+        False,
+        1.5,
+        "1.5",
+        "=null",
+        [1],
+        {"a": 1},
+        '="1"',
+    ]
     keys = [entry_key(value) for value in values]
     assert len(set(keys)) == len(values)
     assert entry_key(1.0) == entry_key(1)
@@ -211,7 +231,8 @@ def test_unique_and_multi_value_indexes_have_their_shapes_and_name_conflicts() -
     path.put("c", {"name": "Other"})
     path.settle()
     by_name, by_tags = (file.read() for _, file in path.table.indexes)
-    assert by_name is not None and by_tags is not None
+    assert by_name is not None
+    assert by_tags is not None
     assert by_name.entries == {"Acme": "a", "Other": "c"}
     assert by_name.conflicts == {"Acme": ["a", "b"]}
     assert by_tags.entries == {"vip": ["a", "b"], "old": ["a"]}
@@ -235,7 +256,8 @@ def test_index_of_an_index_definition_that_changed_is_rewritten() -> None:
     path.store.put(SCHEMA_KEY, load_schema(unique).to_json())
     path.sweeper.run(lambda: 1.0)
     index = path.table.indexes[0][1].read()
-    assert isinstance(index, Index) and index.unique
+    assert isinstance(index, Index)
+    assert index.unique
     path.assert_true()
 
 

@@ -46,6 +46,18 @@ def test_the_lifecycle_removes_change_sets_and_leftovers_and_never_a_current_doc
             "NoncurrentVersionExpiration": {"NoncurrentDays": 1},
         },
         {
+            "Id": "ExpireOldDerivedFiles",
+            "Status": "Enabled",
+            "TagFilters": [{"Key": "worm", "Value": "derived"}],
+            "NoncurrentVersionExpiration": {"NoncurrentDays": 1},
+        },
+        {
+            "Id": "ExpireProbes",
+            "Status": "Enabled",
+            "Prefix": ".worm.probe/",
+            "NoncurrentVersionExpiration": {"NoncurrentDays": 1},
+        },
+        {
             "Id": "AbortMultipartUploads",
             "Status": "Enabled",
             "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 7},

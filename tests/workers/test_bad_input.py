@@ -43,7 +43,8 @@ def test_a_bad_document_is_rejected_with_its_reason_and_the_rest_of_the_batch_go
     assert word.lower() in str(outcome.rejected["m1"]).lower()
     assert path.key("bad") in str(outcome.rejected["m1"])
     stored = path.store.get(path.key("bad"))
-    assert stored is not None and stored.body == body
+    assert stored is not None
+    assert stored.body == body
     assert sorted(path.rows()) == ["fine", "good"]
     assert list(path.verify().rejected) == [path.key("bad")]
     path.assert_true()
@@ -73,7 +74,8 @@ def test_the_last_valid_state_counts_until_a_valid_document_comes() -> None:
     entry = path.history("a")[1]
     assert entry.diff == {"name": ["one", "two"]}
     skipped = entry.metadata["skipped"]
-    assert isinstance(skipped, list) and isinstance(skipped[0], dict)
+    assert isinstance(skipped, list)
+    assert isinstance(skipped[0], dict)
     assert skipped[0]["versionId"] == bad
     path.assert_true()
 
@@ -115,7 +117,8 @@ def test_messages_that_carry_no_hint_for_us_are_done() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", ["", "not json", "[]", '{"hello": 1}', '{"Records": [1]}', '{"detail-type": "Object Created"}', '{"Records": 5}']
+    "body",
+    ["", "not json", "[]", '{"hello": 1}', '{"Records": [1]}', '{"detail-type": "Object Created"}', '{"Records": 5}'],
 )
 def test_a_message_that_is_no_event_is_rejected(body: str) -> None:
     outcome = DataPath().run_capture([body])

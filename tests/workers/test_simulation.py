@@ -12,6 +12,8 @@ import random
 import pytest
 
 from tests.harness import DataPath, schema_of
+from worm.codec.strict_json import JsonValue
+from worm.errors import WormError
 from worm.store.faulty import Fault, FaultyStore, SimulatedCrash
 
 SEEDS = [int(os.environ["WORM_SEED"])] if "WORM_SEED" in os.environ else range(int(os.environ.get("WORM_SEEDS", "150")))
@@ -45,7 +47,7 @@ class Simulation:
                 action()
             except SimulatedCrash:
                 self.restart()
-            except Exception as error:  # a failed batch is redelivered, as the queue would
+            except WormError as error:  # the batch as a whole failed; its messages are back in the queue
                 self.last_error = error
         self.heal()
 
@@ -57,7 +59,10 @@ class Simulation:
         elif kind < 0.2:
             self.path.put(entity_id, b"{bad")
         else:
-            document = {"score": self.chance.randrange(3), "status": self.chance.choice(["active", "inactive"])}
+            document: dict[str, JsonValue] = {
+                "score": self.chance.randrange(3),
+                "status": self.chance.choice(["active", "inactive"]),
+            }
             self.path.put(entity_id, document)
         event = self.path.events.pop()
         if self.chance.random() >= 0.1:
@@ -123,6 +128,11 @@ def scenario(path: DataPath) -> list[str]:
     return events
 
 
+def capture_and_fold(path: DataPath, events: list[str]) -> None:
+    path.run_capture(events)
+    path.run_fold()
+
+
 def writes_of_the_scenario() -> int:
     path = DataPath()
     events = scenario(path)
@@ -146,8 +156,7 @@ def test_a_crash_at_any_write_is_healed_by_delivering_the_same_messages_again(wh
         path.new_workers(faulty)
         faulty.crash_at_write(number, "before" if when == "before" else "after")
         with pytest.raises(SimulatedCrash):
-            path.run_capture(events)
-            path.run_fold()
+            capture_and_fold(path, events)
         path.new_workers(path.store)
         path.run_capture(events)
         path._handed_on.clear()

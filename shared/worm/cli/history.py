@@ -20,9 +20,7 @@ COLUMNS = ("Seq", "Op", "Time", "Actor", "Change")
 def history(
     context: typer.Context,
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.")],
-    id: Annotated[
-        str, typer.Argument(metavar="ID", help="Id of the document; a singleton needs none.")
-    ] = SINGLETON_ID,
+    id: Annotated[str, typer.Argument(metavar="ID", help="Id of the document; a singleton needs none.")] = SINGLETON_ID,
     limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Only the newest N entries.")] = None,
     format: Annotated[EntryFormat, typer.Option("--format", help="How to show it.")] = EntryFormat.table,
     url: Url = None,

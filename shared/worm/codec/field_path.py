@@ -1,4 +1,4 @@
-"""Fields of documents and rows by name: `status`, or dotted into objects, `address.city`. Dict look-ups, nothing else."""
+"""Fields of documents and rows by name: `status`, or dotted into objects, `address.city`. Dict look-ups only."""
 
 from __future__ import annotations
 

@@ -20,12 +20,11 @@ ACTOR = "worm-actor"
 OP = "worm-op"
 PARENT = "worm-parent"
 NO_PARENT = "none"
-NULL_VERSION = "null"  # what S3 calls a version written before versioning was switched on
 MAX_DOCUMENT_BYTES = 10 * 1024 * 1024
 
 
 def write_metadata(*, actor: str | None, parent: str | None, op: str | None = None) -> dict[str, str]:
-    """Object metadata of a write by the SDK. `parent` is the etag that the write's If-Match names; None: If-None-Match."""
+    """Object metadata of a write by the SDK. `parent` is the etag that its If-Match names (None: If-None-Match)."""
     metadata = {PARENT: quote(parent, safe="") if parent else NO_PARENT}
     if actor:
         metadata[ACTOR] = quote(actor, safe=":@/.+-_")
@@ -67,10 +66,7 @@ class Documents:
             raise Invalid(
                 f"document of {version.size} bytes is larger than the limit of {self.max_bytes}", key=version.key
             )
-        version_id = version.version_id
-        if version_id is None and not version.is_latest:
-            version_id = NULL_VERSION
-        return self.store.get(version.key, version_id=version_id, max_bytes=self.max_bytes)
+        return self.store.get(version.key, version_id=version.version_id, max_bytes=self.max_bytes)
 
     def parse(self, entity_id: str, found: Object) -> Document:
         """The checked document, or `Invalid` with every mistake."""

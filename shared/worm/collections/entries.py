@@ -13,7 +13,7 @@ from typing import Literal, cast
 from worm.codec.diff import apply as apply_diff
 from worm.codec.strict_json import JsonValue, dumps, loads_own
 from worm.errors import Corrupt
-from worm.store.base import Version
+from worm.store.base import NULL_VERSION, Version, same_version
 
 Op = Literal["create", "update", "delete", "restore"]
 Document = dict[str, JsonValue]
@@ -101,8 +101,8 @@ class Head:
 
     def names(self, version: Version) -> bool:
         """Does this head record the version? Without a version id the etag tells, as far as it can."""
-        if self.version_id != version.version_id:
+        if not same_version(self.version_id, version.version_id):
             return False
-        if version.version_id is not None:
+        if version.version_id not in (None, NULL_VERSION):
             return True
         return self.live is not version.is_delete_marker and (self.etag or "") == version.etag

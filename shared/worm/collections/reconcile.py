@@ -27,7 +27,7 @@ from worm.collections.documents import OP, Documents, actor_of, parent_of
 from worm.collections.entries import Document, Head, OplogEntry
 from worm.collections.oplog import Oplog, Taken
 from worm.errors import Invalid, Unavailable
-from worm.store.base import Object, Version
+from worm.store.base import NULL_VERSION, Object, Version
 
 ROUNDS_MAX = 10
 
@@ -51,7 +51,7 @@ class Reconciled:
     rejected: Invalid | None = None
 
 
-class _StartAgain(Exception):  # noqa: N818 - control flow inside this module, never seen outside
+class _StartAgain(Exception):
     """The hint was stale, or a version vanished while we looked."""
 
     def __init__(self, taken: OplogEntry | None) -> None:
@@ -174,11 +174,12 @@ class _Round:
 
     def _unrecorded(self, listed: list[Version]) -> list[Version]:
         """The head's version is gone (expired, or removed by hand): go back to an entry whose version still exists."""
-        position = {version.version_id: index for index, version in enumerate(listed)}
+        position = {version.version_id or NULL_VERSION: index for index, version in enumerate(listed)}
         assert self._head is not None
         for entry in self._owner.oplog.newest_first(self._id, self._head.seq):
-            if entry.version_id in position:
-                return listed[: position[entry.version_id]]
+            name = entry.version_id or (None if entry.op == "delete" else NULL_VERSION)
+            if name in position:
+                return listed[: position[name]]
         return listed
 
     def _settle(self, latest: Version | None) -> None:
@@ -277,4 +278,3 @@ class _Round:
 
 def _as_version(found: Object) -> Version:
     return Version(found.key, found.version_id, found.etag, found.size, found.last_modified, True)
-

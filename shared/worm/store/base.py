@@ -201,6 +201,11 @@ class Store(Protocol):
     @property
     def url(self) -> str: ...
     @property
+    def identity(self) -> str:
+        """The url and, where there is one, the endpoint: what the probe's answer is about."""
+        ...
+
+    @property
     def requests(self) -> RequestCounter: ...
 
     def get(self, key: str, *, version_id: str | None = None, max_bytes: int | None = None) -> Object | None:

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from worm.clock import Clock, Ids, backoff
 from worm.errors import CommitStateUnknown, Corrupt, Unavailable
-from worm.store.base import Gone, NotModified, Object, Store, Won
+from worm.store.base import Gone, Lost, NotModified, Object, Store, Won
 
 T = TypeVar("T")
 ATTEMPTS_MAX = 60
@@ -80,6 +80,7 @@ class CasFile(Generic[T]):
     def _write(self, value: T) -> bool:
         self.attempts += 1
         body = self._encode(value)
+        outcome: Won | Lost | Gone
         try:
             if self._held.etag is None:
                 outcome = self._store.put_if_absent(self.key, body)

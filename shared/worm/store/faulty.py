@@ -118,6 +118,10 @@ class FaultyStore(SettledWrites):
         return self.inner.url
 
     @property
+    def identity(self) -> str:
+        return self.inner.identity
+
+    @property
     def requests(self) -> RequestCounter:
         return self.inner.requests
 

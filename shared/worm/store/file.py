@@ -57,6 +57,10 @@ class FileStore(SettledWrites):
     def url(self) -> str:
         return self._disk.root.as_uri()
 
+    @property
+    def identity(self) -> str:
+        return self.url
+
     def get(self, key: str, *, version_id: str | None = None, max_bytes: int | None = None) -> Object | None:
         path = self._disk.path(key)
         self.requests.add("GET")

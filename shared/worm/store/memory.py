@@ -78,6 +78,10 @@ class MemoryStore(SettledWrites):
     def url(self) -> str:
         return f"memory://{self.name}"
 
+    @property
+    def identity(self) -> str:
+        return self.url
+
     def get(self, key: str, *, version_id: str | None = None, max_bytes: int | None = None) -> Object | None:
         stored = self._find(check_key(key), version_id)
         self.requests.add("GET")

@@ -11,6 +11,7 @@ seconds. A body shorter than its declared size is read again, never handed out.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 TRIES = 6
 RETRY_SECONDS = 60.0
+DERIVED_TAG = {"worm": "derived"}
+_DERIVED = re.compile(r"(^|/)\.worm\.(manifest|index|heads|sweep)[./]")
 
 
 class S3Store(SettledWrites):
@@ -68,6 +71,7 @@ class S3Store(SettledWrites):
         clock: Clock | None = None,
         ids: Ids | None = None,
         concurrency: int = 32,
+        tag_derived: bool = False,
         timeout_seconds: float = 30.0,
     ) -> None:
         self.bucket = bucket
@@ -79,12 +83,17 @@ class S3Store(SettledWrites):
         self.ids = ids or Ids.system(self.clock)
         self.requests = RequestCounter()
         self._concurrency = concurrency
+        self._tag_derived = tag_derived
         self._objects = object_client(bucket, self.endpoint_url, region, agent, timeout_seconds)
         self._boto = BotoSide(bucket, self.endpoint_url, region, agent, timeout_seconds)
 
     @property
     def url(self) -> str:
         return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
+
+    @property
+    def identity(self) -> str:
+        return f"{self.url} at {self.endpoint_url or 'AWS'}"
 
     def get(self, key: str, *, version_id: str | None = None, max_bytes: int | None = None) -> Object | None:
         path = self._path(key)
@@ -123,7 +132,8 @@ class S3Store(SettledWrites):
         def once() -> Won:
             self.requests.add("PUT", written=len(body))
             try:
-                stored = obstore.put(self._objects, path, body, attributes=attributes(key, checked))
+                sent = attributes(key, checked)
+                stored = obstore.put(self._objects, path, body, attributes=sent, tags=self._tags(key))
             except (BaseError, FileNotFoundError) as error:
                 absent_or_raise(failure_of_text(str(error)), key)
                 raise Unavailable(f"the store answered a PUT with {error}", key=key) from error
@@ -140,6 +150,7 @@ class S3Store(SettledWrites):
                 path,
                 body,
                 attributes=attributes(key, checked),
+                tags=self._tags(key),
                 mode="create" if isinstance(condition, IfAbsent) else {"e_tag": condition.etag},
             )
         except (BaseError, FileNotFoundError) as error:
@@ -201,6 +212,10 @@ class S3Store(SettledWrites):
     def _versions_page(self, prefix: str, marker: tuple[str | None, str | None]) -> VersionPage:
         self.requests.add("VERSIONS")
         return self._boto.versions_page(prefix, key_marker=marker[0], version_marker=marker[1])
+
+    def _tags(self, key: str) -> dict[str, str] | None:
+        """Derived files are rewritten all the time; the tag lets a lifecycle rule expire their old versions soon."""
+        return DERIVED_TAG if self._tag_derived and _DERIVED.search(key) else None
 
     def _path(self, key: str) -> str:
         return check_key(self.prefix + check_key(key))

@@ -1,9 +1,9 @@
 """The manifest: one JSON file per collection with a row for every live document.
 
-`seqs` holds the newest folded oplog seq of every entity, deleted ones too: a change applies only if its seq is newer, so
-folding is idempotent and order-free, and a late older change cannot bring a deleted row back. `revision` is the sum of
-the seqs; it grows with every change, so a manifest's bytes never repeat. `lastUpdated` is the time of the newest folded
-change, never the clock's, so that a rebuild gives the same bytes.
+`seqs` holds the newest folded oplog seq of every entity, deleted ones too: a change applies only if its seq is newer,
+so folding is idempotent and order-free, and a late older change cannot bring a deleted row back. `revision` is the sum
+of the seqs; it grows with every change, so a manifest's bytes never repeat. `lastUpdated` is the time of the newest
+folded change, never the clock's, so that a rebuild gives the same bytes.
 
 A model without oplog has no seqs. It has the `etags` that its rows were read at instead, so that a sweep finds what no
 event reported by listing alone; its `revision` counts the writes of the manifest, and a rebuild carries it on.

@@ -39,8 +39,9 @@ class Table:
             store, resolver.heads_key(name), Heads.decode, Heads.encode, ids=ids, clock=clock
         )
         self.indexes: list[tuple[IndexDef, CasFile[Index]]] = [
-            (index, CasFile(store, resolver.index_key(name, index.field), Index.decode, Index.encode, ids=ids, clock=clock))
+            (index, CasFile(store, key, Index.decode, Index.encode, ids=ids, clock=clock))
             for index in self._definition.indexes.values()
+            if (key := resolver.index_key(name, index.field))
         ]
 
     def fold(self, changes: Sequence[Change]) -> None:

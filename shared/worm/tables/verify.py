@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from worm.codec.strict_json import dumps
 from worm.collections.changes import Change
@@ -22,12 +23,14 @@ from worm.collections.entries import Document, Head, OplogEntry
 from worm.collections.heads import Heads
 from worm.collections.layout import KeyKind
 from worm.errors import Corrupt, Invalid
-from worm.store.base import Version
+from worm.store.base import NULL_VERSION, Version
+from worm.store.cas_file import CasFile
 from worm.tables.build import build_manifest
 from worm.tables.index import Index
 from worm.tables.manifest import Manifest
 from worm.tables.table import Table
 
+T = TypeVar("T")
 DETAILS_MAX = 5
 THREADS = 16
 
@@ -149,7 +152,7 @@ class _Entity:
 
     def _check_versions(self, entries: Sequence[OplogEntry]) -> None:
         """Every version that changed something is named by exactly one entry, or by one as skipped."""
-        named = Counter(entry.version_id for entry in entries if not entry.metadata.get("reverted"))
+        named = Counter(entry.version_id or NULL_VERSION for entry in entries if not entry.metadata.get("reverted"))
         skipped = {name for entry in entries for name in _skipped(entry)}
         exists = False
         for version in reversed(self._versions):
@@ -206,21 +209,25 @@ def _skipped(entry: OplogEntry) -> list[str]:
 def _verify_files(table: Table, expected: Manifest, report: VerifyReport) -> None:
     stored = table.manifest.read()
     if stored is None:
-        damage = table.manifest.held.damage
-        kind, detail = ("manifest-missing", "there is no manifest") if damage is None else ("manifest-damaged", str(damage))
-        report.differ(kind, table.manifest.key, detail)
+        report.differ(*_absence("manifest", table.manifest))
     elif stored.encode() != expected.encode():
         report.differ("manifest-differs", table.manifest.key, _explain(stored, expected))
     for definition, file in table.indexes:
         index, wanted = file.read(), Index.of(expected, definition)
         if index is None:
-            damage = file.held.damage
-            kind, detail = ("index-missing", "there is no index") if damage is None else ("index-damaged", str(damage))
-            report.differ(kind, file.key, detail)
+            report.differ(*_absence("index", file))
         elif index.encode() != wanted.encode():
-            wrong = [key for key in {*index.entries, *wanted.entries} if index.entries.get(key) != wanted.entries.get(key)]
+            keys = {*index.entries, *wanted.entries}
+            wrong = [key for key in keys if index.entries.get(key) != wanted.entries.get(key)]
             shown = ", ".join(sorted(wrong)[:DETAILS_MAX]) or f"revision {index.revision}, expected {wanted.revision}"
             report.differ("index-differs", file.key, f"{len(wrong)} values differ: {shown}")
+
+
+def _absence(what: str, file: CasFile[T]) -> tuple[str, str, str]:
+    damage = file.held.damage
+    if damage is None:
+        return f"{what}-missing", file.key, f"there is no {what}"
+    return f"{what}-damaged", file.key, str(damage)
 
 
 def _explain(stored: Manifest, expected: Manifest) -> str:

@@ -98,7 +98,7 @@ class Capture:
             results = self._reconcile_all(table, entities)
             changes = [result.change for result in results if result.change is not None]
             self._hand_on(table, changes)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - reported for its messages, which the queue delivers again
             outcome.fail({message for entity in entities for message in entity.messages}, error)
             return
         for entity, result in zip(entities, results, strict=True):
@@ -157,7 +157,7 @@ def reconcile_entity(
     try:
         result = table.collection.reconciler().reconcile(entity_id, hint, tuple(sightings))
         return EntityOutcome(_news(table, result, folded), result.appended, result.rejected)
-    except Exception as error:  # one bad entity must not fail the others; the caller reports it for its messages
+    except Exception as error:  # noqa: BLE001 - one bad entity must not fail the others; reported for its messages
         return EntityOutcome(error=error)
 
 
@@ -165,4 +165,3 @@ def _news(table: Table, result: Reconciled, folded: Head | None) -> Change | Non
     if result.head is None or (folded is not None and folded.seq >= result.head.seq):
         return None
     return Change(result.id, result.head, table.collection.row(result.state()))
-

@@ -68,7 +68,7 @@ class Fold:
                 table.fold([change for change in changes if change.head is not None])
             else:
                 table.fold_documents(change.id for change in changes)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - reported for its messages, which the queue delivers again
             outcome.fail(messages, error)
             return
         outcome.recorded += len(changes)

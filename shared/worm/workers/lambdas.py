@@ -32,8 +32,7 @@ def workspace() -> Workspace:
     settings = Settings.from_environment()
     clock = SystemClock()
     ids = Ids.system(clock)
-    store = S3Store(settings.bucket, settings.prefix, role=settings.role, ids=ids, clock=clock)
-    # Keys in events carry the prefix; the store has taken it into its own keys.
+    store = S3Store(settings.bucket, settings.prefix, role=settings.role, ids=ids, clock=clock, tag_derived=True)
     return Workspace(store, settings, ids=ids, clock=clock)
 
 

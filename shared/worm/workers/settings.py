@@ -28,7 +28,6 @@ class Settings:
             raise Invalid("the environment variable WORM_BUCKET is not set", hint="template.yaml sets it")
         return cls(
             bucket=bucket,
-            prefix=values.get("WORM_PREFIX", ""),
             max_document_bytes=_positive(values, "WORM_MAX_DOCUMENT_BYTES", MAX_DOCUMENT_BYTES),
             threads=_positive(values, "WORM_THREADS", 16),
             role=values.get("WORM_ROLE", "worker"),

@@ -75,7 +75,7 @@ class Sweep:
                 report.finished = False
                 return report
         if after is not None:
-            self._workspace.store.delete(_cursor_key(table.collection))
+            self._save_cursor(table.collection, "")
         table.complete()
         return report
 
@@ -138,7 +138,7 @@ class Sweep:
     def _resume(self, collection: Collection) -> str | None:
         key = _cursor_key(collection)
         found = self._workspace.store.get(key)
-        return None if found is None else str(loads_own(found.body, key=key)["after"])
+        return None if found is None else str(loads_own(found.body, key=key)["after"]) or None
 
     def _save_cursor(self, collection: Collection, after: str) -> None:
         self._workspace.store.put(_cursor_key(collection), dumps({"version": 1, "after": after}))

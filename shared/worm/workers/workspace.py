@@ -1,4 +1,4 @@
-"""What a warm worker keeps between invocations: the store, the schema, and the parsed tables, each re-checked by etag."""
+"""What a warm worker keeps between invocations: the store, the schema and the parsed tables, re-checked by etag."""
 
 from __future__ import annotations
 

@@ -1,0 +1,40 @@
+"""The schema of the command's tests, and how a command ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+SCHEMA: dict[str, object] = {
+    "version": "1.0",
+    "models": {
+        "Customer": {
+            "path": "#org/@customers/(id:slug)",
+            "fields": {
+                "name": {"type": "string", "required": True},
+                "status": {"type": "string"},
+                "score": {"type": "number"},
+                "seats": {"type": "integer"},
+                "vip": {"type": "boolean"},
+                "tags": {"type": "array", "items": "string"},
+                "address": {"type": "object", "properties": {"city": {"type": "string"}}},
+            },
+            "oplog": True,
+            "manifest": {"enabled": True, "fields": ["name", "status", "score", "seats", "vip", "tags"]},
+            "indexes": {"byStatus": {"field": "status"}},
+        },
+        "OrgSettings": {"path": "#org/@settings", "fields": {"title": {"type": "string"}}, "oplog": True},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+Command = Callable[..., Ended]

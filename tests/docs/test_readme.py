@@ -1,0 +1,99 @@
+"""The README is run: what it tells a new user to do works, in its order, with the output it shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.markdown import ROOT, Block, blocks
+
+README = ROOT / "README.md"
+BUILDS = {"make build", ".venv-tools/bin/sam deploy --guided"}
+"""`make build` is run by tests/template; deploying needs an account."""
+
+
+def _blocks(language: str) -> list[str]:
+    return [block.text for block in blocks(README) if block.language == language]
+
+
+def _commands() -> list[str]:
+    return [line for text in _blocks("sh") for line in text.splitlines()]
+
+
+def _environment() -> dict[str, str]:
+    """A shell with the project's commands and nothing of the developer's own settings."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("WORM_", "AWS_"))}
+    return kept | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+
+def _run(command: list[str], folder: Path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, cwd=folder, env=_environment(), capture_output=True, text=True, timeout=timeout, check=False
+    )
+
+
+def test_every_fenced_command_is_one_that_a_test_runs() -> None:
+    others = [command for command in _commands() if not command.startswith("worm ") and command not in BUILDS]
+    assert others == ["./scripts/run", "./scripts/test"]
+    assert {block.language for block in blocks(README)} == {"sh", "json", "python", "text"}
+
+
+def test_the_examples_run_in_order_with_the_output_shown(tmp_path: Path) -> None:
+    (schema,), (program,), (output,) = _blocks("json"), _blocks("python"), _blocks("text")
+    (tmp_path / "schema.json").write_text(schema)
+    ran = _run([sys.executable, "-c", program], tmp_path)
+    assert (ran.stdout, ran.stderr, ran.returncode) == (output, "", 0)
+    shown = {}
+    for command in _commands():
+        if command.startswith("worm "):
+            ended = _run(["bash", "-c", command], tmp_path)
+            assert (ended.stderr, ended.returncode) == ("", 0), command
+            shown[command.split()[1:3][-1]] = ended.stdout
+    assert "inactive" in shown["query"]
+    assert shown["verify"].endswith("no differences\n")
+
+
+def test_the_python_example_is_ten_lines_at_most() -> None:
+    (program,) = _blocks("python")
+    assert len(program.splitlines()) <= 10
+
+
+def test_the_first_success_fits_on_one_screen() -> None:
+    """Up to the first command: a title, what it is, what to type."""
+    lines = README.read_text().splitlines()
+    assert lines.index("./scripts/run") < 25
+    assert lines.index("worm verify") < 65
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_scripts_run_is_the_demo_and_the_demo_ends_well() -> None:
+    """scripts/run only sets up and hands over, so the demo is run as it does it, with fewer documents."""
+    script = (ROOT / "scripts" / "run").read_text()
+    assert script.rstrip().endswith('exec .venv/bin/python -m worm_dev.demo "$@"')
+    ended = _run([sys.executable, "-m", "worm_dev.demo", "--documents", "25"], ROOT, timeout=150)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "25 uploads, 5 overwrites, 1 deletes sent by plain boto3\n" in ended.stdout
+    sections = re.findall(r"^\$ (worm (?:table )?\w+)", ended.stdout, flags=re.MULTILINE)
+    assert sections == ["worm push", "worm table query", "worm history", "worm table list", "worm verify"]
+    assert re.search(r"^capture +\d+ +31 +0 +0 +\d+ +\d+\.\d\d$", ended.stdout, flags=re.MULTILINE)
+    assert re.search(r"^31 changes; \d+\.\d\d S3 requests of the workers per change$", ended.stdout, flags=re.MULTILINE)
+    assert "no differences\n" in ended.stdout
+
+
+def test_scripts_test_is_what_ci_runs() -> None:
+    script = ROOT / "scripts" / "test"
+    assert os.access(script, os.X_OK)
+    assert (ROOT / ".ci" / "run").read_text().rstrip().endswith("exec ./scripts/test")
+    assert "-m pytest" in script.read_text()
+
+
+def test_blocks_are_found_by_their_language(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("a\n```sh\nls\n```\nb\n```\nx\ny\n```\n")
+    assert blocks(page) == [Block("sh", "ls\n"), Block("", "x\ny\n")]
