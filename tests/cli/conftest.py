@@ -14,8 +14,7 @@ from tests.cli.company import SCHEMA, Command, Ended
 from worm.cli.main import app
 from worm.clock import Ids, VirtualClock
 from worm.codec.strict_json import JsonValue
-from worm.collections.push import push_schema
-from worm.model import Worm, connect
+from worm.model import Worm, connect, push
 from worm.schema import load_schema
 from worm.store.open import open_store
 
@@ -49,7 +48,7 @@ def schema_file(tmp_path: Path) -> Path:
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Made once and copied by `session`. Time stands at 2026-01-01 and moves a second with every save."""
     folder = tmp_path_factory.mktemp("filled")
-    push_schema(open_store(folder), load_schema(SCHEMA))
+    push(open_store(folder), load_schema(SCHEMA))
     clock = VirtualClock()
     customers = connect(str(folder), actor="user:ann", probe=False, clock=clock, ids=Ids.seeded(1)).model("Customer")
     documents: dict[str, dict[str, JsonValue]] = {

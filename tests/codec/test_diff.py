@@ -18,6 +18,15 @@ INNER: st.SearchStrategy[JsonValue] = st.recursive(
 DOCUMENTS: st.SearchStrategy[JsonObject] = st.dictionaries(NAMES, INNER, max_size=5)
 
 
+def entry_fields(change: Diff) -> JsonObject:
+    """What an oplog entry holds of a diff."""
+    fields: JsonObject = {"diff": {name: list(pair) for name, pair in change.diff.items()}}
+    absent = change.needed_absent()
+    if absent is not None:
+        fields["absent"] = {side: list[JsonValue](names) for side, names in absent.items()}
+    return fields
+
+
 @given(st.none() | DOCUMENTS, DOCUMENTS)
 def test_applying_a_diff_gives_exactly_the_later_document(before: JsonObject | None, after: JsonObject) -> None:
     change = diff(before, after)
@@ -26,7 +35,7 @@ def test_applying_a_diff_gives_exactly_the_later_document(before: JsonObject | N
 
 @given(DOCUMENTS, DOCUMENTS)
 def test_a_diff_survives_being_stored_in_an_entry(before: JsonObject, after: JsonObject) -> None:
-    entry = loads_document(dumps(diff(before, after).entry_fields()))
+    entry = loads_document(dumps(entry_fields(diff(before, after))))
     entry_diff, absent = entry["diff"], entry.get("absent")
     assert isinstance(entry_diff, dict)
     assert absent is None or isinstance(absent, dict)
@@ -51,17 +60,17 @@ def test_missing_null_empty_and_the_faces_of_zero_and_one_are_all_different() ->
 
 def test_an_equal_document_has_an_empty_diff() -> None:
     change = diff({"a": {"x": 1, "y": 2}}, {"a": {"y": 2, "x": 1}})
-    assert (change, bool(change), change.entry_fields()) == (Diff(), False, {"diff": {}})
+    assert (change, bool(change), entry_fields(change)) == (Diff(), False, {"diff": {}})
 
 
 def test_the_entry_shape_is_the_one_of_the_format() -> None:
     change = diff({"name": "Acme Corp", "status": "active"}, {"name": "Acme Inc", "status": "active"})
-    assert change.entry_fields() == {"diff": {"name": ["Acme Corp", "Acme Inc"]}}
+    assert entry_fields(change) == {"diff": {"name": ["Acme Corp", "Acme Inc"]}}
 
 
 def test_a_missing_field_is_told_from_null() -> None:
     change = diff({"a": None, "b": 1}, {"c": None, "b": None})
-    assert change.entry_fields() == {
+    assert entry_fields(change) == {
         "diff": {"a": [None, None], "b": [1, None], "c": [None, None]},
         "absent": {"before": ["c"], "after": ["a"]},
     }

@@ -89,6 +89,7 @@ def test_the_stores_own_folder_and_names_too_long_for_a_file_are_refused(store: 
 
 
 def test_a_symbolic_link_does_not_lead_out_of_the_store(store: FileStore, tmp_path: Path) -> None:
+    store.delete("nothing")  # the first write makes the folders
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "file").write_bytes(b"secret")
     (store.root / "link").symlink_to(tmp_path / "secret")
@@ -104,12 +105,14 @@ def test_a_symbolic_link_does_not_lead_out_of_the_store(store: FileStore, tmp_pa
 
 
 def test_a_file_of_a_stranger_with_a_name_that_is_no_key_is_not_a_document(store: FileStore) -> None:
+    store.delete("nothing")  # the first write makes the folders
     (store.root / "new\nline").write_bytes(b"x")
     store.put("good", b"")
     assert [row.key for row in store.list("")] == ["good"]
 
 
 def test_leftovers_of_a_crash_are_removed_when_old_and_left_when_fresh(store: FileStore) -> None:
+    store.delete("nothing")  # the first write makes the folders
     old, fresh = (store.root / CONTROL / "tmp" / name for name in ("old", "fresh"))
     for path in (old, fresh):
         path.write_bytes(b"half")
@@ -226,3 +229,10 @@ def test_a_rename_that_may_not_survive_a_power_cut_is_not_acknowledged(
     monkeypatch.setattr(os, "fsync", failing)
     with pytest.raises(CommitStateUnknown, match="power cut"):
         store.put_if_absent("a/doc", b"x")
+
+
+def test_looking_at_a_missing_directory_leaves_nothing_there(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "nowhere")
+    assert store.get("a") is None
+    assert list(store.list("")) == []
+    assert list(tmp_path.iterdir()) == []

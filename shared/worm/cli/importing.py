@@ -12,10 +12,10 @@ from worm.cli.options import EndpointUrl, Url, target
 from worm.cli.output import count
 from worm.cli.push import show_push
 from worm.collections.infer import SAMPLES_MAX, CollectionReport, InferReport, infer_schema
-from worm.collections.push import push_schema
 from worm.errors import Conflict
+from worm.model import push as push_all
 from worm.schema import Schema
-from worm.store.probe import require_safe
+from worm.store.probe import ensure_safe
 
 _SHOWN_MAX = 5
 
@@ -48,8 +48,8 @@ def import_documents(
     elif not do_push:
         typer.echo(_pretty(inferred.schema), nl=False)
     if do_push:
-        require_safe(store)
-        show_push(store, inferred.schema, push_schema(store, inferred.schema, force=force))
+        ensure_safe(store)
+        show_push(store, inferred.schema, push_all(store, inferred.schema, force=force))
 
 
 def _pretty(schema: Schema) -> str:

@@ -16,7 +16,7 @@ from worm.errors import Invalid
 from worm.model import Worm, connect
 from worm.store.base import Store
 from worm.store.open import open_store
-from worm.store.probe import require_safe
+from worm.store.probe import ensure_safe
 
 DEFAULT_URL = "./data"
 
@@ -49,7 +49,7 @@ class Target:
         clock: Clock = SystemClock()
         store = open_store(self.url, endpoint_url=self.endpoint_url, ids=Ids.system(clock), clock=clock)
         if for_writing:
-            require_safe(store)
+            ensure_safe(store)
         return store
 
 

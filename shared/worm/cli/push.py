@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from worm.cli.options import EndpointUrl, Url, target
-from worm.collections.push import PushReport, push_schema
+from worm.collections.push import PushReport
 from worm.errors import NotFound
+from worm.model import push as push_all
 from worm.schema import Schema, load_schema
 from worm.store.base import Store
 
@@ -28,7 +29,7 @@ def push(
         raise NotFound(f"there is no file {schema}")
     definition = load_schema(schema)
     store = target(context, url, endpoint_url).store(for_writing=True)
-    show_push(store, definition, push_schema(store, definition, force=force))
+    show_push(store, definition, push_all(store, definition, force=force))
 
 
 def show_push(store: Store, schema: Schema, report: PushReport) -> None:

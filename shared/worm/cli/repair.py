@@ -11,7 +11,7 @@ from worm.cli.options import EndpointUrl, Url, chosen_models, target
 from worm.cli.output import echo_table, printable
 from worm.model import Worm
 from worm.workers.settings import Settings
-from worm.workers.sweep import Sweep, SweepReport
+from worm.workers.sweep import Sweep
 from worm.workers.workspace import Workspace
 
 COLUMNS = ("Model", "Looked At", "Recorded", "Rows")
@@ -35,7 +35,7 @@ def repair(
     workspace = Workspace(session.store, Settings(bucket=session.store.url), ids=session.ids, clock=session.clock)
     rows, problems = [], dict[str, str]()
     for name in names:
-        report = _sweep(workspace, name)
+        report = Sweep(workspace).run(lambda: math.inf, [name], resume=False)[0]
         manifest = workspace.table(name).rebuild()
         shown = "--" if manifest is None else f"{manifest.count:,}"
         rows.append([name, f"{report.listed:,}", f"{report.recorded:,}", shown])
@@ -43,14 +43,6 @@ def repair(
     echo_table(COLUMNS, rows, right=COLUMNS[1:])
     for key, reason in sorted(problems.items()):
         typer.echo(f"left as it is  {printable(key)}: {printable(reason)}")
-
-
-def _sweep(workspace: Workspace, name: str) -> SweepReport:
-    """A whole sweep. Where a scheduled one stopped half-way, the first pass finishes it; the second is whole."""
-    sweep = Sweep(workspace)
-    first = sweep.run(lambda: math.inf, [name])[0]
-    second = sweep.run(lambda: math.inf, [name])[0]
-    return SweepReport(name, second.listed, second.reconciled, first.recorded + second.recorded, second.problems)
 
 
 def _key(session: Worm, model: str, entity_id: str) -> str:

@@ -29,13 +29,9 @@ class Diff:
     def __bool__(self) -> bool:
         return bool(self.diff)
 
-    def entry_fields(self) -> JsonObject:
-        """The fields of an oplog entry: `diff`, and `absent` only where a null needs it."""
-        fields: JsonObject = {"diff": {name: list(pair) for name, pair in self.diff.items()}}
-        absent: JsonObject = {side: list[JsonValue](names) for side, names in self.absent.items() if names}
-        if absent:
-            fields["absent"] = absent
-        return fields
+    def needed_absent(self) -> Absent | None:
+        """`absent` for an oplog entry: only the sides where a null needs it; None where there is none."""
+        return {side: names for side, names in self.absent.items() if names} or None
 
 
 def same(one: JsonValue, other: JsonValue) -> bool:

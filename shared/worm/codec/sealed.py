@@ -28,12 +28,12 @@ def unseal(body: bytes, key: str) -> dict[str, JsonValue]:
     """The object without its checksum; `Corrupt` when the checksum is missing or wrong."""
     shape = loads_own(body, key=key)
     if "checksum" not in shape:
-        raise Corrupt("carries no checksum", key=key, hint="rebuild it: `worm table rebuild`")
+        raise Corrupt("carries no checksum", key=key, hint="`worm repair` builds it anew")
     claimed = shape.pop("checksum")
     if body.startswith(_HEAD):
         actual = hashlib.sha256(b"{" + body[_HEAD_LENGTH:]).hexdigest()
     else:  # re-indented by somebody's editor: equal content is still equal
         actual = hashlib.sha256(dumps(shape)).hexdigest()
     if claimed != f"sha256:{actual}":
-        raise Corrupt("its checksum does not match its content", key=key, hint="rebuild it: `worm table rebuild`")
+        raise Corrupt("its checksum does not match its content", key=key, hint="`worm repair` builds it anew")
     return shape

@@ -53,6 +53,6 @@ class Heads:
     def decode(cls, body: bytes, key: str) -> Heads:
         shape = loads_own(body, key=key)
         if shape.get("version") != 1 or not isinstance(shape.get("heads"), dict):
-            raise Corrupt("not a heads file of a version this code reads", key=key, hint="run `worm verify --fix`")
+            raise Corrupt("not a heads file of a version this code reads", key=key, hint="`worm repair` builds it anew")
         heads = cast("dict[str, list[JsonValue]]", shape["heads"])
         return cls(str(shape["model"]), {entity_id: decode_head(head) for entity_id, head in heads.items()})

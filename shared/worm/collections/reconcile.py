@@ -264,7 +264,7 @@ class _Round:
             restored = reverted or (source is not None and source.metadata.get(OP) == "restore")
             return OplogEntry(seq, "restore" if restored else "create", ts, actor, after, metadata=metadata)
         change = diff(before, after)
-        return OplogEntry(seq, "update", ts, actor, None, change.diff, change.absent or None, metadata)
+        return OplogEntry(seq, "update", ts, actor, None, change.diff, change.needed_absent(), metadata)
 
     def _actor(self, version: Version, source: Object | None) -> str | None:
         named = actor_of(source) if source is not None else None

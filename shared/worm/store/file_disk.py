@@ -53,12 +53,6 @@ class Disk:
 
     def __init__(self, root: Path, *, fsync: bool) -> None:
         self._fsync = fsync
-        control = root / CONTROL
-        try:
-            for name in ("tmp", "locks", "meta"):
-                (control / name).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise as_worm_error(error, str(root)) from error
         self.root = Path(os.path.realpath(root))
         self._tmp, self._locks, self._meta = (self.root / CONTROL / name for name in ("tmp", "locks", "meta"))
 
@@ -74,9 +68,15 @@ class Disk:
             raise Invalid(f"{key!r} leads out of the store through a symbolic link", key=key)
         return path
 
+    def _prepare(self) -> None:
+        """Make the store's own folders. Only a write does: looking at a place leaves nothing there."""
+        for folder in (self._tmp, self._locks, self._meta):
+            folder.mkdir(parents=True, exist_ok=True)
+
     @contextlib.contextmanager
     def locked(self, key: str) -> Iterator[None]:
         """Exclusive among the writers of this key."""
+        self._prepare()
         stripe = hashlib.sha256(key.encode()).digest()[0] % STRIPES
         handle = os.open(self._locks / f"{stripe:02d}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -143,7 +143,7 @@ class Disk:
 
     def drop_leftovers(self, before: datetime) -> None:
         """Remove temporary files that a crash left, if older than the given time."""
-        for leftover in self._tmp.iterdir():
+        for leftover in self._tmp.glob("*"):
             with contextlib.suppress(FileNotFoundError):
                 if leftover.stat().st_mtime < before.timestamp():
                     leftover.unlink()

@@ -24,6 +24,9 @@ from worm.workers.batch import BatchOutcome, Message
 from worm.workers.events import KeyHint, hints_of
 from worm.workers.workspace import Workspace
 
+# Heads remembered while the tables worker is behind; forgetting one costs a few requests, nothing else.
+HANDED_ON_MAX = 50_000
+
 
 @dataclass
 class _Entity:
@@ -142,6 +145,8 @@ class Capture:
             raise Unavailable("another change set has this name", key=key, hint="retried with a new name")
         waiting = self._handed_on.setdefault(collection.name, {})
         waiting.update({change.id: change.head for change in changes if change.head is not None})
+        for entity_id in list(waiting)[:-HANDED_ON_MAX]:
+            del waiting[entity_id]
 
 
 def newer_head(one: Head | None, other: Head | None) -> Head | None:

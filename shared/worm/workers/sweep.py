@@ -52,13 +52,13 @@ class Sweep:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
 
-    def run(self, deadline: Deadline, models: Iterable[str] | None = None) -> list[SweepReport]:
-        """Sweep the models (default: all), one after the other, until the deadline."""
+    def run(self, deadline: Deadline, models: Iterable[str] | None = None, *, resume: bool = True) -> list[SweepReport]:
+        """Sweep the models (default: all), one after the other, until the deadline. `resume` False: from the start."""
         self._workspace.refresh()
         names = sorted(self._workspace.schema.models) if models is None else list(models)
-        return [self.sweep_model(model, deadline) for model in names]
+        return [self._sweep_model(model, deadline, resume) for model in names]
 
-    def sweep_model(self, model: str, deadline: Deadline) -> SweepReport:
+    def _sweep_model(self, model: str, deadline: Deadline, resume: bool) -> SweepReport:
         table = self._workspace.table(model)
         definition = table.collection.definition
         report = SweepReport(model)
@@ -67,7 +67,7 @@ class Sweep:
                 self._sweep_documents(table, report)
             return report
         heads = (table.heads.read() or Heads(model)).heads
-        after = self._resume(table.collection)
+        after = self._cursor(table.collection) if resume else None
         for suspects, reached in self._suspects(table.collection, heads, after, report):
             self._reconcile(table, suspects, heads, report)
             if deadline() <= 0 and reached is not None:
@@ -135,7 +135,7 @@ class Sweep:
             table.fold_documents(suspects)
         table.complete()
 
-    def _resume(self, collection: Collection) -> str | None:
+    def _cursor(self, collection: Collection) -> str | None:
         key = _cursor_key(collection)
         found = self._workspace.store.get(key)
         return None if found is None else str(loads_own(found.body, key=key)["after"]) or None
