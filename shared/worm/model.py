@@ -250,9 +250,8 @@ class Model:
             self._seen.pop(id, None)
             return None
         document = self._collection.documents.parse(id, found)
-        document.setdefault("id", id)
-        self._seen[id] = _Seen(found.etag, document)
-        return dict(document)
+        self._seen[id] = _Seen(found.etag, document)  # as stored: a raw upload need not carry its id
+        return {"id": id, **document}
 
     def exists(self, id: str = SINGLETON_ID) -> bool:
         return self._session.store.head(self._collection.documents.key(id)) is not None

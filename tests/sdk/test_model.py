@@ -236,3 +236,20 @@ def test_a_singleton_has_one_document_without_an_id_in_its_key() -> None:
     settings.save({**found, "plan": "pro"})
     assert [entry.op for entry in settings.get_history()] == ["create", "update"]
     assert db.store.get("org/settings/data.json") is not None
+
+
+def test_a_raw_document_without_an_id_gets_it_on_reading_and_its_history_stays_exact() -> None:
+    """The id that reading adds is not part of what was stored, so the next diff must show it as new."""
+    path = DataPath()
+    path.put("raw", {"name": "Raw"})
+    path.settle()
+    customers = Worm(path.store, load_schema(schema_of()), probe=False, clock=path.clock, ids=path.ids).model(
+        "Customer"
+    )
+    document = customers.find_by_id("raw")
+    assert document == {"id": "raw", "name": "Raw"}
+    customers.save({**document, "name": "Read"})
+    update = customers.get_history("raw")[1]
+    assert update.diff is not None
+    assert update.diff["id"] == [None, "raw"]
+    path.assert_true()
