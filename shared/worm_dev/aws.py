@@ -96,6 +96,12 @@ class Aws:
             raise Unavailable("delivery faults need the moto endpoint")
         self._internal("faults", json.dumps(asdict(policy)).encode())
 
+    def date_back(self, bucket: str, key: str, days: float) -> None:
+        """The object is that much older in listings: what only time brings about can be shown at once."""
+        if not self.is_moto:
+            raise Unavailable("dating objects back needs the moto endpoint")
+        self._internal("age", json.dumps({"bucket": bucket, "key": key, "days": days}).encode())
+
     def _internal(self, path: str, body: bytes | None = None) -> object:
         with urllib.request.urlopen(f"{self.endpoint_url}/_worm/{path}", data=body, timeout=30) as response:
             return cast("object", json.loads(response.read()))

@@ -6,7 +6,8 @@
    conditional write changes nothing and so emits nothing. Events go through the rules and the pattern matching of
    moto's EventBridge, so the pattern in the template is what decides. (Browser form uploads emit nothing.)
 2. *Version listings.* moto orders versions by millisecond, so the latest of two quick writes may be listed second, and
-   copies the whole bucket for every listing. Here: order of writing, only the asked prefix.
+   copies the whole bucket for every listing. Here: order of writing, only the asked prefix (`version_order.py` puts
+   versions and markers of a page into one order, too).
 3. *Queues.* moto rebuilds a queue's list without a lock on delete, so a message sent meanwhile can be lost, and walks
    the whole queue for each message received. Here: under the queue's lock, only as far as needed (standard queues).
 """
@@ -22,7 +23,7 @@ import traceback
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import moto.s3.notifications
@@ -273,6 +274,13 @@ def _delete_message(self: Queue, receipt_handle: str) -> None:
                 del self._messages[index]
                 return
         raise ReceiptHandleIsInvalid
+
+
+def date_back(bucket: str, key: str, days: float) -> str:
+    """Makes the current version of the object that much older, as listings show it; its new date."""
+    version: Any = s3_backends[ACCOUNT_ID][PARTITION].buckets[bucket].keys[key]
+    version.last_modified -= timedelta(days=days)
+    return str(version.last_modified)
 
 
 def fill_gaps() -> None:

@@ -4,7 +4,8 @@ The first line on stdout is `{"port": n}`. It serves on loopback only and ends w
 outlives the process that started it. Connections are kept alive and the body is read before anything else, which
 makes it several times faster than moto's own server (that one waits 10 ms after each answer and closes).
 Besides AWS it answers: `GET /_worm/requests` (counts by role and kind), `GET /_worm/deliveries` (events, dropped,
-pending) and `POST /_worm/faults` (a `FaultPolicy` as JSON).
+pending), `POST /_worm/faults` (a `FaultPolicy` as JSON) and `POST /_worm/age` (`{"bucket", "key", "days"}`: the object
+is that much older in listings).
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from werkzeug.serving import ThreadedWSGIServer
 
 from worm.errors import Invalid
 from worm_dev.faults import Deliveries, FaultPolicy
-from worm_dev.moto_gaps import ObjectEvents, fill_gaps
+from worm_dev.moto_gaps import ObjectEvents, date_back, fill_gaps
 from worm_dev.s3_requests import Environ, Request, RoleCounts
+from worm_dev.version_order import answer_in_order
 
 _CREDENTIAL = re.compile(r"Credential=[^/]*/[^/]*/[^/]*/([^/]*)/")
 _SERVICES = ("s3", "sqs", "events")
@@ -55,6 +57,8 @@ class Gateway:
             return app(environ, start_response)
         request = Request.of(environ)
         self._counts.add(request, environ.get("HTTP_USER_AGENT", ""))
+        if request.kind == "VERSIONS":
+            return answer_in_order(lambda start: app(environ, start), request.bucket, start_response)
         if request.method not in ("PUT", "POST", "DELETE"):
             return app(environ, start_response)
         body: bytes = environ["wsgi.input"].getvalue()
@@ -73,6 +77,11 @@ class Gateway:
                 self._deliveries.set_policy(policy)
                 answer = asdict(policy)
             except (TypeError, ValueError, Invalid) as error:
+                status, answer = "400 Bad Request", {"error": str(error)}
+        elif call == "POST /_worm/age":
+            try:
+                answer = date_back(**json.loads(environ["wsgi.input"].read()))
+            except (TypeError, ValueError, LookupError) as error:
                 status, answer = "400 Bad Request", {"error": str(error)}
         else:
             status, answer = "404 Not Found", {"error": f"no such path: {call}"}

@@ -13,6 +13,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from worm.errors import Unavailable
+from worm.store.s3 import S3Store
 from worm_dev.aws import Aws, existing_endpoint, start_moto
 from worm_dev.faults import FaultPolicy
 
@@ -288,3 +289,22 @@ def test_a_delay_shuffles_and_pending_events_are_counted(moto: Watched) -> None:
 def test_faults_need_the_moto_endpoint(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="delivery faults need the moto endpoint"):
         existing_endpoint("http://127.0.0.1:9", "us-east-1").set_faults(FaultPolicy())
+
+
+def test_versions_and_markers_of_one_second_are_listed_in_the_order_of_writing(
+    moto: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """History comes from this order; two uploads, a delete and two more within a second must not be shuffled."""
+    for name, value in moto.aws.environment().items():
+        monkeypatch.setenv(name, value)
+    written = []
+    for action in ["put", "put", "delete", "put", "delete", "put", "put"]:
+        if action == "put":
+            written.append(moto.s3.put_object(Bucket=BUCKET, Key="order/a b+c.json", Body=b"{}")["VersionId"])
+        else:
+            written.append(moto.s3.delete_object(Bucket=BUCKET, Key="order/a b+c.json")["VersionId"])
+    store = S3Store(BUCKET, endpoint_url=moto.aws.endpoint_url)
+    assert [version.version_id for version in store.versions("order/a b+c.json")] == written[::-1]
+    assert [version.is_delete_marker for version in store.list_versions("order/")] == [
+        *(False, False, True, False, True, False, False)
+    ]
