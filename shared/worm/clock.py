@@ -113,6 +113,15 @@ def iso_millis(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
+def moment_of(text: str) -> datetime | None:
+    """The time of an ISO 8601 text, in UTC where it names no zone; None for anything else."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
 def backoff(ids: Ids, attempt: int, *, base_seconds: float = 0.05, cap_seconds: float = 2.0) -> float:
     """Full-jitter exponential backoff for the given attempt (0 is the first retry)."""
     return ids.jitter(min(cap_seconds, base_seconds * 2.0**attempt))

@@ -128,7 +128,7 @@ def test_names_that_do_not_fit_their_place_are_refused() -> None:
 
 UNKNOWN_IN_PLACE = {
     "org/accounts/ABC/data.json": "id 'ABC' must be a lower-case UUID such as 1b4e28ba-2fa1-4d2e-883f-0016d3cca427",
-    "org/customers/a b/profile.json": "id 'a b' only letters, digits and . _ ~ - are allowed",
+    "org/customers/a b/profile.json": "id 'a b' must have only ASCII letters, digits and . _ ~ -",
     "org/customers//profile.json": "id '' must not be empty",
     "org/customers/a//b/profile.json": "id 'a//b' must not contain /",
     "org/customers/a/../b/profile.json": "id 'a/../b' must not contain /",
@@ -139,7 +139,7 @@ UNKNOWN_IN_PLACE = {
     "org/customers/e\u0301/profile.json": (
         "id 'e\u0301' is not in Unicode normal form C, and only ASCII letters, digits and . _ ~ - are allowed"
     ),
-    "org/customers/\u00e9/profile.json": "id '\u00e9' only ASCII letters, digits and . _ ~ - are allowed",
+    "org/customers/\u00e9/profile.json": "id '\u00e9' must have only ASCII letters, digits and . _ ~ -",
     "org/customers/a\u202e/profile.json": "id 'a\\u202e' holds the text direction mark U+202E",
     "org/customers/\ud800/profile.json": "id '\\ud800' holds a lone surrogate",
     f"org/customers/{'x' * 1025}/profile.json": f"id '{'x' * 1025}' has 1025 bytes, more than the 200 allowed",

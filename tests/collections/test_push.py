@@ -212,3 +212,15 @@ def test_a_damaged_schema_stops_a_push_unless_forced() -> None:
 def _object(value: object) -> dict[str, object]:
     assert isinstance(value, dict)
     return value
+
+
+def test_a_model_with_documents_is_left_out_only_by_force_but_may_get_another_name() -> None:
+    store = MemoryStore()
+    push_schema(store, schema())
+    store.put(f"org/customers/{ID}/profile.json", b"{}")
+    other = {"Other": {"path": "@others/(id:uuid)"}}
+    with pytest.raises(Invalid, match="Customer has documents, and the new schema leaves it out"):
+        push_schema(store, load_schema({"models": other}))
+    renamed = {"Client": {"path": "#org/@customers/(id:uuid)", "file": "profile.json", "oplog": True}}
+    assert push_schema(store, load_schema({"models": renamed})).removed == ("Customer",)
+    assert push_schema(store, load_schema({"models": other}), force=True).removed == ("Client",)

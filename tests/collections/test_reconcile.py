@@ -186,9 +186,8 @@ def test_the_sdk_parent_etag_saves_the_version_listing_but_a_foreign_one_does_no
     path.settle()
     first = path.store.get(path.key("a"))
     assert first is not None
-    saved = path.store.put_if_match(
-        path.key("a"), b'{"name":"two"}', first.etag, metadata=write_metadata(actor="ann", parent=first.etag)
-    )
+    parent = write_metadata(actor="ann", parent=first.etag, parent_version=first.version_id, written=path.clock.now())
+    saved = path.store.put_if_match(path.key("a"), b'{"name":"two"}', first.etag, metadata=parent)
     assert isinstance(saved, Won)
     with path.store.requests.measure() as spent:
         path.run_capture([created(path.key("a"), saved.version_id)])
@@ -249,4 +248,23 @@ def test_without_versions_a_sweep_finds_entries_that_never_reached_the_table() -
     path.new_workers(path.store)
     path.sweep()
     assert path.ops("a") == ["create", "update", "update"]
+    path.assert_true()
+
+
+def test_equal_contents_in_between_are_not_skipped_by_a_write_that_names_their_etag() -> None:
+    """X, Y, X again, and then an SDK write over the second X: its parent's etag is the head's, its version is not."""
+    path = DataPath()
+    path.put("a", {"name": "x"})
+    path.settle()
+    path.put("a", {"name": "y"})
+    path.put("a", {"name": "x"})
+    path.events.clear()
+    again = path.store.get(path.key("a"))
+    assert again is not None
+    metadata = write_metadata(actor="ann", parent=again.etag, parent_version=again.version_id, written=path.clock.now())
+    saved = path.store.put_if_match(path.key("a"), b'{"name":"z"}', again.etag, metadata=metadata)
+    assert isinstance(saved, Won)
+    path.run_capture([created(path.key("a"), saved.version_id)])
+    path.run_fold()
+    assert path.ops("a") == ["create", "update", "update", "update"]
     path.assert_true()

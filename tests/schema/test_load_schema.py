@@ -166,7 +166,7 @@ def test_all_mistakes_are_listed_at_once_with_their_json_paths() -> None:
         ("#/@a/(id:uuid)", "folder '' must not be empty"),
         ("#../@a/(id:uuid)", "folder '..' must not start with a dot (system names do)"),
         ("#org/@.oplog", "collection '.oplog' must not start with a dot (system names do)"),
-        ("#a b/@c", "folder 'a b' only letters, digits and . _ ~ - are allowed"),
+        ("#a b/@c", "folder 'a b' must have only ASCII letters, digits and . _ ~ -"),
         ("#db/@c", "the first folder must not be 'db', which holds the commit logs"),
         ("@db/(id:int)", "the first folder must not be 'db', which holds the commit logs"),
         ("/".join(["#" + "f" * 150] * 3) + "/@c", "folders and collection are longer than 400 bytes"),

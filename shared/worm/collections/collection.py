@@ -8,11 +8,15 @@ from functools import cached_property
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.collections.changes import Row, project
+from worm.collections.companions import Recorded
 from worm.collections.documents import MAX_DOCUMENT_BYTES, Documents
-from worm.collections.entries import Document
+from worm.collections.entries import Document, Head
 from worm.collections.layout import KeyKind, StorageResolver
 from worm.collections.oplog import Oplog
 from worm.collections.reconcile import Reconciler
+from worm.collections.snapshots import Snapshots
+from worm.collections.trash import Trash
+from worm.errors import Corrupt
 from worm.schema import ModelDef
 from worm.store.base import Store, Version
 
@@ -39,14 +43,22 @@ class Collection:
 
     @cached_property
     def oplog(self) -> Oplog:
-        return Oplog(self.store, self.resolver, self.name)
+        return Oplog(self.store, self.resolver, self.name, every=self.definition.snapshots.every)
+
+    @cached_property
+    def snapshots(self) -> Snapshots:
+        return Snapshots(self.store, self.resolver, self.name, self.definition)
+
+    @cached_property
+    def trash(self) -> Trash:
+        return Trash(self.documents, self.clock)
 
     @cached_property
     def path(self) -> str:
         return self.resolver.collection_path(self.name)
 
     def reconciler(self, known: Mapping[str, Document] | None = None) -> Reconciler:
-        return Reconciler(self.documents, self.oplog, self.clock, known or {})
+        return Reconciler(self.documents, self.oplog, self.clock, known or {}, Keepers(self))
 
     def row(self, document: Document | None) -> Row | None:
         return None if document is None else project(document, self.definition.table_fields())
@@ -68,6 +80,15 @@ class Collection:
             yield from self.store.list_versions(before_system, start_after=after or None)
         yield from self.store.list_versions(self.path, start_after=max(after, after_system))
 
+    def all_versions(self) -> dict[str, list[Version]]:
+        """All versions of every document by id, newest first."""
+        found: dict[str, list[Version]] = {}
+        for version in self.store.list_versions(self.path):
+            info = self.resolver.parse(version.key)
+            if info.kind is KeyKind.DOCUMENT and info.model == self.name and info.id is not None:
+                found.setdefault(info.id, []).append(version)
+        return found
+
     def recorded_seqs(self) -> dict[str, set[int]]:
         """The seqs of every entity that has an oplog, from a listing (no entry is read)."""
         seqs: dict[str, set[int]] = {}
@@ -76,3 +97,54 @@ class Collection:
             if info.kind is KeyKind.OPLOG and info.model == self.name and info.id is not None and info.seq is not None:
                 seqs.setdefault(info.id, set()).add(info.seq)
         return seqs
+
+
+@dataclass(frozen=True)
+class Keepers:
+    """Keeps snapshots and trash beside the oplog, as the model's definition asks."""
+
+    collection: Collection
+
+    def deleted_by(self, entity_id: str, deleted: Head) -> str | None:
+        if not self.collection.definition.soft_delete:
+            return None
+        try:
+            tombstone = self.collection.trash.tombstone(entity_id)
+        except Corrupt:
+            return None  # the trash itself reports it; the history only lacks a name
+        return tombstone.deleted_by if tombstone is not None and tombstone.etag == deleted.etag else None
+
+    def follow(self, recorded: Recorded) -> None:
+        collection, entry = self.collection, recorded.entry
+        if recorded.after is not None:
+            if collection.snapshots.is_due(entry.seq):
+                collection.snapshots.take(recorded.id, entry.seq, entry.ts, recorded.after)
+        elif collection.definition.soft_delete and recorded.before is not None:
+            self._put_into_trash(recorded, recorded.before)
+
+    def _put_into_trash(self, recorded: Recorded, document: Document) -> None:
+        """What lay under the key when it was deleted: the recorded document, or an invalid one that was put over it."""
+        collection, entry, previous = self.collection, recorded.entry, recorded.previous
+        etag, version_id = (None, None) if previous is None else (previous.etag, previous.version_id)
+        body: bytes | None = None
+        skipped = entry.metadata.get("skipped")
+        newest = skipped[-1] if isinstance(skipped, list) and skipped else None
+        if isinstance(newest, dict) and isinstance(newest.get("versionId"), str):
+            found = collection.store.get(collection.documents.key(recorded.id), version_id=str(newest["versionId"]))
+            if found is not None:
+                body, etag, version_id = found.body, found.etag, found.version_id
+        collection.trash.rescue(
+            recorded.id,
+            document,
+            body=body,
+            etag=etag or "",
+            version_id=version_id,
+            deleted_by=entry.actor,
+            deleted_at=entry.ts,
+            is_recorded=lambda other: self._is_recorded(recorded, other),
+        )
+
+    def _is_recorded(self, recorded: Recorded, etag: str) -> bool:
+        """Does one of the entries before this one name the etag?"""
+        oplog = self.collection.oplog
+        return any(entry.etag == etag for entry in oplog.page(recorded.id, recorded.entry.seq, oplog.every))

@@ -7,9 +7,11 @@ A stored document may be bad (raw uploads cannot be refused): not JSON, too larg
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from urllib.parse import quote, unquote
 
-from worm.codec.strict_json import loads_document
+from worm.clock import iso_seconds, moment_of
+from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_document
 from worm.collections.entries import Document
 from worm.collections.layout import StorageResolver
 from worm.errors import Invalid
@@ -19,18 +21,47 @@ from worm.store.base import Object, Store, Version
 ACTOR = "worm-actor"
 OP = "worm-op"
 PARENT = "worm-parent"
+PARENT_VERSION = "worm-parent-version"
+WRITTEN = "worm-written"
+TRUST = timedelta(seconds=60)
+"""A write's word about its parent counts this long after the parent was read, and for an object this close to the time
+that the writer gave: metadata also travels with copies. Doubt costs a version listing, nothing else."""
+NOTE = "worm-note"
+NOTES = frozenset({"rollback", "snapshot"})
 NO_PARENT = "none"
 MAX_DOCUMENT_BYTES = 10 * 1024 * 1024
 
 
-def write_metadata(*, actor: str | None, parent: str | None, op: str | None = None) -> dict[str, str]:
+def write_metadata(
+    *,
+    actor: str | None,
+    parent: str | None,
+    parent_version: str | None = None,
+    written: datetime | None = None,
+    op: str | None = None,
+    note: JsonObject | None = None,
+) -> dict[str, str]:
     """Object metadata of a write by the SDK. `parent` is the etag that its If-Match names (None: If-None-Match)."""
     metadata = {PARENT: quote(parent, safe="") if parent else NO_PARENT}
+    if parent_version and written is not None:
+        metadata[PARENT_VERSION] = quote(parent_version, safe="")
+        metadata[WRITTEN] = iso_seconds(written)
     if actor:
         metadata[ACTOR] = quote(actor, safe=":@/.+-_")
     if op:
         metadata[OP] = op
+    if note:
+        metadata[NOTE] = quote(dumps(note).decode(), safe="")
     return metadata
+
+
+def note_of(found: Object) -> JsonObject:
+    """What the writer wants said in the entry's metadata. A raw client may send nonsense: only what we know counts."""
+    try:
+        note = loads_document(unquote(found.metadata.get(NOTE, "{}")).encode())
+    except Invalid:
+        return {}
+    return {name: value for name, value in note.items() if name in NOTES}
 
 
 def actor_of(found: Object) -> str | None:
@@ -38,10 +69,31 @@ def actor_of(found: Object) -> str | None:
     return unquote(value) if value else None
 
 
-def parent_of(found: Object) -> str | None:
-    """The etag that the write was conditional on, or None when it was not (or on nothing)."""
-    value = found.metadata.get(PARENT)
-    return None if value in (None, NO_PARENT) else unquote(value)
+def is_written_over(found: Object, etag: str | None, version_id: str | None) -> bool:
+    """Does the write say that it replaced this version? The etag is proved by its If-Match; the version id tells equal
+    contents apart, which have the same etag."""
+    parent, version = found.metadata.get(PARENT), found.metadata.get(PARENT_VERSION)
+    written = moment_of(found.metadata.get(WRITTEN, ""))
+    if parent is None or parent == NO_PARENT or version is None or written is None:
+        return False
+    is_original = abs(found.last_modified - written) <= TRUST
+    return is_original and (unquote(parent), unquote(version)) == (etag, version_id)
+
+
+def entry_metadata(
+    version: Version, source: Object | None, reverted: bool, skipped: list[JsonValue]
+) -> dict[str, JsonValue]:
+    """The metadata of an oplog entry: which version it is of, what its writer noted, and what was passed over."""
+    metadata: dict[str, JsonValue] = {} if source is None else note_of(source)
+    if version.etag:
+        metadata["etag"] = version.etag
+    if version.version_id is not None:
+        metadata["versionId"] = version.version_id
+    if reverted:
+        metadata["reverted"] = True
+    if skipped:
+        metadata["skipped"] = skipped
+    return metadata
 
 
 @dataclass(frozen=True)
@@ -67,6 +119,18 @@ class Documents:
                 f"document of {version.size} bytes is larger than the limit of {self.max_bytes}", key=version.key
             )
         return self.store.get(version.key, version_id=version.version_id, max_bytes=self.max_bytes)
+
+    def recorded(self, found: Object) -> Document | None:
+        """The document of a version that was recorded once, whatever the schema and the limits say today; None where
+        its bytes are no document (then the oplog tells)."""
+        try:
+            return loads_document(found.body, max_bytes=len(found.body))
+        except Invalid:
+            return None
+
+    def recorded_version(self, entity_id: str, version_id: str) -> Document | None:
+        found = self.store.get(self.key(entity_id), version_id=version_id)
+        return None if found is None else self.recorded(found)
 
     def parse(self, entity_id: str, found: Object) -> Document:
         """The checked document, or `Invalid` with every mistake."""

@@ -23,8 +23,8 @@ OPS: frozenset[str] = frozenset({"create", "update", "delete", "restore"})
 
 @dataclass(frozen=True, slots=True)
 class OplogEntry:
-    """One change. `snapshot` is the whole document (create, delete, restore), `diff` the changed fields (update);
-    `absent` says which nulls of `diff` mean 'no such field'."""
+    """One change. `snapshot` is the whole document (create, delete, restore; of an update only at a checkpoint), `diff`
+    the changed fields (update); `absent` says which nulls of `diff` mean 'no such field'."""
 
     seq: int
     op: Op
@@ -42,6 +42,11 @@ class OplogEntry:
     @property
     def etag(self) -> str | None:
         return cast("str | None", self.metadata.get("etag"))
+
+    @property
+    def is_base(self) -> bool:
+        """Does it tell the document after it without the entries before it?"""
+        return self.op == "delete" or self.snapshot is not None
 
     def to_bytes(self) -> bytes:
         shape: dict[str, JsonValue] = {"seq": self.seq, "op": self.op, "ts": self.ts}
@@ -76,10 +81,10 @@ class OplogEntry:
         """The document after this entry; `before` is the one that the entries up to here gave."""
         if self.op == "delete":
             return None
-        if self.op != "update":
-            if self.snapshot is None:
-                raise Corrupt(f"a {self.op} entry carries no snapshot", key=key)
+        if self.snapshot is not None:
             return self.snapshot
+        if self.op != "update":
+            raise Corrupt(f"a {self.op} entry carries no snapshot", key=key)
         if before is None:
             raise Corrupt("an update entry follows no document", key=key)
         return apply_diff(before, self.diff or {}, self.absent or {})

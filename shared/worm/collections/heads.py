@@ -29,6 +29,14 @@ class Heads:
         """Sum of all seqs: grows with every recorded change, so content never repeats."""
         return sum(head.seq for head in self.heads.values())
 
+    @property
+    def count(self) -> int:
+        return sum(head.live for head in self.heads.values())
+
+    @property
+    def last_updated(self) -> str:
+        return max((head.ts for head in self.heads.values()), default="")
+
     def get(self, entity_id: str) -> Head | None:
         return self.heads.get(entity_id)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from worm.clock import Ids
+from worm.codec.strict_json import JsonValue
 from worm.errors import Invalid
-from worm.schema.idtypes import IdType, id_problem, segment_problem
+from worm.schema.idtypes import SINGLETON_ID, IdType, id_problem, segment_problem
 
-SINGLETON_ID = "_"
-"""The id of a singleton's only document."""
+__all__ = ["SINGLETON_ID", "check_id", "check_safe", "id_text", "new_id", "typed_problem"]
 
 _INT_ID_BITS = 53  # what a JavaScript reader of the document can hold exactly
 
@@ -20,10 +20,22 @@ def check_id(id_type: IdType | None, id: str) -> str:
     return id
 
 
+def id_text(id_type: IdType | None, value: JsonValue) -> str:
+    """The id that the field `id` of a document says: text, in a model with whole numbers as ids also such a number."""
+    if isinstance(value, str):
+        return value
+    if id_type == "int" and isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    wanted = "a whole number or its digits as a string" if id_type == "int" else "a string"
+    raise Invalid(f"must be {wanted}, not {value!r}", path="id")
+
+
 def typed_problem(id_type: IdType | None, id: str) -> str | None:
     """Why `id` is no id of this type, or None."""
     if id_type is None:
         return None if id == SINGLETON_ID else f"must be {SINGLETON_ID!r}, the model has a single document"
+    if id == SINGLETON_ID:
+        return "is reserved for the only document of a singleton"
     return id_problem(id_type, id)
 
 

@@ -81,10 +81,15 @@ class StorageResolver:
 
     def oplog_root(self, model: str) -> str:
         """The prefix under which all oplog entries of the model lie (inline: among the documents)."""
-        layout = self._layouts[OPLOG_DIR]
-        if layout == "root":
-            return f"{OPLOG_DIR}/{self._schema.model(model).collection}/"
-        return self.collection_path(model) + (f"{OPLOG_DIR}/" if layout == "collection" else "")
+        return self._system_root(OPLOG_DIR, model)
+
+    def snapshot_root(self, model: str) -> str:
+        """The prefix under which all snapshots of the model lie (inline: among the documents)."""
+        return self._system_root(SNAPSHOTS_DIR, model)
+
+    def trash_root(self, model: str) -> str:
+        """The prefix under which the trash of the model lies (inline: among the documents)."""
+        return self._system_root(TRASH_DIR, model)
 
     def snapshot_path(self, model: str, id: str) -> str:
         return self._system_path(SNAPSHOTS_DIR, model, id)
@@ -144,6 +149,12 @@ class StorageResolver:
 
     def collection_sentinel_key(self, model: str) -> str:
         return self.collection_path(model) + BUCKET_SENTINEL
+
+    def _system_root(self, directory: str, model: str) -> str:
+        layout = self._layouts[directory]
+        if layout == "root":
+            return f"{directory}/{self._schema.model(model).collection}/"
+        return self.collection_path(model) + (f"{directory}/" if layout == "collection" else "")
 
     def _system_path(self, directory: str, model: str, id: str) -> str:
         layout = self._layouts[directory]

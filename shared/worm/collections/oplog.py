@@ -2,6 +2,8 @@
 
 Invariants: entries are dense from 1 and never rewritten; a seq is decided by one PutObject with `If-None-Match: *`.
 Finding the tail gallops from a hint (1, 2, 4 … ahead) and bisects, so it costs O(log distance) reads and no LIST.
+*Checkpoints*: every `every`-th update entry also carries the whole document, so a state of any age is at most `every`
+reads away, whatever the length of the history.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ class Taken:
 class Oplog:
     """The oplogs of one model."""
 
-    def __init__(self, store: Store, resolver: StorageResolver, model: str) -> None:
+    def __init__(self, store: Store, resolver: StorageResolver, model: str, *, every: int = 10) -> None:
+        self.every = every
         self._store = store
         self._resolver = resolver
         self._model = model
@@ -90,26 +93,49 @@ class Oplog:
                 yield self._parse(item, item.key, number)
             seq = wanted[-1] + 1
 
-    def newest_first(self, entity_id: str, tail: int, *, limit: int | None = None) -> Iterator[OplogEntry]:
-        """Entries from `tail` backwards."""
-        last = max(0, tail - limit) if limit is not None else 0
-        for seq in range(tail, last, -1):
-            entry = self.read(entity_id, seq)
-            if entry is None:
-                raise Corrupt("a gap in the oplog", key=self.key(entity_id, seq), hint="run `worm verify`")
-            yield entry
+    def page(self, entity_id: str, before_seq: int, limit: int) -> list[OplogEntry]:
+        """Up to `limit` entries before a seq, in order; those seqs must exist."""
+        seqs = range(max(1, before_seq - limit), before_seq)
+        found = self._store.get_many([Read(self.key(entity_id, seq)) for seq in seqs])
+        return [self._required(item, entity_id, seq) for seq, item in zip(seqs, found, strict=True)]
 
-    def replay(self, entity_id: str, last: int) -> Document | None:
-        """The document as of entry `last`: back to the newest entry that carries a whole document, then forward."""
+    def newest_first(self, entity_id: str, tail: int) -> Iterator[OplogEntry]:
+        """Entries from `tail` backwards, read in concurrent pages of a checkpoint's distance."""
+        while tail > 0:
+            page = self.page(entity_id, tail + 1, self.every)
+            yield from reversed(page)
+            tail = page[0].seq - 1
+
+    def state_at(self, entity_id: str, seq: int) -> Document | None:
+        """The document as of an entry (None: deleted then): back to the newest that tells it whole, then forward."""
         forward: list[OplogEntry] = []
-        for entry in self.newest_first(entity_id, last):
+        for entry in self.newest_first(entity_id, seq):
             forward.append(entry)
-            if entry.op != "update":
+            if entry.is_base:
                 break
         document: Document | None = None
         for entry in reversed(forward):
             document = entry.applied_to(document, self.key(entity_id, entry.seq))
         return document
+
+    def seq_at_time(self, entity_id: str, ts: str, tail: int) -> int:
+        """The newest seq whose time is not after `ts` (0: none). Times never fall within an entity, so this bisects."""
+        low, high = 0, tail + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._required(self._store.get(self.key(entity_id, middle)), entity_id, middle).ts <= ts:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def _required(self, found: Object | Exception | None, entity_id: str, seq: int) -> OplogEntry:
+        key = self.key(entity_id, seq)
+        if isinstance(found, Exception):
+            raise found
+        if found is None:
+            raise Corrupt("a gap in the oplog", key=key, hint="run `worm verify`")
+        return self._parse(found, key, seq)
 
     def _parse(self, found: Object, key: str, seq: int) -> OplogEntry:
         entry = OplogEntry.from_bytes(found.body, key)

@@ -2,7 +2,7 @@
 
 The schema object changes only by compare-and-swap against the one that was read, so of two pushes at once the later
 one is told, never silently undone. A change that would leave existing documents or their history behind (another path,
-id type, file or layout) is refused unless forced.
+id type, file or layout, or no model for them any more) is refused unless forced.
 """
 
 from __future__ import annotations
@@ -104,16 +104,23 @@ def _swap(store: Store, current: Object | None, body: bytes) -> str:
 def _refuse_stranding(store: Store, old: Schema, new: Schema) -> None:
     problems: list[str] = []
     for name, before in old.models.items():
-        after = new.models.get(name)
+        after = new.models.get(name) or _successor(before, new)
         moves = _moves(before, after, old, new) if after else []
-        if moves and _has_documents(store, old, before):
-            problems.append(f"{name} has documents, and the new schema changes its {', '.join(moves)}")
+        if (moves or after is None) and _has_documents(store, old, before):
+            what = f"changes its {', '.join(moves)}" if after else f"leaves it out ({before.path})"
+            problems.append(f"{name} has documents, and the new schema {what}")
     if problems:
         raise Invalid(
             "; ".join(problems),
             key=SCHEMA_KEY,
             hint="move the documents first, or push with force to leave them behind",
         )
+
+
+def _successor(before: ModelDef, new: Schema) -> ModelDef | None:
+    """The model under another name that has taken over the place of this one."""
+    place = before.location.directory
+    return next((model for model in new.models.values() if model.location.directory == place), None)
 
 
 def _moves(before: ModelDef, after: ModelDef, old: Schema, new: Schema) -> list[str]:

@@ -23,10 +23,11 @@ from dataclasses import dataclass, field
 from worm.clock import Clock, SystemClock, iso_seconds
 from worm.codec.diff import diff
 from worm.codec.strict_json import JsonValue
-from worm.collections.documents import OP, Documents, actor_of, parent_of
+from worm.collections.companions import Companions, NoCompanions, Recorded
+from worm.collections.documents import OP, Documents, actor_of, entry_metadata, is_written_over
 from worm.collections.entries import Document, Head, OplogEntry
 from worm.collections.oplog import Oplog, Taken
-from worm.errors import Invalid, Unavailable
+from worm.errors import Invalid, Unavailable, WormError
 from worm.store.base import NULL_VERSION, Object, Version
 
 ROUNDS_MAX = 10
@@ -49,6 +50,8 @@ class Reconciled:
     state: Callable[[], Document | None]
     appended: int = 0
     rejected: Invalid | None = None
+    unkept: WormError | None = None
+    """Why a snapshot or the trash could not be written. The history goes on; the message is delivered again."""
 
 
 class _StartAgain(Exception):
@@ -61,28 +64,49 @@ class _StartAgain(Exception):
 
 @dataclass
 class Reconciler:
-    """Reconciles entities of one model that keeps an oplog. `known` maps an etag to a document that the caller has at
-    hand, which saves reading the previous version."""
+    """For entities of one model with oplog. `known`: documents at hand by etag, which need not be read again."""
 
     documents: Documents
     oplog: Oplog
     clock: Clock = field(default_factory=SystemClock)
     known: Mapping[str, Document] = field(default_factory=dict)
+    companions: Companions = field(default_factory=NoCompanions)
 
-    def reconcile(self, entity_id: str, hint: Head | None, sightings: Sequence[Sighting] = ()) -> Reconciled:
-        """Record what is new of the entity. `hint` may be stale or missing."""
+    def reconcile(
+        self, entity_id: str, hint: Head | None, sightings: Sequence[Sighting] = (), *, recheck: bool = False
+    ) -> Reconciled:
+        """Record what is new of the entity. `hint` may be stale or missing. `recheck`: look also whether the newest
+        entry has its snapshot or its place in the trash."""
+        found: OplogEntry | None = None
         for _ in range(ROUNDS_MAX):
             try:
-                return _Round(self, entity_id, hint, sightings).run()
+                result = _Round(self, entity_id, hint, sightings).run()
             except _StartAgain as again:
                 if again.taken is not None:
-                    tail = self.oplog.tail(entity_id, at_least=again.taken.seq)
-                    hint = Head.of(tail or again.taken)
+                    found = self.oplog.tail(entity_id, at_least=again.taken.seq) or again.taken
+                    hint = Head.of(found)
+            else:
+                if recheck and found is None and result.appended == 0 and result.head is not None:
+                    found = self.oplog.read(entity_id, result.head.seq)
+                self._follow_found(result, found)
+                return result
         raise Unavailable(
             f"{ROUNDS_MAX} rounds of reconciling met another writer each time",
             key=self.documents.key(entity_id),
             hint="the queue delivers the message again",
         )
+
+    def _follow_found(self, result: Reconciled, found: OplogEntry | None) -> None:
+        """The newest entry, recorded by another or earlier: whoever did may have died before what belongs beside it."""
+        if found is None or result.head is None or result.head.seq != found.seq:
+            return
+        before = self.oplog.read(result.id, found.seq - 1) if found.op == "delete" else None
+        previous = None if before is None else Head.of(before)
+        after = None if found.op == "delete" else result.state()
+        try:
+            self.companions.follow(Recorded(result.id, found, previous, found.snapshot, after))
+        except WormError as error:
+            result.unkept = result.unkept or error
 
 
 class _Round:
@@ -100,6 +124,8 @@ class _Round:
         self._skipped: list[JsonValue] = []
         self._rejected: Invalid | None = None
         self._appended = 0
+        self._deleted: Recorded | None = None
+        self._unkept: WormError | None = None
 
     def run(self) -> Reconciled:
         try:
@@ -113,11 +139,13 @@ class _Round:
             self._record(_as_version(self._current))
         else:
             pending, latest = self._survey()
-            for version in pending:
-                self._record(version)
+            for position, version in enumerate(pending, start=1):
+                self._record(version, is_last=position == len(pending))
             self._settle(latest)
             self._look_for_a_forgotten_oplog()
-        return Reconciled(self._id, self._head, self._state, self._appended, self._rejected)
+        if self._deleted is not None:
+            self._keep(self._deleted)
+        return Reconciled(self._id, self._head, self._state, self._appended, self._rejected, self._unkept)
 
     # What is known without a listing
 
@@ -128,7 +156,7 @@ class _Round:
         head = self._head
         if head is None or not head.live or current.version_id is None:
             return False
-        return parent_of(current) == head.etag
+        return is_written_over(current, head.etag, head.version_id)
 
     def _doubt_hint_without_versions(self) -> None:
         """Without a version id only the etag tells states apart, and content may return to an earlier one. A stale hint
@@ -141,7 +169,9 @@ class _Round:
             raise _StartAgain(newer)
 
     def _current_state(self) -> Document | None:
-        return None if self._current is None else self._documents.parse(self._id, self._current)
+        """The current object is the recorded one."""
+        document = None if self._current is None else self._documents.recorded(self._current)
+        return document if document is not None else self._recorded_state()
 
     def _recorded_state(self) -> Document | None:
         """The head's document: at hand, or the version that it names, or (gone, or none kept) a replay."""
@@ -150,12 +180,10 @@ class _Round:
             return None
         if head.etag is not None and head.etag in self._owner.known:
             return dict(self._owner.known[head.etag])
+        document: Document | None = None
         if head.version_id is not None:
-            store, limit = self._documents.store, self._documents.max_bytes
-            found = store.get(self._key, version_id=head.version_id, max_bytes=limit)
-            if found is not None:
-                return self._documents.parse(self._id, found)
-        return self._owner.oplog.replay(self._id, head.seq)
+            document = self._documents.recorded_version(self._id, head.version_id)
+        return document if document is not None else self._owner.oplog.state_at(self._id, head.seq)
 
     # What a listing tells
 
@@ -204,7 +232,7 @@ class _Round:
 
     # Recording
 
-    def _record(self, version: Version, *, reverted: bool = False) -> None:
+    def _record(self, version: Version, *, reverted: bool = False, is_last: bool = True) -> None:
         try:
             after, source = self._load(version)
         except Invalid as mistake:
@@ -216,14 +244,31 @@ class _Round:
             entry = self._entry(version, source, before, after, reverted)
             outcome = self._owner.oplog.append(self._id, entry)
             if isinstance(outcome, Taken):
-                if version.version_id is None or not Head.of(outcome.entry).names(version):
+                # Another's entry of this very version is as good as ours. With more to come, the tail is sought.
+                is_this = version.version_id is not None and Head.of(outcome.entry).names(version)
+                if not is_this or not is_last:
                     raise _StartAgain(outcome.entry)
                 entry = outcome.entry
             else:
                 self._appended += 1
+            self._follow(Recorded(self._id, entry, self._head, before, after))
             self._head = Head.of(entry)
         self._state = lambda: after
         self._skipped, self._rejected = [], None
+
+    def _follow(self, recorded: Recorded) -> None:
+        """Snapshots follow their entry at once; of deletes only one that still stands at the end goes to the trash."""
+        self._deleted = None
+        if recorded.after is None:
+            self._deleted = recorded
+        else:
+            self._keep(recorded)
+
+    def _keep(self, recorded: Recorded) -> None:
+        try:
+            self._owner.companions.follow(recorded)
+        except WormError as error:
+            self._unkept = self._unkept or error
 
     def _load(self, version: Version) -> tuple[Document | None, Object | None]:
         if version.is_delete_marker:
@@ -244,30 +289,25 @@ class _Round:
         after: Document | None,
         reverted: bool,
     ) -> OplogEntry:
-        metadata: dict[str, JsonValue] = {}
-        if version.etag:
-            metadata["etag"] = version.etag
-        if version.version_id is not None:
-            metadata["versionId"] = version.version_id
-        if reverted:
-            metadata["reverted"] = True
-        if self._skipped:
-            metadata["skipped"] = self._skipped
         head = self._head
         seq = 1 if head is None else head.seq + 1
         # S3 has whole seconds and its clocks may differ; within one entity time must not run backwards.
         ts = max(iso_seconds(version.last_modified), "" if head is None else head.ts)
-        actor = self._actor(version, source)
+        actor, metadata = self._actor(version, source), entry_metadata(version, source, reverted, self._skipped)
         if after is None:
             return OplogEntry(seq, "delete", ts, actor, snapshot=before, metadata=metadata)
         if before is None:
             restored = reverted or (source is not None and source.metadata.get(OP) == "restore")
             return OplogEntry(seq, "restore" if restored else "create", ts, actor, after, metadata=metadata)
         change = diff(before, after)
-        return OplogEntry(seq, "update", ts, actor, None, change.diff, change.needed_absent(), metadata)
+        whole = after if seq % self._owner.oplog.every == 0 else None
+        return OplogEntry(seq, "update", ts, actor, whole, change.diff, change.needed_absent(), metadata)
 
     def _actor(self, version: Version, source: Object | None) -> str | None:
-        named = actor_of(source) if source is not None else None
+        if source is not None:
+            named = actor_of(source)
+        else:
+            named = self._owner.companions.deleted_by(self._id, self._head) if self._head is not None else None
         if named is not None:
             return named
         for sighting in self._sightings:

@@ -11,6 +11,8 @@ from typing import Literal, get_args
 
 IdType = Literal["uuid", "string", "slug", "int", "ulid"]
 ID_TYPES: tuple[IdType, ...] = get_args(IdType)
+SINGLETON_ID = "_"
+"""The id of a singleton's only document, and of no other."""
 ID_BYTES_MAX = 200
 INT_ID_MAX = 2**63 - 1
 
@@ -59,10 +61,10 @@ def _unsafe_reason(text: str) -> str:
     if unicodedata.normalize("NFC", text) != text:
         return "is not in Unicode normal form C, and only ASCII letters, digits and . _ ~ - are allowed"
     if not text.isascii():
-        return "only ASCII letters, digits and . _ ~ - are allowed"
+        return "must have only ASCII letters, digits and . _ ~ -"
     if len(text) > ID_BYTES_MAX:
         return f"has {len(text)} bytes, more than the {ID_BYTES_MAX} allowed"
-    return "only letters, digits and . _ ~ - are allowed"
+    return "must have only ASCII letters, digits and . _ ~ -"
 
 
 def _character_reason(character: str) -> str | None:

@@ -1,0 +1,309 @@
+"""Trash: what a soft delete leaves, `<trash directory>/<file>` (the copy) and `.worm.tombstone` beside it.
+
+- *put away*: copy, tombstone, and then the caller deletes the document; a crash never leaves neither. An entity counts
+  as trashed only while its document does not exist.
+- *rescue*: the same for a document that a raw client deleted, from its previous version.
+- *restore*: tombstone to "restoring", the caller puts the document if absent, copy and tombstone go.
+- *purge*: tombstone to "purging", the copy goes, the tombstone last, so that no unreachable copy stays.
+- An *expired* one (`deletedAt` + `ttl` days) is hidden at once, and purged when a worker comes by.
+
+The tombstone decides (see `tombstone.py`). An id that was deleted before, or whose restore or purge is under way, is
+taken over: tombstone to "replacing", then the copy, then the tombstone without a state; whoever worked on the older
+deletion loses its compare-and-swap and stops. An unknown outcome (`CommitStateUnknown`) goes to the caller as it is,
+and nothing is cleaned up. Where a copy is missing, the version that the tombstone names is read instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+
+from worm.clock import Clock, SystemClock
+from worm.codec.strict_json import dumps_document
+from worm.collections.documents import Documents
+from worm.collections.entries import Document
+from worm.collections.tombstone import Tombstone, delete_unchanged
+from worm.collections.trash_reading import OnCorrupt, Tombstones, Trashed
+from worm.errors import Conflict, Corrupt, NotFound
+from worm.store.base import Gone, Lost, Object, ObjectInfo, Read, Won
+
+__all__ = ["Tombstone", "Trash", "Trashed", "delete_unchanged"]
+
+ROUNDS_MAX = 10
+SAME_DELETION = timedelta(hours=1)
+"""A tombstone that is older than the delete by more is left from an attempt that never deleted anything."""
+
+
+class Trash:
+    """The trash of one model."""
+
+    def __init__(self, documents: Documents, clock: Clock | None = None) -> None:
+        self._documents = documents
+        self._store = documents.store
+        self._name = documents.name
+        self._ttl_days = documents.definition.trash_ttl_days
+        self._clock = clock or SystemClock()
+        self._tombstones = Tombstones(documents)
+        self._begun: dict[str, tuple[Trashed, Object]] = {}
+
+    def copy_key(self, entity_id: str) -> str:
+        return self._documents.resolver.trash_key(self._name, entity_id)
+
+    def tombstone_key(self, entity_id: str) -> str:
+        return self._tombstones.key(entity_id)
+
+    # Deleting
+
+    def put_away(
+        self,
+        entity_id: str,
+        body: bytes,
+        *,
+        etag: str,
+        version_id: str | None,
+        deleted_by: str | None,
+        deleted_at: str,
+    ) -> None:
+        """Copy and tombstone of the document version that the caller deletes next (`delete_unchanged`). `Conflict` when
+        something is in the trash already and the document is not that version any more."""
+        mine = self._tombstone(entity_id, etag, version_id, deleted_by, deleted_at)
+        if not self._put_fresh(entity_id, mine, body):
+            self._take_over(entity_id, mine, body, lambda _: self._must_be_current(entity_id, etag))
+
+    def rescue(
+        self,
+        entity_id: str,
+        document: Document,
+        *,
+        body: bytes | None = None,
+        etag: str,
+        version_id: str | None,
+        deleted_by: str | None,
+        deleted_at: str,
+        is_recorded: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        """Put away a document that is deleted already (`body`: its very bytes, where they are known). Nothing happens
+        when the trash has this deletion or a newer one, or had it: what was purged or restored does not come back with
+        a late event. `is_recorded` tells whether the history knows an etag: a tombstone of one that it does not know is
+        of an invalid document, which lay over ours and was deleted with it."""
+        mine = self._tombstone(entity_id, etag, version_id, deleted_by, deleted_at)
+
+        def is_superseded(there: Tombstone | None) -> bool:
+            if there is None:
+                return False
+            if there.is_of(etag, version_id):
+                return there.state != "replacing" and there.moment + SAME_DELETION >= mine.moment
+            if there.moment > mine.moment:
+                return True
+            return there.state is None and there.etag is not None and not is_recorded(there.etag)
+
+        found = self._tombstones.read(entity_id)
+        if is_superseded(self._tombstones.last_removed(entity_id) if found is None else found.tombstone):
+            return
+        content = dumps_document(document) if body is None else body
+        if found is not None or not self._put_fresh(entity_id, mine, content):
+            self._take_over(entity_id, mine, content, is_superseded)
+
+    def _tombstone(
+        self, entity_id: str, etag: str, version_id: str | None, deleted_by: str | None, deleted_at: str
+    ) -> Tombstone:
+        path = self._documents.key(entity_id)
+        return Tombstone(deleted_at, path, self._ttl_days, deleted_by, etag or None, version_id)
+
+    def _put_fresh(self, entity_id: str, mine: Tombstone, body: bytes) -> bool:
+        """The usual way: nothing is in the trash. False when something is."""
+        copied = self._store.put_if_absent(self.copy_key(entity_id), body)
+        if isinstance(copied, Lost) and copied.current.body != body:
+            return False
+        if not isinstance(self._store.put_if_absent(self.tombstone_key(entity_id), mine.to_bytes()), Won):
+            return False
+        if isinstance(copied, Lost):
+            self._put_copy(entity_id, body)  # the end of a purge may have removed the equal one since
+        return True
+
+    def _take_over(
+        self, entity_id: str, mine: Tombstone, body: bytes, is_superseded: Callable[[Tombstone | None], bool]
+    ) -> None:
+        """Put this deletion in the place of what is there, unless that supersedes it."""
+        key = self.tombstone_key(entity_id)
+        for _ in range(ROUNDS_MAX):
+            found = self._tombstones.read(entity_id)
+            if is_superseded(None if found is None else found.tombstone):
+                return
+            claimed: Won | Lost | Gone
+            if found is None:
+                claim = mine.replacing(mine)
+                claimed = self._store.put_if_absent(key, claim.to_bytes())
+            else:
+                claim = mine.replacing(found.tombstone)
+                claimed = self._store.put_if_match(key, claim.to_bytes(), found.etag)
+            # A purge under way deletes the copy that it knows, by its etag: equal bytes would go with it.
+            is_purged = found is not None and found.tombstone.state == "purging"
+            if not isinstance(claimed, Won) or not self._put_copy(entity_id, body + b"\n" if is_purged else body):
+                continue
+            if isinstance(self._store.put_if_match(key, claim.swapped(None).to_bytes(), claimed.etag), Won):
+                return
+        raise self._busy(entity_id)
+
+    def _put_copy(self, entity_id: str, body: bytes) -> bool:
+        key = self.copy_key(entity_id)
+        there = self._store.get(key)
+        if there is None:
+            return isinstance(self._store.put_if_absent(key, body), Won)
+        return there.body == body or isinstance(self._store.put_if_match(key, body, there.etag), Won)
+
+    def _must_be_current(self, entity_id: str, etag: str) -> bool:
+        """A writer that comes late must not put an old state over a newer deletion."""
+        key = self._documents.key(entity_id)
+        current = self._store.head(key)
+        if current is None or current.etag != etag:
+            raise Conflict(
+                f"{self._name} {entity_id} changed since it was read",
+                key=key,
+                expected=etag,
+                found=None if current is None else current.etag,
+            )
+        return False
+
+    def _is_live(self, entity_id: str) -> bool:
+        return self._store.head(self._documents.key(entity_id)) is not None
+
+    def _busy(self, entity_id: str) -> Conflict:
+        key = self.tombstone_key(entity_id)
+        return Conflict(f"{ROUNDS_MAX} rounds met another writer in the trash of {entity_id}", key=key)
+
+    # Looking
+
+    def tombstone(self, entity_id: str) -> Tombstone | None:
+        found = self._tombstones.read(entity_id)
+        return None if found is None else found.tombstone
+
+    def list(self, now: datetime | None = None, *, on_corrupt: OnCorrupt | None = None) -> Iterator[Trashed]:
+        """What can be restored: not expired, not being purged, no document under the id. A corrupt tombstone raises,
+        or goes to `on_corrupt`."""
+        moment = now or self._clock.now()
+        for page in self._tombstones.pages(lambda _: True, on_corrupt):
+            shown = [
+                item for item in page if item.tombstone.state != "purging" and not item.tombstone.is_expired(moment)
+            ]
+            reads = [Read(self._documents.key(item.id)) for item in shown]
+            documents = self._store.get_many(reads, max_bytes=self._documents.max_bytes)
+            yield from (item for item, document in zip(shown, documents, strict=True) if document is None)
+
+    def expired(self, now: datetime | None = None, *, on_corrupt: OnCorrupt | None = None) -> Iterator[Trashed]:
+        """What may be purged. Only tombstones are read whose listed date, or their copy's, lies before the model's
+        `trashTtlDays`, and those without a copy: a purge that died has touched the tombstone, or removed the copy."""
+        moment = now or self._clock.now()
+        try:
+            newest = moment - timedelta(days=self._ttl_days)
+        except OverflowError:
+            return
+        if not self._ttl_days:
+            return
+        for page in self._tombstones.pages(lambda date: date is None or date <= newest, on_corrupt):
+            yield from (item for item in page if item.tombstone.is_expired(moment))
+
+    # Restoring
+
+    def begin_restore(self, entity_id: str, now: datetime | None = None) -> bytes:
+        """The document's bytes, to be put if absent. Then comes `finish_restore`; or `abort_restore`, when that lost to
+        another document."""
+        moment = now or self._clock.now()
+        for _ in range(ROUNDS_MAX):
+            found = self._restorable(entity_id, moment)
+            copy = self._copy(found)
+            wanted = found.tombstone.swapped("restoring")
+            outcome = self._store.put_if_match(self.tombstone_key(entity_id), wanted.to_bytes(), found.etag)
+            if isinstance(outcome, Won):
+                self._begun[entity_id] = (Trashed(entity_id, wanted, outcome.etag, outcome.version_id), copy)
+                return copy.body
+        raise self._busy(entity_id)
+
+    def _restorable(self, entity_id: str, now: datetime) -> Trashed:
+        key = self.tombstone_key(entity_id)
+        found = self._tombstones.read(entity_id)
+        if found is None or found.tombstone.state == "purging":
+            raise NotFound(f"{self._name} {entity_id} is not in the trash", key=key)
+        if found.tombstone.is_expired(now):
+            raise NotFound(f"{self._name} {entity_id} expired from the trash", key=key)
+        if found.tombstone.state == "replacing":
+            raise Conflict(f"{self._name} {entity_id} is just being deleted", key=key, hint="try again")
+        return found
+
+    def _copy(self, found: Trashed) -> Object:
+        copy = self._store.get(self.copy_key(found.id))
+        if copy is None and found.tombstone.state == "restoring" and self._is_live(found.id):
+            self._remove(found, None)  # a restore put the document back, removed the copy, and died
+            raise NotFound(f"{self._name} {found.id} is restored already", key=self.tombstone_key(found.id))
+        if copy is None and found.tombstone.version_id is not None:
+            key = self._documents.key(found.id)
+            copy = self._store.get(key, version_id=found.tombstone.version_id, max_bytes=self._documents.max_bytes)
+        if copy is None:
+            raise Corrupt(
+                "the trash has a tombstone but no copy",
+                key=self.tombstone_key(found.id),
+                hint="the delete entry of the history holds the document: roll back to the entry before it",
+            )
+        return copy
+
+    def finish_restore(self, entity_id: str) -> None:
+        """The document is back: the deletion that was restored leaves the trash. A newer deletion stays."""
+        begun, copy = self._begun.pop(entity_id, (None, None))
+        for _ in range(ROUNDS_MAX):
+            found = self._tombstones.read(entity_id)
+            if found is None:
+                return
+            if begun is None:
+                is_restored = found.tombstone.state == "restoring"
+            else:
+                is_restored = found.tombstone.same_deletion(begun.tombstone)
+            if not is_restored or not isinstance(self._remove(found, self._still_there(entity_id, copy)), Lost):
+                return
+
+    def _still_there(self, entity_id: str, copy: ObjectInfo | None) -> ObjectInfo | None:
+        key = self.copy_key(entity_id)
+        return copy if copy is not None and copy.key == key else self._store.head(key)
+
+    def abort_restore(self, entity_id: str) -> None:
+        """The document could not be put back: the trash is as before, unless another restore is under way."""
+        begun, _ = self._begun.pop(entity_id, (None, None))
+        found = self._tombstones.read(entity_id)
+        if found is None or found.tombstone.state != "restoring" or (begun is not None and begun.etag != found.etag):
+            return
+        self._store.put_if_match(self.tombstone_key(entity_id), found.tombstone.swapped(None).to_bytes(), found.etag)
+
+    # Purging
+
+    def purge(self, entity_id: str, *, force: bool = False, expected: Trashed | None = None) -> bool:
+        """Remove the copy and the tombstone for good. False: nothing was there to purge, or another did it.
+
+        A restore or a delete under way is a `Conflict`, and the trash of a document that exists is left alone, unless
+        `force`. `expected` purges just this tombstone as read (by `expired`), not what may have taken its place.
+        """
+        key = self.tombstone_key(entity_id)
+        for _ in range(ROUNDS_MAX):
+            found = expected or self._tombstones.read(entity_id)
+            if found is None or (not force and self._is_live(entity_id)):
+                return False
+            state = found.tombstone.state
+            if state in ("restoring", "replacing") and not force:
+                doing = "restored" if state == "restoring" else "deleted"
+                raise Conflict(f"{self._name} {entity_id} is just being {doing}", key=key, hint="try again")
+            copy = self._store.head(self.copy_key(entity_id))
+            wanted = found.tombstone.swapped("purging")
+            outcome = self._store.put_if_match(key, wanted.to_bytes(), found.etag)
+            if isinstance(outcome, Won):
+                claimed = Trashed(entity_id, wanted, outcome.etag, outcome.version_id)
+                return isinstance(self._remove(claimed, copy), Won)
+            if expected is not None or isinstance(outcome, Gone):
+                return False
+        raise self._busy(entity_id)
+
+    def _remove(self, found: Trashed, copy: ObjectInfo | None) -> Won | Lost | Gone:
+        """The copy, then the tombstone; each only while it is what we know. `copy` must be from before the tombstone
+        was claimed: a deletion that takes over writes its copy after that, and loses nothing here."""
+        if copy is not None:
+            removed = delete_unchanged(self._store, copy.key, copy.etag, copy.version_id)
+            if isinstance(removed, Lost):
+                return removed
+        return delete_unchanged(self._store, self.tombstone_key(found.id), found.etag, found.version_id)
