@@ -107,11 +107,11 @@ class DataPath:
 
     # Workers
 
-    def run_capture(self, bodies: Sequence[str] | None = None) -> BatchOutcome:
+    def run_capture(self, bodies: Sequence[str] | None = None, *, deliveries: int = 1) -> BatchOutcome:
         """Capture the waiting events (or these)."""
         if bodies is None:
             bodies, self.events = self.events, []
-        return self.capture.run([Message(f"m{number}", body) for number, body in enumerate(bodies)])
+        return self.capture.run([Message(f"m{number}", body, deliveries) for number, body in enumerate(bodies)])
 
     def change_sets(self) -> list[str]:
         """Events of change sets that were not handed to the tables worker yet."""

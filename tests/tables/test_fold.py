@@ -16,6 +16,7 @@ from worm.errors import Corrupt
 from worm.schema import load_schema
 from worm.store.base import Attempt, Condition
 from worm.tables.index import Index, entry_key
+from worm.tables.query import Query, query_table
 from worm.tables.table import Table
 
 TABLE_FILES = [
@@ -49,6 +50,7 @@ def test_the_files_of_a_table_are_sealed_canonical_json() -> None:
         "count": 2,
         "lastUpdated": "2026-01-01T00:00:02Z",
         "revision": 2,
+        "fields": ["name", "status", "score", "tags", "createdAt", "updatedAt"],
         "entities": {"a": {"name": "Acme", "status": "active"}, "b": {"name": "Widgets", "status": "inactive"}},
         "seqs": {"a": 1, "b": 1},
     }
@@ -264,3 +266,54 @@ def test_index_of_an_index_definition_that_changed_is_rewritten() -> None:
 def test_a_change_set_that_expired_is_nothing_to_do() -> None:
     outcome = DataPath().run_fold([created(".worm.changes/customers/01KDVDNA003DGBDWYGH920DN3Z.json")])
     assert (outcome.failed, outcome.rejected, outcome.ignored) == ({}, {}, 1)
+
+
+def test_the_collection_sentinel_counts_what_lives_and_names_the_newest_change() -> None:
+    path = DataPath()
+    some_customers(path)
+    sentinel = path.store.get("org/customers/.worm")
+    assert sentinel is not None
+    assert json.loads(sentinel.body) == {
+        "model": "Customer",
+        "idType": "string",
+        "mode": "readwrite",
+        "oplog": True,
+        "softDelete": False,
+        "count": 7,
+        "lastModified": "2026-01-01T00:00:09Z",
+    }
+    path.store.delete("org/customers/.worm")
+    path.put("new", {"name": "New"})
+    path.settle()
+    again = path.store.get("org/customers/.worm")
+    assert again is not None
+    assert json.loads(again.body)["count"] == 8, "it works without one, and makes it anew"
+
+
+def test_a_field_that_a_push_adds_reaches_the_rows_of_documents_that_are_there() -> None:
+    """Rows made with other fields must not answer for the new one."""
+    path = DataPath(schema_of(manifest={"enabled": True, "fields": ["name"]}, indexes={}))
+    path.put("a", {"name": "Acme", "status": "active"})
+    path.settle()
+    path.store.put(SCHEMA_KEY, load_schema(schema_of(indexes={"byStatus": {"field": "status"}})).to_json())
+    assert [row["id"] for row in query_table(path.table, Query.of(filter={"status": "active"}))] == ["a"]
+    path.sweeper.run(lambda: 1.0)
+    assert path.rows() == {"a": {"name": "Acme", "status": "active"}}
+    index = path.table.indexes[0][1].read()
+    assert index is not None
+    assert index.entries == {"active": ["a"]}
+    path.assert_true()
+
+
+def test_an_index_follows_a_manifest_that_was_damaged_and_made_anew_without_an_oplog() -> None:
+    path = DataPath(schema_of(oplog=False))
+    for status in ("one", "two", "three"):
+        path.put("a", {"status": status})
+        path.settle()
+    path.store.put("org/customers/.worm.manifest.json", b"{}")
+    path.put("a", {"status": "four"})
+    path.settle()
+    index = path.table.indexes[0][1].read()
+    assert index is not None
+    assert index.entries == {"four": ["a"]}
+    path.assert_true()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.harness import DataPath, created
+from tests.harness import DataPath, created, schema_of
 from worm.collections.documents import write_metadata
 from worm.store.base import Won
 
@@ -55,11 +55,23 @@ def test_an_update_by_the_sdk_takes_at_most_3_2_requests() -> None:
         key = path.key(f"c{number}")
         parent = path.store.get(key)
         assert parent is not None
-        metadata = write_metadata(actor="ann", parent=parent.etag)
+        metadata = write_metadata(
+            actor="ann", parent=parent.etag, parent_version=parent.version_id, written=path.clock.now()
+        )
         saved = path.store.put_if_match(key, b'{"status":"inactive"}', parent.etag, metadata=metadata)
         assert isinstance(saved, Won)
         path.events.append(created(key, saved.version_id))
     assert requests_per_change(path, BATCH) <= 3.2
+
+
+def test_a_raw_delete_that_is_rescued_into_trash_takes_at_most_9_2_requests() -> None:
+    path = DataPath(schema_of(softDelete=True))
+    for number in range(BATCH):
+        path.put(f"c{number}", {"name": f"n{number}", "status": "active"})
+    path.settle()
+    for number in range(BATCH):
+        path.remove(f"c{number}")
+    assert requests_per_change(path, BATCH) <= 9.2
 
 
 def test_a_repeated_batch_takes_two_requests_in_all() -> None:

@@ -54,7 +54,7 @@ AnswerT = TypeVar("AnswerT")
 TRIES = 6
 RETRY_SECONDS = 60.0
 DERIVED_TAG = {"worm": "derived"}
-_DERIVED = re.compile(r"(^|/)\.worm\.(manifest|index|heads|sweep)[./]")
+_DERIVED = re.compile(r"(^|/)\.worm(\.(manifest|index|heads|sweep)[./]|$)")
 
 
 class S3Store(SettledWrites):

@@ -8,6 +8,7 @@ gives, byte for byte. For a model without oplog the source is the current docume
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 
 from worm.clock import iso_seconds
@@ -38,9 +39,18 @@ def recorded_changes(collection: Collection) -> Iterator[Change]:
 def build_manifest(collection: Collection, *, carry: Manifest | None = None) -> Manifest:
     """The manifest from the source. `carry` is the stored one, whose revision a model without oplog carries on."""
     if collection.definition.oplog:
-        empty = Manifest(collection.name)
+        empty = empty_manifest(collection)
         return empty.folded(recorded_changes(collection)) or empty
-    return _build_from_documents(collection, carry or Manifest(collection.name))
+    return _build_from_documents(collection, carry or empty_manifest(collection))
+
+
+def empty_manifest(collection: Collection) -> Manifest:
+    return Manifest(collection.name, fields=collection.definition.table_fields())
+
+
+def is_stale(collection: Collection, manifest: Manifest) -> bool:
+    """Were its rows made with other fields than the schema names today?"""
+    return manifest.fields != collection.definition.table_fields()
 
 
 def read_rows(collection: Collection, ids: Iterable[str]) -> dict[str, ReadRow]:
@@ -60,6 +70,8 @@ def read_rows(collection: Collection, ids: Iterable[str]) -> dict[str, ReadRow]:
 def _build_from_documents(collection: Collection, carry: Manifest) -> Manifest:
     live = [entity_id for entity_id, version in collection.latest_versions() if not version.is_delete_marker]
     known = {*carry.entities, *carry.etags}
+    if is_stale(collection, carry):
+        carry = replace(empty_manifest(collection), revision=carry.revision, last_updated=carry.last_updated)
     return carry.with_documents(read_rows(collection, {*live, *known})) or carry
 
 
@@ -67,15 +79,12 @@ def _state(collection: Collection, entity_id: str, entry: OplogEntry, current: O
     """The document of the entry: the current object if it is the one recorded, else that version, else a replay."""
     if entry.op == "delete":
         return None
+    document: Document | None = None
     if current is not None and (current.version_id, current.etag) == (entry.version_id, entry.etag):
-        return collection.documents.parse(entity_id, current)
-    if entry.version_id is not None:
-        found = collection.store.get(
-            collection.documents.key(entity_id), version_id=entry.version_id, max_bytes=collection.max_bytes
-        )
-        if found is not None:
-            return collection.documents.parse(entity_id, found)
-    return collection.oplog.replay(entity_id, entry.seq)
+        document = collection.documents.recorded(current)
+    elif entry.version_id is not None:
+        document = collection.documents.recorded_version(entity_id, entry.version_id)
+    return document if document is not None else collection.oplog.state_at(entity_id, entry.seq)
 
 
 def _valid(collection: Collection, entity_id: str, found: Object | None) -> Document | None:

@@ -5,6 +5,9 @@ so folding is idempotent and order-free, and a late older change cannot bring a 
 of the seqs; it grows with every change, so a manifest's bytes never repeat. `lastUpdated` is the time of the newest
 folded change, never the clock's, so that a rebuild gives the same bytes.
 
+`fields` are those that the rows were made with. When a push changes them, the manifest is stale: queries read the
+documents, and the next fold or sweep builds it anew.
+
 A model without oplog has no seqs. It has the `etags` that its rows were read at instead, so that a sweep finds what no
 event reported by listing alone; its `revision` counts the writes of the manifest, and a rebuild carries it on.
 """
@@ -40,6 +43,7 @@ class Manifest:
     last_updated: str = ""
     revision: int = 0
     etags: dict[str, str] = field(default_factory=dict)
+    fields: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:
@@ -62,7 +66,7 @@ class Manifest:
                 entities[change.id] = change.row
         if revision == self.revision:
             return None
-        return Manifest(self.model, entities, seqs, last_updated, revision)
+        return Manifest(self.model, entities, seqs, last_updated, revision, fields=self.fields)
 
     def with_documents(self, read: Mapping[str, ReadRow]) -> Manifest | None:
         """For a model without oplog: the rows of documents as they were read. None when nothing differs."""
@@ -78,7 +82,7 @@ class Manifest:
         same_rows = dumps(cast(JsonValue, entities)) == dumps(cast(JsonValue, self.entities))  # 1 is not true here
         if same_rows and etags == self.etags and last_updated == self.last_updated:
             return None
-        return Manifest(self.model, entities, {}, last_updated, self.revision + 1, etags)
+        return Manifest(self.model, entities, {}, last_updated, self.revision + 1, etags, self.fields)
 
     def encode(self) -> bytes:
         shape: dict[str, JsonValue] = {
@@ -87,6 +91,7 @@ class Manifest:
             "count": self.count,
             "lastUpdated": self.last_updated,
             "revision": self.revision,
+            "fields": list(self.fields),
             "entities": cast("dict[str, JsonValue]", self.entities),
             "seqs": cast("dict[str, JsonValue]", self.seqs),
         }
@@ -106,4 +111,5 @@ class Manifest:
             last_updated=cast(str, shape["lastUpdated"]),
             revision=cast(int, shape["revision"]),
             etags=cast("dict[str, str]", shape.get("etags") or {}),
+            fields=tuple(cast("list[str]", shape.get("fields") or [])),
         )

@@ -7,7 +7,8 @@ Rows that the session itself wrote replace older ones, so it sees its own writes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import cast
 
@@ -17,7 +18,9 @@ from worm.collections.changes import Row, project
 from worm.collections.entries import Document
 from worm.errors import Invalid
 from worm.store.base import Object, Read
+from worm.tables.build import is_stale
 from worm.tables.index import entry_key
+from worm.tables.manifest import Manifest
 from worm.tables.table import Table
 
 __all__ = ["Query", "Row", "query_table"]
@@ -66,29 +69,34 @@ class Query:
         return [self._projected(row) for row in matching[self.offset : end]]
 
     def _projected(self, row: Row) -> Row:
-        if self.select is None:
-            return row
-        return {"id": row["id"], **project(row, self.select)}
+        """A copy for the caller, who may change it: the row itself belongs to the cached manifest."""
+        wanted = row if self.select is None else {"id": row["id"], **project(row, self.select)}
+        return {name: deepcopy(value) if isinstance(value, dict | list) else value for name, value in wanted.items()}
 
 
-def query_table(table: Table, query: Query, *, overlay: Mapping[str, Document] | None = None) -> list[Row]:
+Overlay = Callable[[Manifest], Mapping[str, Document | None]]
+"""Given the manifest, what the session wrote that is not in it yet; None for a deletion."""
+
+
+def query_table(table: Table, query: Query, *, overlay: Overlay | None = None) -> list[Row]:
     """Run the query on the manifest, or on the documents where the manifest cannot answer."""
-    return query.run(_rows(table, query, overlay or {}))
+    return query.run(_rows(table, query, overlay or (lambda _: {})))
 
 
-def _rows(table: Table, query: Query, overlay: Mapping[str, Document]) -> Iterator[Row]:
+def _rows(table: Table, query: Query, overlay: Overlay) -> Iterator[Row]:
     definition = table.collection.definition
     covered = query.fields() <= {"id", *definition.table_fields()}
     manifest = table.manifest.read() if definition.keeps_manifest and covered else None
-    if manifest is None:
+    if manifest is None or is_stale(table.collection, manifest):
         yield from _documents(table)
         return
-    own = {one: document for one, document in overlay.items() if _is_newer(document, manifest.entities.get(one))}
+    own = overlay(manifest)
     for entity_id, row in manifest.entities.items():
         if entity_id not in own:
             yield {"id": entity_id, **row}
     for entity_id, document in own.items():
-        yield {"id": entity_id, **project(document, definition.table_fields())}
+        if document is not None:
+            yield {"id": entity_id, **project(document, definition.table_fields())}
 
 
 def _documents(table: Table) -> Iterator[Row]:
@@ -112,12 +120,7 @@ def _valid(table: Table, entity_id: str, found: Object) -> Document | None:
         return collection.documents.parse(entity_id, found)
     except Invalid:
         tail = collection.oplog.tail(entity_id) if collection.definition.oplog else None
-        return None if tail is None else collection.oplog.replay(entity_id, tail.seq)
-
-
-def _is_newer(own: Document, folded: Row | None) -> bool:
-    """Has the fold not seen our write yet? Every document that the SDK saves carries its time."""
-    return folded is None or str(folded.get("updatedAt", "")) < str(own.get("updatedAt", ""))
+        return None if tail is None else collection.oplog.state_at(entity_id, tail.seq)
 
 
 def _matches(row: Row, wanted: Mapping[str, str]) -> bool:

@@ -14,10 +14,11 @@ from collections.abc import Iterable, Sequence
 from worm.collections.changes import Change
 from worm.collections.collection import Collection
 from worm.collections.heads import Heads
+from worm.collections.sentinels import collection_sentinel
 from worm.errors import Unavailable
 from worm.schema import IndexDef
 from worm.store.cas_file import CasFile
-from worm.tables.build import build_manifest, read_rows, recorded_changes
+from worm.tables.build import build_manifest, empty_manifest, is_stale, read_rows, recorded_changes
 from worm.tables.index import Index
 from worm.tables.manifest import Manifest
 
@@ -38,6 +39,14 @@ class Table:
         self.heads: CasFile[Heads] = CasFile(
             store, resolver.heads_key(name), Heads.decode, Heads.encode, ids=ids, clock=clock
         )
+        self.sentinel: CasFile[bytes] = CasFile(
+            store,
+            resolver.collection_sentinel_key(name),
+            lambda body, _: body,
+            lambda body: body,
+            ids=ids,
+            clock=clock,
+        )
         self.indexes: list[tuple[IndexDef, CasFile[Index]]] = [
             (index, CasFile(store, key, Index.decode, Index.encode, ids=ids, clock=clock))
             for index in self._definition.indexes.values()
@@ -48,7 +57,7 @@ class Table:
         """Fold recorded changes of a model with oplog."""
         if self._definition.keeps_manifest:
             self._fold_indexes(self._fold_manifest(changes))
-        self.heads.update(lambda stored: (stored or Heads(self.collection.name)).folded(changes))
+        self._fold_sentinel(self.heads.update(lambda stored: (stored or Heads(self.collection.name)).folded(changes)))
 
     def fold_documents(self, ids: Iterable[str]) -> None:
         """Fold current documents of a model without oplog. What changed while we wrote is folded once more."""
@@ -73,14 +82,14 @@ class Table:
             manifest = self.manifest.update(lambda stored: self._replacing(stored, changes))
             assert manifest is not None
             self._replace_indexes(manifest)
-        self.heads.update(lambda stored: self._replacing_heads(stored, changes))
+        self._fold_sentinel(self.heads.update(lambda stored: self._replacing_heads(stored, changes)))
         return manifest
 
     def complete(self) -> None:
         """Make what is missing or damaged; what is there is left to the folds."""
         if self._definition.keeps_manifest:
             manifest = self.manifest.read()
-            if manifest is None:
+            if manifest is None or is_stale(self.collection, manifest):
                 self.rebuild()
             else:
                 self._fold_indexes(manifest)
@@ -89,9 +98,9 @@ class Table:
 
     def _fold_manifest(self, changes: Sequence[Change]) -> Manifest:
         def change(stored: Manifest | None) -> Manifest | None:
-            if stored is not None:
+            if stored is not None and not is_stale(self.collection, stored):
                 return stored.folded(changes)
-            built = build_manifest(self.collection)  # lost or damaged: the source has everything
+            built = build_manifest(self.collection)  # lost, damaged or of other fields: the source has everything
             return built.folded(changes) or built
 
         stored = self.manifest.update(change)
@@ -121,21 +130,34 @@ class Table:
         if newest is not None and newest.revision != manifest.revision:
             self._fold_indexes(newest)
 
+    def _fold_sentinel(self, counted: Heads | Manifest | None) -> None:
+        """Count and time for people who look into the bucket; nothing decides by them."""
+        if counted is not None:
+            wanted = collection_sentinel(
+                self._definition, count=counted.count, last_modified=counted.last_updated or None
+            )
+            self.sentinel.update(lambda stored: None if stored == wanted else wanted)
+
     # A model without oplog
 
     def _fold_current(self, ids: set[str]) -> set[str]:
         """Fold the documents as they are now; returns the ids that changed meanwhile."""
         etags: dict[str, str | None] = {}
+        is_new = False
 
         def change(stored: Manifest | None) -> Manifest | None:
+            nonlocal is_new
+            is_new = stored is None or is_stale(self.collection, stored)
             rows = read_rows(self.collection, ids)
             etags.update({entity_id: found.etag for entity_id, found in rows.items()})
-            base = stored if stored is not None else build_manifest(self.collection)
-            return base.with_documents(rows) or (base if stored is None else None)
+            base = build_manifest(self.collection, carry=stored) if stored is None or is_new else stored
+            return base.with_documents(rows) or (base if is_new else None)
 
         stored = self.manifest.update(change)
         assert stored is not None
-        self._fold_indexes(stored)
+        # A manifest made anew counts its revisions from the start: an old index would seem newer than it is.
+        (self._replace_indexes if is_new else self._fold_indexes)(stored)
+        self._fold_sentinel(stored)
         return {entity_id for entity_id, etag in etags.items() if self._etag(entity_id) != etag}
 
     def _etag(self, entity_id: str) -> str | None:
@@ -159,8 +181,8 @@ class Table:
 
     def _replacing(self, stored: Manifest | None, changes: Sequence[Change]) -> Manifest | None:
         """The rebuilt manifest with what was folded since the source was read; None when that is what is stored."""
-        built = Manifest(self.collection.name).folded(changes) or Manifest(self.collection.name)
-        if stored is None:
+        built = empty_manifest(self.collection).folded(changes) or empty_manifest(self.collection)
+        if stored is None or is_stale(self.collection, stored):
             return built
         entities, seqs = dict(built.entities), dict(built.seqs)
         last_updated = built.last_updated
@@ -171,7 +193,7 @@ class Table:
                 if entity_id in stored.entities:
                     entities[entity_id] = stored.entities[entity_id]
                 last_updated = max(last_updated, stored.last_updated)
-        wanted = Manifest(built.model, entities, seqs, last_updated, sum(seqs.values()))
+        wanted = Manifest(built.model, entities, seqs, last_updated, sum(seqs.values()), fields=built.fields)
         return None if wanted.encode() == stored.encode() else wanted
 
     def _replacing_heads(self, stored: Heads | None, changes: Sequence[Change]) -> Heads | None:

@@ -16,33 +16,27 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from worm.codec.diff import apply as apply_diff
 from worm.codec.strict_json import dumps
 from worm.collections.changes import Change
 from worm.collections.collection import Collection
 from worm.collections.entries import Document, Head, OplogEntry
 from worm.collections.heads import Heads
-from worm.collections.layout import KeyKind
 from worm.errors import Corrupt, Invalid
 from worm.store.base import NULL_VERSION, Version
 from worm.store.cas_file import CasFile
-from worm.tables.build import build_manifest
+from worm.tables.append_audit import audit_append
+from worm.tables.build import build_manifest, empty_manifest
+from worm.tables.difference import Difference
 from worm.tables.index import Index
 from worm.tables.manifest import Manifest
 from worm.tables.table import Table
 
+__all__ = ["Difference", "VerifyReport", "verify_collection"]
+
 T = TypeVar("T")
 DETAILS_MAX = 5
 THREADS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One thing that is not as the source says. `kind` is stable, for scripts."""
-
-    kind: str
-    model: str
-    key: str
-    detail: str
 
 
 @dataclass
@@ -75,13 +69,15 @@ def verify_collection(collection: Collection) -> VerifyReport:
     table = Table(collection)
     if collection.definition.oplog:
         changes = _verify_entities(collection, report)
-        expected = Manifest(collection.name).folded(changes) or Manifest(collection.name)
+        expected = empty_manifest(collection).folded(changes) or empty_manifest(collection)
         _verify_heads(table, changes, report)
     else:
         expected = build_manifest(collection, carry=table.manifest.read())
         report.documents = len(expected.etags)
     if collection.definition.keeps_manifest:
         _verify_files(table, expected, report)
+    if collection.definition.mode == "append":
+        report.differences += audit_append(collection)
     return report
 
 
@@ -89,7 +85,7 @@ def verify_collection(collection: Collection) -> VerifyReport:
 
 
 def _verify_entities(collection: Collection, report: VerifyReport) -> list[Change]:
-    versions = _all_versions(collection)
+    versions = collection.all_versions()
     seqs = collection.recorded_seqs()
     ids = sorted({*versions, *seqs})
     changes: list[Change] = []
@@ -100,16 +96,6 @@ def _verify_entities(collection: Collection, report: VerifyReport) -> list[Chang
             if change is not None:
                 changes.append(change)
     return changes
-
-
-def _all_versions(collection: Collection) -> dict[str, list[Version]]:
-    """All versions of every document, newest first."""
-    found: dict[str, list[Version]] = {}
-    for version in collection.store.list_versions(collection.path):
-        info = collection.resolver.parse(version.key)
-        if info.kind is KeyKind.DOCUMENT and info.model == collection.name and info.id is not None:
-            found.setdefault(info.id, []).append(version)
-    return found
 
 
 class _Entity:
@@ -147,8 +133,15 @@ class _Entity:
             key = self._collection.oplog.key(self._id, entry.seq)
             if entry.op == "delete" and (state is None or dumps(entry.snapshot or {}) != dumps(state)):
                 raise Corrupt("the snapshot of a delete is not the document before it", key=key)
+            self._check_checkpoint(entry, state, key)
             state = entry.applied_to(state, key)
         return state
+
+    def _check_checkpoint(self, entry: OplogEntry, before: Document | None, key: str) -> None:
+        if entry.op == "update" and entry.snapshot is not None and before is not None:
+            after = apply_diff(before, entry.diff or {}, entry.absent or {})
+            if dumps(after) != dumps(entry.snapshot):
+                raise Corrupt("the document and the diff of a checkpoint say different things", key=key)
 
     def _check_versions(self, entries: Sequence[OplogEntry]) -> None:
         """Every version that changed something is named by exactly one entry, or by one as skipped."""

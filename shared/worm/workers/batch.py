@@ -18,6 +18,8 @@ class Message:
 
     id: str
     body: str
+    deliveries: int = 1
+    """How often the queue has delivered it; more than once means that something of it may be unfinished."""
 
 
 @dataclass

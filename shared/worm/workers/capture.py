@@ -4,7 +4,8 @@ Per batch: group the hints by entity, reconcile each entity once (concurrently),
 yet as one change set. Only when the change set is stored are the messages done; a crash anywhere before leaves them in
 the queue, and doing it again changes nothing that is recorded already.
 
-A hint whose every version is already known to be recorded and handed on costs no request at all.
+A hint whose every version is already known to be recorded and handed on costs no request at all, unless the queue
+delivers it again: then a snapshot or the trash may be missing beside a recorded entry.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class _Entity:
     id: str
     hints: list[KeyHint] = field(default_factory=list)
     messages: set[str] = field(default_factory=set)
+    is_redelivered: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ class Capture:
                     entity = entities.setdefault(found, _Entity(*found))
                     entity.hints.append(hint)
                     entity.messages.add(message.id)
+                    entity.is_redelivered = entity.is_redelivered or message.deliveries > 1
                 outcome.ignored += not hints
             except Invalid as mistake:
                 outcome.reject(message.id, mistake)
@@ -119,10 +122,14 @@ class Capture:
 
         def one(entity: _Entity) -> EntityOutcome:
             known = newer_head(heads.get(entity.id), handed_on.get(entity.id))
-            if known is not None and all(hint.version_id == known.version_id is not None for hint in entity.hints):
+            is_recorded = known is not None and all(
+                hint.version_id == known.version_id is not None for hint in entity.hints
+            )
+            if is_recorded and not entity.is_redelivered:
                 return EntityOutcome()
             sightings = [Sighting(hint.version_id, hint.actor) for hint in entity.hints]
-            return reconcile_entity(table, entity.id, known, heads.get(entity.id), sightings)
+            folded = heads.get(entity.id)
+            return reconcile_entity(table, entity.id, known, folded, sightings, recheck=entity.is_redelivered)
 
         return self._workspace.in_parallel(one, entities)
 
@@ -156,12 +163,18 @@ def newer_head(one: Head | None, other: Head | None) -> Head | None:
 
 
 def reconcile_entity(
-    table: Table, entity_id: str, hint: Head | None, folded: Head | None, sightings: Iterable[Sighting] = ()
+    table: Table,
+    entity_id: str,
+    hint: Head | None,
+    folded: Head | None,
+    sightings: Iterable[Sighting] = (),
+    *,
+    recheck: bool = False,
 ) -> EntityOutcome:
     """Reconcile one entity; never raises, the error is part of the outcome."""
     try:
-        result = table.collection.reconciler().reconcile(entity_id, hint, tuple(sightings))
-        return EntityOutcome(_news(table, result, folded), result.appended, result.rejected)
+        result = table.collection.reconciler().reconcile(entity_id, hint, tuple(sightings), recheck=recheck)
+        return EntityOutcome(_news(table, result, folded), result.appended, result.rejected or result.unkept)
     except Exception as error:  # noqa: BLE001 - one bad entity must not fail the others; reported for its messages
         return EntityOutcome(error=error)
 

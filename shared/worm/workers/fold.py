@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from worm.collections.changes import Change, decode_changes
 from worm.collections.layout import KeyKind
-from worm.errors import Corrupt, Invalid
+from worm.errors import Corrupt, Invalid, NotFound
 from worm.store.base import Read
 from worm.workers.batch import BatchOutcome, Message
 from worm.workers.events import hints_of
@@ -38,6 +38,8 @@ class Fold:
                     self._workspace.schema.model(model)
                 except Corrupt as damage:
                     outcome.fail(origin[key], damage)
+                except NotFound:
+                    outcome.ignored += 1  # of a model that the schema no longer has; the sweep serves its new name
                 else:
                     changes.setdefault(model, []).extend(listed)
                     sources.setdefault(model, set()).update(origin[key])

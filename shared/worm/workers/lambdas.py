@@ -45,7 +45,7 @@ def run_batch(
     dead_letters: DeadLetters | None = None,
 ) -> PartialBatchAnswer:
     """Run a worker on the records of an SQS event."""
-    messages = [Message(record["messageId"], record["body"]) for record in event["Records"]]
+    messages = [_message(record) for record in event["Records"]]
     requests = workspace().store.requests
     with requests.measure() as spent:
         outcome = run(messages)
@@ -74,6 +74,11 @@ def run_batch(
         requests=spent,
     )
     return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in sorted(failed)]}
+
+
+def _message(record: Mapping[str, Any]) -> Message:
+    deliveries = record.get("attributes", {}).get("ApproximateReceiveCount", "1")
+    return Message(record["messageId"], record["body"], int(deliveries))
 
 
 def _bury(letters: DeadLetters | None, body: str, reason: str, logger: Logger) -> bool:

@@ -16,7 +16,8 @@ from worm.collections.changes import Change
 from worm.collections.collection import Collection
 from worm.collections.entries import Head
 from worm.collections.heads import Heads
-from worm.tables.manifest import Manifest
+from worm.errors import Corrupt, WormError
+from worm.tables.build import empty_manifest
 from worm.tables.table import Table
 from worm.workers.capture import EntityOutcome, reconcile_entity
 from worm.workers.workspace import Workspace
@@ -34,6 +35,7 @@ class SweepReport:
     recorded: int = 0
     problems: dict[str, str] = field(default_factory=dict)
     finished: bool = True
+    error: WormError | None = None
 
     def summary(self) -> dict[str, str | int | bool]:
         return {
@@ -56,7 +58,14 @@ class Sweep:
         """Sweep the models (default: all), one after the other, until the deadline. `resume` False: from the start."""
         self._workspace.refresh()
         names = sorted(self._workspace.schema.models) if models is None else list(models)
-        return [self._sweep_model(model, deadline, resume) for model in names]
+        return [self._attempt_model(model, deadline, resume) for model in names]
+
+    def _attempt_model(self, model: str, deadline: Deadline, resume: bool) -> SweepReport:
+        """One model that cannot be swept must not keep the others from it."""
+        try:
+            return self._sweep_model(model, deadline, resume)
+        except WormError as error:
+            return SweepReport(model, finished=False, error=error)
 
     def _sweep_model(self, model: str, deadline: Deadline, resume: bool) -> SweepReport:
         table = self._workspace.table(model)
@@ -119,7 +128,7 @@ class Sweep:
             table.fold(changes)
 
     def _sweep_documents(self, table: Table, report: SweepReport) -> None:
-        manifest = table.manifest.read() or Manifest(table.collection.name)
+        manifest = table.manifest.read() or empty_manifest(table.collection)
         suspects: set[str] = set()
         gone = dict(manifest.etags)
         for entity_id, version in table.collection.latest_versions():
@@ -138,7 +147,10 @@ class Sweep:
     def _cursor(self, collection: Collection) -> str | None:
         key = _cursor_key(collection)
         found = self._workspace.store.get(key)
-        return None if found is None else str(loads_own(found.body, key=key)["after"]) or None
+        try:
+            return None if found is None else str(loads_own(found.body, key=key).get("after", "")) or None
+        except Corrupt:
+            return None  # a whole pass instead; the next cursor replaces it
 
     def _save_cursor(self, collection: Collection, after: str) -> None:
         self._workspace.store.put(_cursor_key(collection), dumps({"version": 1, "after": after}))

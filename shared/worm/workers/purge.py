@@ -1,0 +1,102 @@
+"""purge: by schedule, what expired in the trash and what the rules of snapshots no longer keep.
+
+A listing's dates tell which tombstones can have expired; only those are read. A corrupt tombstone is reported and left
+alone. Bounded by a deadline: what is left over is found again by the next run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from worm.clock import Deadline
+from worm.collections.trash import Trash, Trashed
+from worm.errors import Corrupt, WormError
+from worm.workers.workspace import Workspace
+
+CHUNK = 64
+
+
+@dataclass
+class PurgeReport:
+    """What purging one collection came to (in a dry run: would come to). `finished` is False when the deadline came
+    first; `problems` are reasons by id or key."""
+
+    model: str
+    purged: list[str] = field(default_factory=list)
+    pruned: list[str] = field(default_factory=list)
+    problems: dict[str, str] = field(default_factory=dict)
+    finished: bool = True
+
+    def summary(self) -> dict[str, str | int | bool]:
+        return {
+            "model": self.model,
+            "purged": len(self.purged),
+            "pruned": len(self.pruned),
+            "problems": len(self.problems),
+            "finished": self.finished,
+        }
+
+
+class Purge:
+    """The purge worker."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    def run(
+        self, deadline: Deadline, models: Iterable[str] | None = None, *, dry_run: bool = False
+    ) -> list[PurgeReport]:
+        """Purge and prune the models (default: all), one after the other, until the deadline."""
+        self._workspace.refresh()
+        names = sorted(self._workspace.schema.models) if models is None else list(models)
+        return [self._purge_model(model, deadline, dry_run) for model in names]
+
+    def _purge_model(self, model: str, deadline: Deadline, dry_run: bool) -> PurgeReport:
+        collection = self._workspace.table(model).collection
+        report = PurgeReport(model)
+        if collection.definition.soft_delete:
+            self._purge_expired(collection.trash, report, deadline, dry_run)
+        if not collection.definition.snapshots.enabled:
+            return report
+        if deadline() <= 0:
+            report.finished = False
+            return report
+        pruned = collection.snapshots.prune(self._workspace.clock.now(), dry_run=dry_run, deadline=deadline)
+        report.pruned = pruned.removed
+        report.finished = report.finished and pruned.finished
+        return report
+
+    def _purge_expired(self, trash: Trash, report: PurgeReport, deadline: Deadline, dry_run: bool) -> None:
+        def corrupt(damage: Corrupt) -> None:
+            report.problems[damage.key or ""] = str(damage)
+
+        def one(item: Trashed) -> bool | WormError:
+            try:
+                return dry_run or trash.purge(item.id, force=True, expected=item)
+            except WormError as error:
+                return error
+
+        expired = trash.expired(self._workspace.clock.now(), on_corrupt=corrupt)
+        for chunk in _chunks(expired, deadline):
+            if chunk is None:
+                report.finished = False
+                return
+            for item, outcome in zip(chunk, self._workspace.in_parallel(one, chunk), strict=True):
+                if isinstance(outcome, WormError):
+                    report.problems[item.id] = str(outcome)
+                elif outcome:
+                    report.purged.append(item.id)
+
+
+def _chunks(items: Iterator[Trashed], deadline: Deadline) -> Iterator[list[Trashed] | None]:
+    """Chunks as long as there is time; None when there is no more."""
+    while True:
+        if deadline() <= 0:
+            yield None
+            return
+        chunk = list(islice(items, CHUNK))
+        if not chunk:
+            return
+        yield chunk
