@@ -28,4 +28,7 @@ def lambda_handler(event: dict[str, Any], context: Any) -> list[dict[str, Any]]:
         logger.info("swept", report=report.summary(), problems=report.problems)
         metrics.add_metric("Swept", MetricUnit.Count, report.reconciled)
         metrics.add_metric("FoundUnreported", MetricUnit.Count, report.recorded)
+    for report in reports:
+        if report.error is not None:
+            raise report.error  # the others are swept; this one shows as a failed invocation
     return [report.summary() for report in reports]

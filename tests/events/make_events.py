@@ -202,6 +202,7 @@ def generated() -> dict[str, Json]:
         "capture-mixed-batch": in_queue(created(), "this is not JSON", deleted("org/customers/zeta/profile.json")),
         "tables-eventbridge-change-set": in_queue(created(change_set), worker="tables"),
         "sweep-schedule": sam_event("cloudwatch", "scheduled-event"),
+        "purge-schedule": sam_event("cloudwatch", "scheduled-event"),
     }
 
 

@@ -70,4 +70,4 @@ def test_a_queue_payload_has_the_envelope_that_sqs_sends(name: str) -> None:
 def test_the_table_of_the_readme_names_every_payload() -> None:
     named = re.findall(r"^\| ([\w-]+)\.json \|", (HERE / "README.md").read_text(), flags=re.MULTILINE)
     assert sorted(named) == sorted(path.stem for path in HERE.glob("*.json"))
-    assert sorted(named) == sorted([*KEYS, "sweep-schedule"])
+    assert sorted(named) == sorted([*KEYS, "purge-schedule", "sweep-schedule"])

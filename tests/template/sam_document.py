@@ -97,20 +97,38 @@ def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def object_patterns(statements: list[Json], action: str, layout: str) -> set[str]:
-    """Key patterns of the document bucket that the statements name for an action, in a bucket of the given layout."""
+def is_true(condition: str, values: Json) -> bool:
+    """Whether a condition of the template holds for these parameters; the others have their defaults."""
+    given = parameter_defaults() | values
+
+    def holds(node: Json) -> bool:
+        ((function, arguments),) = node.items()
+        if function == "Condition":
+            return is_true(str(arguments), values)
+        if function == "Fn::Equals":
+            left, right = (given[side["Ref"]] if isinstance(side, dict) else side for side in arguments)
+            return bool(left == right)
+        parts = [holds(argument) for argument in arguments]
+        return {"Fn::Not": not parts[0], "Fn::And": all(parts), "Fn::Or": any(parts)}[function]
+
+    return holds(document()["Conditions"][condition])
+
+
+def object_patterns(statements: list[Json], action: str, layout: str, **overrides: str) -> set[str]:
+    """Key patterns of the document bucket that the statements name for an action, in a bucket of the given layout.
+    `overrides` are the parameters of single directories: `TrashLayout="inline"`."""
     patterns = set()
     for statement in statements:
         if action in as_list(statement["Action"]):
-            patterns |= {_key_pattern(resource, layout) for resource in as_list(statement["Resource"])}
+            values = {"Layout": layout, **overrides}
+            patterns |= {_key_pattern(resource, values) for resource in as_list(statement["Resource"])}
     return patterns
 
 
-def _key_pattern(resource: Any, layout: str) -> str:
+def _key_pattern(resource: Any, values: Json) -> str:
     if "Fn::If" in resource:
         condition, yes, no = resource["Fn::If"]
-        assert condition == "LayoutIsRoot"
-        resource = yes if layout == "root" else no
+        resource = yes if is_true(condition, values) else no
     text = str(resource["Fn::Sub"])
     bucket = "${DocumentBucket.Arn}/"
     assert text.startswith(bucket), text

@@ -32,6 +32,7 @@ SYSTEM_KEYS = [
     ".oplog/customers/1/0001.json",
     ".snapshots/customers/1/2026-02-24T12:00:00Z.json",
     ".worm.trash/customers/1/profile.json",
+    ".worm.trash/customers/1/.worm.tombstone",
     "org/customers/.worm",
     "org/customers/.worm.manifest.json",
     "org/customers/.worm.heads.json",
@@ -40,6 +41,9 @@ SYSTEM_KEYS = [
     "org/customers/.oplog/1/0001.json",
     "org/customers/1/.oplog/0001.json",
     "org/customers/1/.snapshots/2026-02-24T12:00:00Z.json",
+    "org/customers/.worm.trash/1/profile.json",
+    "org/customers/1/.worm.trash/profile.json",
+    "org/customers/1/.worm.trash/.worm.tombstone",
     "db/main/log/00000000000000000001",
 ]
 CHANGE_SETS = [".worm.changes/customers/01J00000000000000000000000.json"]
@@ -102,6 +106,17 @@ def test_no_worker_wakes_itself(folder: str, layout: str) -> None:
     written = [key for key in SYSTEM_KEYS + CHANGE_SETS if any(fnmatch.fnmatchcase(key, one) for one in patterns)]
     assert written != []
     assert {key for key in written if f"{folder.title()}Rule" in woken(key)} == set()
+
+
+@pytest.mark.parametrize("layout", ["root", "collection", "inline"])
+def test_nothing_that_purge_writes_or_deletes_wakes_a_worker(layout: str) -> None:
+    statements = function("purge").statements()
+    patterns = {
+        one for action in ("s3:PutObject", "s3:DeleteObject") for one in object_patterns(statements, action, layout)
+    }
+    touched = [key for key in SYSTEM_KEYS + DOCUMENTS if any(fnmatch.fnmatchcase(key, one) for one in patterns)]
+    assert touched != []
+    assert {key for key in touched if woken(key) | woken(key, "Object Deleted")} == set()
 
 
 def test_no_key_that_the_sweep_alone_writes_wakes_a_worker() -> None:

@@ -18,8 +18,12 @@ from tests.template.sam_document import (
 
 EVERY = pytest.mark.parametrize("function", functions(), ids=lambda function: function.folder)
 
-TABLE_KEYS = {"*/.worm.manifest.json", "*/.worm.index/*", "*/.worm.heads.json"}
-OPLOG_KEYS = {"root": ".oplog/*", "collection": "*/.oplog/*", "inline": "*/.oplog/*"}
+TABLE_KEYS = {"*/.worm", "*/.worm.manifest.json", "*/.worm.index/*", "*/.worm.heads.json"}
+LAYOUTS = ["root", "collection", "inline"]
+
+
+def _keys(directory: str, layout: str, name: str = "*") -> str:
+    return f"{directory}/{name}" if layout == "root" else f"*/{directory}/{name}"
 
 
 def _actions(statements: list[Json]) -> set[str]:
@@ -32,10 +36,43 @@ def test_each_function_has_a_role_of_its_own() -> None:
 
 
 @EVERY
-def test_no_role_has_a_wildcard_action_or_may_delete(function: Function) -> None:
-    actions = _actions(function.statements())
-    assert {action for action in actions if "*" in action} == set()
-    assert {action for action in actions if action.startswith("s3:Delete")} == set()
+def test_no_role_has_a_wildcard_action(function: Function) -> None:
+    assert {action for action in _actions(function.statements()) if "*" in action} == set()
+
+
+def test_only_purge_may_delete_and_no_role_may_remove_a_version_for_good() -> None:
+    deleting = {
+        one.folder: {action for action in _actions(one.statements()) if action.startswith("s3:Delete")}
+        for one in functions()
+    }
+    assert deleting == {"capture": set(), "tables": set(), "sweep": set(), "purge": {"s3:DeleteObject"}}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_purge_deletes_snapshots_and_trash_and_writes_tombstones_only(layout: str) -> None:
+    statements = function("purge").statements()
+    trash = _keys(".worm.trash", layout)
+    tombstones = ".worm.trash/*/.worm.tombstone" if layout == "root" else "*/.worm.trash/*.worm.tombstone"
+    assert {
+        "reads": object_patterns(statements, "s3:GetObject", layout),
+        "writes": object_patterns(statements, "s3:PutObject", layout),
+        "deletes": object_patterns(statements, "s3:DeleteObject", layout),
+    } == {
+        "reads": {".worm.schema.json", trash},
+        "writes": {tombstones},
+        "deletes": {trash, _keys(".snapshots", layout)},
+    }
+
+
+@pytest.mark.parametrize("trash", LAYOUTS)
+@pytest.mark.parametrize("snapshots", LAYOUTS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_trash_and_snapshots_may_lie_elsewhere_than_the_oplog(layout: str, snapshots: str, trash: str) -> None:
+    overrides = {"SnapshotsLayout": snapshots, "TrashLayout": trash}
+    wanted = {_keys(".snapshots", snapshots), _keys(".worm.trash", trash)}
+    purge = object_patterns(function("purge").statements(), "s3:DeleteObject", layout, **overrides)
+    capture = object_patterns(function("capture").statements(), "s3:PutObject", layout, **overrides)
+    assert (purge, capture) == (wanted, wanted | {_keys(".oplog", layout), ".worm.changes/*"})
 
 
 @EVERY
@@ -76,6 +113,7 @@ def test_what_each_role_may_do_in_s3_and_sqs() -> None:
         "capture": reading | {"s3:PutObject"} | consuming,
         "tables": reading | {"s3:PutObject", "s3:PutObjectTagging"} | consuming,
         "sweep": reading | {"s3:PutObject", "s3:PutObjectTagging", "sqs:SendMessage"},
+        "purge": {"s3:GetObject", "s3:ListBucket", "s3:PutObject", "s3:DeleteObject", "sqs:SendMessage"},
     }
 
 
@@ -85,10 +123,11 @@ def test_a_role_sends_to_its_own_dead_letter_queue_only(function: Function) -> N
     assert [logical_id(one["Resource"]) for one in sending] == [function.dead_letter_queue()]
 
 
-@pytest.mark.parametrize("layout", ["root", "collection", "inline"])
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_which_keys_each_role_may_write_follows_the_layout(layout: str) -> None:
-    history = {OPLOG_KEYS[layout]}
-    found = {one.folder: object_patterns(one.statements(), "s3:PutObject", layout) for one in functions()}
+    history = {_keys(directory, layout) for directory in (".oplog", ".snapshots", ".worm.trash")}
+    queued = [function(folder) for folder in ("capture", "tables", "sweep")]
+    found = {one.folder: object_patterns(one.statements(), "s3:PutObject", layout) for one in queued}
     assert found == {
         "capture": history | {".worm.changes/*"},
         "tables": TABLE_KEYS,
