@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from worm import errors as errors
+    from worm.codec.field_path import MISSING as MISSING
     from worm.model import Model as Model
     from worm.model import Worm as Worm
     from worm.model import connect as connect
 
     __version__: str
 
-__all__ = ["Model", "Worm", "__version__", "connect", "errors"]
+__all__ = ["MISSING", "Model", "Worm", "__version__", "connect", "errors"]
 
 _HOMES = {
+    "MISSING": ("worm.codec.field_path", "MISSING"),
     "Model": ("worm.model", "Model"),
     "Worm": ("worm.model", "Worm"),
     "connect": ("worm.model", "connect"),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.harness import schema_of
+from worm.collections.collection import Collection
 from worm.model import push
 from worm.schema import load_schema
 from worm.store.s3 import S3Store
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 TEMPLATE = Path(__file__).resolve().parents[2] / "template.yaml"
 UPLOAD_THREADS = 4
+SCHEMA = schema_of(softDelete=True, snapshots={"enabled": True, "every": 2, "maxAge": "30d", "maxCount": 50})
 
 
 @dataclass
@@ -58,10 +60,18 @@ class Deployment:
         self.upload([chance.randrange(documents) for _ in range(overwrites)], {"status": "inactive", "score": 1})
         self.remove(chance.sample(everyone, deletes))
 
-    def verify(self) -> VerifyReport:
+    @property
+    def collection(self) -> Collection:
         workspace = Workspace(self.store, WorkerSettings(self.environment.bucket))
         workspace.refresh()
-        return verify_collection(workspace.table("Customer").collection)
+        return workspace.table("Customer").collection
+
+    def verify(self) -> VerifyReport:
+        return verify_collection(self.collection)
+
+    def trashed(self) -> set[str]:
+        collection = self.collection
+        return {item.id for item in collection.trash.list(collection.clock.now())}
 
 
 @pytest.fixture
@@ -70,6 +80,6 @@ def deployment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployment]:
         for name, value in environment.environment.items():
             monkeypatch.setenv(name, value)
         store = S3Store(environment.bucket, endpoint_url=environment.endpoint_url)
-        push(store, load_schema(schema_of()))
+        push(store, load_schema(SCHEMA))
         environment.wait_quiet(30)
         yield Deployment(environment, environment.aws.s3(), store)

@@ -33,6 +33,7 @@ def assert_nothing_is_lost(deployment: Deployment) -> None:
     assert report.differences == []
     assert report.rejected == {}
     assert (report.documents, report.entries) == (DOCUMENTS - DELETES, VERSIONS)
+    assert len(deployment.trashed()) == DELETES, "every raw delete was rescued"
     assert deployment.environment.dlq_messages("capture") == []
     assert deployment.environment.dlq_messages("tables") == []
 
@@ -91,5 +92,7 @@ def test_killing_workers_fifty_times_only_causes_redelivery(deployment: Deployme
     report = deployment.verify()
     assert report.differences == []
     assert report.documents == DOCUMENTS - DELETES
+    extra_ids = {f"c{number:04}" for number in range(DOCUMENTS, DOCUMENTS + 20)}
+    assert len(deployment.trashed() - extra_ids) == DELETES, "every raw delete was rescued"
     deaths = environment.counts.functions["capture"].deaths + environment.counts.functions["tables"].deaths
     assert deaths > 0, "some of the kills met a worker at work"

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from tests.e2e.conftest import Deployment
-from tests.harness import schema_of
+from tests.e2e.conftest import SCHEMA, Deployment
 from worm.model import Worm
 from worm.schema import load_schema
 
@@ -18,7 +17,7 @@ def test_an_upload_by_any_client_appears_in_the_table_with_its_history(deploymen
     deployment.remove([3])
     deployment.environment.wait_quiet(60)
 
-    db = Worm(deployment.store, load_schema(schema_of()), maintenance="events")
+    db = Worm(deployment.store, load_schema(SCHEMA), maintenance="events")
     customers = db.model("Customer")
     assert customers.find_all(sort={"field": "name"}, select=["name", "status"]) == [
         {"id": "c0001", "name": "n1", "status": "active"},

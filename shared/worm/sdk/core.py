@@ -1,0 +1,258 @@
+"""What every verb needs: checked ids, access modes, one conditional write, and the maintenance after it.
+
+Inline maintenance does at once what the deployed workers do after the event: reconcile, then fold. It works on any
+number of entities at once, so a bulk is folded once. When it fails the document is stored all the same, and the error
+says so; the next save, sweep or `worm repair` makes it good.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from worm.clock import backoff, iso_millis
+from worm.codec.strict_json import JsonObject, JsonValue, check_json, dumps_document, loads_document
+from worm.collections.changes import Change
+from worm.collections.collection import Collection
+from worm.collections.documents import write_metadata
+from worm.collections.entries import Document
+from worm.collections.heads import Heads
+from worm.collections.ids import check_id
+from worm.collections.reconcile import Reconciled, Sighting
+from worm.errors import CommitStateUnknown, Conflict, Invalid, Unavailable
+from worm.schema.definition import TIME_FIELDS
+from worm.schema.fields import is_datetime
+from worm.sdk.context import Context
+from worm.sdk.memory import Memory, Seen
+from worm.store.base import Gone, Lost, Object, Won
+from worm.tables.table import Table
+
+T = TypeVar("T")
+R = TypeVar("R")
+THREADS = 16
+RECONCILE_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """An entity that this session wrote: the version it was written over, and who deleted which version."""
+
+    id: str
+    parent: Seen | None = None
+    deletion: Sighting | None = None
+
+
+class Core:
+    """Ground of `Model`."""
+
+    def __init__(self, session: Context, collection: Collection) -> None:
+        self._session = session
+        self._collection = collection
+        self._memory = Memory(session.clock)
+        self._tables = threading.RLock()  # a table is for one thread at a time
+        self.table = Table(collection)
+
+    @property
+    def name(self) -> str:
+        return self._collection.name
+
+    @property
+    def mode(self) -> str:
+        """`readonly`, `readwrite` or `append`."""
+        return self._collection.definition.mode
+
+    # Checks
+
+    def _checked(self, entity_id: str) -> str:
+        return check_id(self._collection.definition.id_type, entity_id)
+
+    def _begin_write(self, *, creates: bool = False) -> None:
+        """Refuse what the access mode forbids, and a store that cannot keep our promises. `creates`: the verb only ever
+        adds a document where there is none."""
+        if self.mode == "readonly":
+            raise Invalid(f"{self.name} is read-only")
+        if self.mode == "append" and not creates:
+            raise self._append_only()
+        self._session.ensure_safe_store()
+
+    def check_removing(self) -> None:
+        """`Invalid` when the access mode forbids to remove documents."""
+        self._begin_write()
+
+    def _append_only(self, key: str | None = None) -> Invalid:
+        return Invalid(f"{self.name} is append-only", key=key)
+
+    def _stamped(self, document: Mapping[str, JsonValue], *, is_new: bool) -> Document:
+        now = iso_millis(self._session.clock.now())
+        stamped: Document = dict(document)
+        if is_new:
+            for name in TIME_FIELDS:
+                _check_time(name, stamped.setdefault(name, now))
+        else:
+            stamped["updatedAt"] = now
+        return stamped
+
+    # Writing
+
+    def _put(
+        self,
+        entity_id: str,
+        document: Document,
+        parent: Seen | None,
+        actor: str | None,
+        *,
+        op: str | None = None,
+        note: JsonObject | None = None,
+    ) -> None:
+        """One conditional write: over `parent`, or where nothing is. Remembers it; `Conflict` when it lost."""
+        check_json(document)
+        self._collection.definition.check_document(document, id=entity_id)
+        body = dumps_document(document)
+        key, limit = self._collection.documents.key(entity_id), self._collection.max_bytes
+        if len(body) > limit:
+            raise Invalid(f"document of {len(body)} bytes is larger than the limit of {limit}", key=key)
+        etag = None if parent is None else parent.etag
+        version = None if parent is None else parent.version_id
+        metadata = write_metadata(
+            actor=actor or self._session.actor,
+            parent=etag,
+            parent_version=version,
+            written=self._session.clock.now(),
+            op=op,
+            note=note,
+        )
+        store = self._session.store
+        outcome: Won | Lost | Gone
+        if etag is None:
+            outcome = store.put_if_absent(key, body, metadata=metadata)
+        else:
+            outcome = store.put_if_match(key, body, etag, metadata=metadata)
+        if not isinstance(outcome, Won):
+            raise self._defeat(entity_id, etag, outcome)
+        self._memory.wrote(entity_id, outcome, document)
+
+    def _defeat(self, entity_id: str, expected: str | None, outcome: Lost | Gone) -> Conflict | CommitStateUnknown:
+        key = self._collection.documents.key(entity_id)
+        if isinstance(outcome, Lost) and outcome.in_doubt:
+            return CommitStateUnknown(
+                f"the write of {self.name} '{entity_id}' may have landed before another replaced it",
+                key=key,
+                hint="read the document and its history before saving again",
+            )
+        if expected is None:
+            what = "exists already"
+        else:
+            what = f"{'was deleted' if isinstance(outcome, Gone) else 'changed'} since this session read it"
+        return Conflict(
+            f"{self.name} '{entity_id}' {what}",
+            key=key,
+            expected=expected,
+            found=None if isinstance(outcome, Gone) else outcome.current.etag,
+            hint="read it again (`worm get`, find_by_id), apply your change to that, and save",
+        )
+
+    def _current(self, entity_id: str) -> tuple[Object, Document] | None:
+        """The stored object and its document. `Invalid` where it is broken; a save of this session then replaces it."""
+        try:
+            found = self._collection.documents.current(entity_id)
+        except Invalid as mistake:
+            raise self._broken(entity_id, mistake) from mistake
+        return None if found is None else (found, self._parsed(entity_id, found))
+
+    def _parsed(self, entity_id: str, found: Object) -> Document:
+        try:
+            return self._collection.documents.parse(entity_id, found)
+        except Invalid as mistake:
+            raise self._broken(entity_id, mistake, found) from mistake
+
+    def _broken(self, entity_id: str, mistake: Invalid, found: Object | None = None) -> Invalid:
+        """The error of a stored document that is not valid. Its version is remembered: it has been seen, so that a save
+        may replace it. One that is too large was not read (`found` None)."""
+        key = self._collection.documents.key(entity_id)
+        met = found or self._session.store.head(key)
+        if met is not None and (found is not None or met.size > self._collection.max_bytes):
+            self._memory.met(entity_id, met)
+        recorded = ", `worm history` shows its last valid state" if self._collection.definition.oplog else ""
+        error = Invalid(
+            f"the stored document is not valid: {mistake.message}",
+            key=key,
+            hint=f"`worm put` or a save replaces it{recorded}",
+        )
+        error.path = mistake.path
+        return error
+
+    def _readable(self, entity_id: str, body: bytes) -> Document | None:
+        """The document of these bytes, or None: a raw upload that is no valid document is deleted, restored and purged
+        like any other."""
+        try:
+            document = loads_document(body, max_bytes=self._collection.max_bytes)
+            self._collection.definition.check_document(document, id=entity_id)
+        except Invalid:
+            return None
+        return document
+
+    # Maintenance
+
+    def _maintain(self, touched: Sequence[Touched]) -> None:
+        """Do at once what the deployed workers would do after the events."""
+        if self._session.maintenance != "inline" or not touched:
+            return
+        with self._tables:
+            try:
+                if self._collection.definition.oplog:
+                    self._record(touched)
+                else:
+                    self.table.fold_documents(one.id for one in touched)
+                    for one in touched:
+                        self._memory.folded(one.id)
+            except Unavailable as error:
+                names = ", ".join(f"'{one.id}'" for one in touched[:3]) + (" …" if len(touched) > 3 else "")
+                raise Unavailable(
+                    f"{self.name} {names}: the change is stored, but history and table are behind: {error.message}",
+                    key=error.key,
+                    hint="the next save of it, the sweep or `worm repair` makes it good",
+                ) from error
+
+    def _record(self, touched: Sequence[Touched]) -> None:
+        heads = self.table.heads.read() or Heads(self.name)
+        results = in_parallel(lambda one: self._reconcile(one, heads), touched)
+        changes = []
+        for result in results:
+            # `rejected`: somebody put an invalid document there after our write. It is theirs to hear about.
+            if result.head is not None:
+                self._memory.recorded(result.id, result.head.seq)
+                changes.append(Change(result.id, result.head, self._collection.row(result.state())))
+        if changes:
+            self.table.fold(changes)
+
+    def _reconcile(self, touched: Touched, heads: Heads) -> Reconciled:
+        parent = touched.parent
+        known = {} if parent is None or parent.document is None else {parent.etag: parent.document}
+        sightings = () if touched.deletion is None else (touched.deletion,)
+        reconciler = self._collection.reconciler(known)
+        for attempt in range(RECONCILE_ATTEMPTS):
+            try:
+                return reconciler.reconcile(touched.id, heads.get(touched.id), sightings)
+            except Unavailable:
+                if attempt == RECONCILE_ATTEMPTS - 1:
+                    raise
+                self._session.clock.sleep(backoff(self._session.ids, attempt))
+        raise AssertionError("unreachable")
+
+
+def _check_time(name: str, given: JsonValue) -> None:
+    """A time that the caller gives at creation is kept; tables and overlays compare it, so it must be one."""
+    if not isinstance(given, str) or not is_datetime(given):
+        raise Invalid(f"must be a time such as 2026-02-24T12:00:00.000Z, not {given!r}", path=name)
+
+
+def in_parallel(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """Results in order; one item is done in this thread."""
+    listed = list(items)
+    if len(listed) < 2:
+        return [work(one) for one in listed]
+    with ThreadPoolExecutor(min(THREADS, len(listed)), thread_name_prefix="worm") as pool:
+        return list(pool.map(work, listed))

@@ -1,0 +1,181 @@
+"""The past of a document: its entries, any earlier state, and going back to one.
+
+History is what is recorded. With `maintenance="inline"` every write of this session is, at once; with `"events"` it is
+once the workers have seen the event, usually seconds later. Nothing here waits for them or does their work.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from worm.clock import iso_seconds
+from worm.codec.diff import Diff, FieldDiff
+from worm.codec.diff import diff as document_diff
+from worm.codec.strict_json import JsonObject
+from worm.collections.entries import Document, OplogEntry
+from worm.collections.heads import Heads
+from worm.collections.ids import SINGLETON_ID
+from worm.errors import Invalid, NotFound
+from worm.sdk.core import Core, Touched
+from worm.sdk.memory import Seen
+
+
+class History(Core):
+    """`get_history`, `get_at`, `diff`, `rollback`."""
+
+    def get_history(
+        self, id: str = SINGLETON_ID, *, limit: int | None = None, before_seq: int | None = None
+    ) -> list[OplogEntry]:
+        """Entries of a document's oplog, oldest first. With `limit`, the newest ones of those before `before_seq`; the
+        requests are as many as the entries, whatever the length of the history."""
+        self._require_oplog(id)
+        if (limit is not None and limit < 1) or (before_seq is not None and before_seq < 1):
+            raise Invalid("limit and before_seq must be at least 1")
+        if limit is None and before_seq is None:
+            entries = list(self._collection.oplog.entries(id))
+            if not entries:
+                raise self._no_history(id)
+            return entries
+        end = self._tail(id).seq + 1
+        if before_seq is not None:
+            end = min(end, before_seq)
+        return self._collection.oplog.page(id, end, limit or end)
+
+    def get_at(
+        self, id: str = SINGLETON_ID, *, seq: int | None = None, time: datetime | str | None = None
+    ) -> Document | None:
+        """The document after entry `seq`, or as of a time; None if it was deleted then.
+
+        A time has whole seconds, as S3 has: all entries of that second count. Text without a zone is UTC. `NotFound`
+        when there is no such entry, or none at that time yet.
+
+        By seq at most 1 + `snapshots.every` requests. By time at most 2 + `snapshots.every` where snapshot files of
+        that time are kept; else the time is bisected, which takes the logarithm of the history's length more.
+        """
+        self._require_oplog(id)
+        if (seq is None) == (time is None):
+            raise Invalid("get_at needs a seq or a time, one of them")
+        if seq is None:
+            assert time is not None
+            moment = iso_seconds(_moment(time))
+            found, state = self._state_by_snapshots(id, moment)
+            if found:
+                return None if state is None else {"id": id, **state}
+            seq = self._collection.oplog.seq_at_time(id, moment, self._tail(id).seq)
+            if seq == 0:
+                raise NotFound(f"{self.name} '{id}' has no entry at {moment} or before", key=self._document_key(id))
+        state = self._state_at(id, seq)
+        return None if state is None else {"id": id, **state}
+
+    def diff(self, id: str, seq_a: int, seq_b: int) -> FieldDiff:
+        """The fields that differ between two entries, as an oplog entry holds them: `{"name": ["Acme", "Acme Inc"]}`. A
+        side without the field is None, like null; `diff_between` tells the two apart."""
+        return self.diff_between(id, seq_a, seq_b).diff
+
+    def diff_between(self, id: str, seq_a: int, seq_b: int) -> Diff:
+        """`diff`, with `absent`: which of its Nones mean 'no such field'. A deleted document has no fields."""
+        self._require_oplog(id)
+        before, after = self._state_at(id, seq_a), self._state_at(id, seq_b)
+        return document_diff(before, after or {})
+
+    def rollback(self, id: str = SINGLETON_ID, *, to_seq: int, actor: str | None = None) -> Document:
+        """Save the document of an earlier entry again; `updatedAt` is now. Where the document is deleted, this brings
+        it back. Appends an entry; history is never rewritten. `Conflict` when the document changes meanwhile."""
+        self._begin_write()
+        self._require_oplog(id)
+        state = self._state_at(id, to_seq)
+        if state is None:
+            raise Invalid(
+                f"{self.name} '{id}' was deleted at seq {to_seq}, there is no document to go back to",
+                key=self._document_key(id),
+                hint="choose another entry (`worm history`, get_history), or delete it",
+            )
+        return self._bring_back(id, state, actor, {"rollback": to_seq})
+
+    # For other verbs
+
+    def _bring_back(self, entity_id: str, state: Document, actor: str | None, note: JsonObject) -> Document:
+        """Save an earlier state over the current document, valid or not, or where there is none."""
+        found = self._session.store.head(self._document_key(entity_id))
+        document = self._stamped(state, is_new=False)
+        if found is None:
+            parent, op = None, "restore"
+        else:
+            seen = self._memory.seen(entity_id)
+            known = seen.document if seen is not None and seen.etag == found.etag else None
+            parent, op = Seen(found.etag, known, found.version_id), None
+        self._put(entity_id, document, parent, actor, op=op, note=note)
+        self._maintain([Touched(entity_id, parent)])
+        return {"id": entity_id, **document}
+
+    def _tail(self, entity_id: str) -> OplogEntry:
+        """The newest entry: from the head hint a step or two."""
+        with self._tables:
+            head = (self.table.heads.read() or Heads(self.name)).get(entity_id)
+        tail = self._collection.oplog.tail(entity_id, at_least=0 if head is None else head.seq)
+        if tail is None:
+            raise self._no_history(entity_id)
+        return tail
+
+    def _state_by_snapshots(self, entity_id: str, moment: str) -> tuple[int, Document | None]:
+        """The seq and state as of a time with the help of snapshot files; seq 0 when they do not help.
+
+        From the newest file not after the time it is a short way forward. Before the oldest file, the history is short
+        if that file is its first.
+        """
+        snapshots, every = self._collection.snapshots, self._collection.oplog.every
+        names = [info.ts for info in snapshots.list(entity_id)]
+        earlier = [name for name in names if f"{name[:19]}Z" <= moment]
+        chosen = snapshots.read(entity_id, (earlier or names)[-1 if earlier else 0]) if names else None
+        if chosen is None or (not earlier and chosen.seq > every):
+            return 0, None
+        start, document = (chosen.seq, chosen.document) if earlier else (0, None)
+        return self._forward(entity_id, moment, start, document)
+
+    def _forward(self, entity_id: str, moment: str, seq: int, state: Document | None) -> tuple[int, Document | None]:
+        """Apply the entries after `seq` up to a time."""
+        oplog = self._collection.oplog
+        while page := list(oplog.entries(entity_id, first=seq + 1, last=seq + oplog.every)):
+            for entry in page:
+                if entry.ts > moment:
+                    return seq, state
+                seq, state = entry.seq, entry.applied_to(state, oplog.key(entity_id, entry.seq))
+        return seq, state
+
+    def _state_at(self, entity_id: str, seq: int) -> Document | None:
+        entry = self._collection.oplog.read(entity_id, seq) if seq >= 1 else None
+        if entry is None:
+            raise NotFound(
+                f"{self.name} '{entity_id}' has no entry {seq}",
+                key=self._document_key(entity_id),
+                hint="`worm history` (get_history) shows which there are",
+            )
+        if entry.is_base:
+            return entry.applied_to(None, self._collection.oplog.key(entity_id, seq))
+        return self._collection.oplog.state_at(entity_id, seq)
+
+    def _require_oplog(self, entity_id: str) -> None:
+        self._checked(entity_id)
+        if not self._collection.definition.oplog:
+            raise Invalid(f"{self.name} keeps no oplog", hint='set "oplog": true in the schema and push it')
+
+    def _no_history(self, entity_id: str) -> NotFound:
+        return NotFound(f"{self.name} '{entity_id}' has no history", key=self._document_key(entity_id))
+
+    def _document_key(self, entity_id: str) -> str:
+        return self._collection.documents.key(entity_id)
+
+
+def _moment(time: datetime | str) -> datetime:
+    if isinstance(time, str):
+        try:
+            parsed = datetime.fromisoformat(time)
+        except ValueError as mistake:
+            raise Invalid(f"{time!r} is no time", hint="write 2026-02-24T12:00:00Z") from mistake
+        time = parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
+    if time.tzinfo is None:
+        raise Invalid("a datetime needs a zone", hint="datetime(…, tzinfo=UTC)")
+    try:
+        return time.astimezone(UTC)
+    except OverflowError as mistake:
+        raise Invalid(f"{time.isoformat()} is outside the calendar in UTC") from mistake

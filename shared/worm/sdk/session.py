@@ -1,0 +1,98 @@
+"""Opening a bucket, a prefix or a directory: `connect()`, `Worm`, and `push`."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar, cast, overload
+
+from pydantic import BaseModel
+
+from worm.clock import Clock, Ids, SystemClock
+from worm.collections.collection import Collection
+from worm.collections.push import PushReport, load_pushed_schema, push_schema
+from worm.errors import Invalid
+from worm.schema import Schema, load_schema
+from worm.sdk.context import Context, Maintenance
+from worm.sdk.model import Model
+from worm.sdk.typed import TypedModel, model_name
+from worm.store.base import Store
+from worm.store.open import open_store
+from worm.store.probe import ensure_safe
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def connect(
+    url: str,
+    *,
+    schema: Mapping[str, object] | str | Path | Schema | None = None,
+    endpoint_url: str | None = None,
+    actor: str | None = None,
+    maintenance: Maintenance | None = None,
+    probe: bool = True,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+) -> Worm:
+    """Open `s3://bucket[/prefix]`, a directory (`./data`, `file://…`) or `memory://name`.
+
+    `schema` None reads the pushed one. `maintenance="events"` leaves history and tables to the deployed workers, so a
+    save is one request; `"inline"` (default; or `WORM_MAINTENANCE`) does it at once. Before the first write the store
+    is probed: one that ignores write conditions is refused.
+    """
+    clock = clock or SystemClock()
+    ids = ids or Ids.system(clock)
+    store = open_store(url, endpoint_url=endpoint_url, ids=ids, clock=clock)
+    if schema is None:
+        definition = load_pushed_schema(store)
+    else:
+        definition = schema if isinstance(schema, Schema) else load_schema(schema)
+    mode = maintenance or os.environ.get("WORM_MAINTENANCE") or "inline"
+    if mode not in ("inline", "events"):
+        raise Invalid(f"maintenance must be 'inline' or 'events', not {mode!r}")
+    return Worm(store, definition, actor=actor, maintenance=cast(Maintenance, mode), probe=probe, clock=clock, ids=ids)
+
+
+def push(store: Store, schema: Schema, *, force: bool = False) -> PushReport:
+    """Upload the schema and its sentinels, and start the tables of collections that have none."""
+    ensure_safe(store)
+    report = push_schema(store, schema, force=force)
+    session = Worm(store, schema)
+    for name in schema.models:
+        session.model(name).table.complete()
+    return report
+
+
+class Worm(Context):
+    """One session on one bucket, prefix or directory."""
+
+    def __init__(
+        self,
+        store: Store,
+        schema: Schema,
+        *,
+        actor: str | None = None,
+        maintenance: Maintenance = "inline",
+        probe: bool = True,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+    ) -> None:
+        super().__init__(store, schema, actor=actor, maintenance=maintenance, probe=probe, clock=clock, ids=ids)
+        self._models: dict[str, Model] = {}
+        self._making = threading.Lock()
+
+    @overload
+    def model(self, name: str) -> Model: ...
+    @overload
+    def model(self, name: type[M]) -> TypedModel[M]: ...
+    def model(self, name: str | type[M]) -> Model | TypedModel[M]:
+        """The model of the schema with this name, or typed by a pydantic class (see `worm.sdk.typed`)."""
+        if not isinstance(name, str):
+            return TypedModel(self.model(model_name(name)), name)
+        with self._making:
+            if name not in self._models:
+                collection = Collection(self.store, self.resolver, name, self.schema.model(name), self.clock, self.ids)
+                self._models[name] = Model(self, collection)
+            return self._models[name]

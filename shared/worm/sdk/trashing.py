@@ -1,0 +1,104 @@
+"""Trash: what soft delete put there, bringing it back, and removing it for good.
+
+The tombstone decides: restoring and purging are transitions of it by compare-and-swap (see `collections/trash.py`), so
+that of a restore and a purge at once exactly one happens.
+"""
+
+from __future__ import annotations
+
+from worm.codec.strict_json import JsonObject
+from worm.collections.documents import OP, write_metadata
+from worm.collections.entries import Document
+from worm.collections.ids import SINGLETON_ID
+from worm.collections.trash_reading import Trashed
+from worm.errors import Conflict, Invalid
+from worm.sdk.core import Core, Touched
+from worm.store.base import Lost, Object
+
+
+class Trashing(Core):
+    """`list_trashed`, `restore`, `purge`, `purge_expired`."""
+
+    def list_trashed(self) -> list[JsonObject]:
+        """The deleted documents that can be restored: their ids and what the tombstones say."""
+        now = self._session.clock.now()
+        return [_shown(one) for one in self._collection.trash.list(now)]
+
+    def restore(self, id: str = SINGLETON_ID, *, actor: str | None = None) -> Document:
+        """Bring a deleted document back, exactly as it was. `NotFound` when it is not in trash or has expired;
+        `Conflict` when the id was created anew, and nothing is overwritten. Append mode allows it: what was removed is
+        created once more, under put-if-absent."""
+        self._require_trash()
+        self._begin_write(creates=True)
+        self._checked(id)
+        trash, key = self._collection.trash, self._collection.documents.key(id)
+        # With the bytes of the deleted version its etag would come back, and a writer that read that version before it
+        # was deleted would pass its If-Match. A newline more is the same document under a new etag.
+        body = _under_new_etag(trash.begin_restore(id, self._session.clock.now()), self._collection.max_bytes)
+        metadata = write_metadata(actor=actor or self._session.actor, parent=None, op="restore")
+        outcome = self._session.store.put_if_absent(key, body, metadata=metadata)
+        if isinstance(outcome, Lost) and not _is_this_restore(outcome.current, body):
+            if outcome.in_doubt:
+                raise self._defeat(id, None, outcome)  # ours may have been there and replaced: trash stays as it is
+            trash.abort_restore(id)
+            raise Conflict(
+                f"{self.name} '{id}' was created anew since it was deleted",
+                key=key,
+                found=outcome.current.etag,
+                hint=self._way_back(id),
+            )
+        document = self._readable(id, body)
+        if document is None:
+            self._memory.forget(id)
+        else:
+            self._memory.wrote(id, outcome.current if isinstance(outcome, Lost) else outcome, document)
+        trash.finish_restore(id)
+        self._maintain([Touched(id)])
+        return {"id": id, **(document or {})}
+
+    def _require_trash(self) -> None:
+        if not self._collection.definition.soft_delete:
+            raise Invalid(f"{self.name} has no trash", hint='set "softDelete": true in the schema and push it')
+
+    def _way_back(self, entity_id: str) -> str:
+        """Trash has one place for each id: deleting the new document would replace the deleted one."""
+        if self._collection.definition.oplog:
+            return (
+                "the deleted one stays in trash, do not delete the new one: that would replace it; save the new one "
+                "under another id if you need it, then roll back to the entry before the delete (`worm rollback`)"
+            )
+        copy = self._collection.trash.copy_key(entity_id)
+        return (
+            "the deleted one stays in trash, do not delete the new one: that would replace it; save the copy "
+            f"{copy} under another id first"
+        )
+
+    def purge(self, id: str = SINGLETON_ID) -> bool:
+        """Remove a deleted document from trash for good; its history stays. False when it is not there, `Conflict`
+        while it is being restored."""
+        self._begin_write()
+        return self._collection.trash.purge(self._checked(id))
+
+    def purge_expired(self) -> list[str]:
+        """Purge everything that is past its `ttl`, and return the ids."""
+        self._begin_write()
+        trash = self._collection.trash
+        expired = list(trash.expired(self._session.clock.now()))
+        return [one.id for one in expired if trash.purge(one.id, force=True, expected=one)]
+
+
+def _under_new_etag(body: bytes, max_bytes: int) -> bytes:
+    return body + b"\n" if len(body) < max_bytes else body.rstrip()
+
+
+def _is_this_restore(current: Object, body: bytes) -> bool:
+    """The document that a restore has put there before it could finish."""
+    return current.body == body and current.metadata.get(OP) == "restore"
+
+
+def _shown(trashed: Trashed) -> JsonObject:
+    tombstone = trashed.tombstone
+    shown: JsonObject = {"id": trashed.id, "deletedAt": tombstone.deleted_at}
+    if tombstone.deleted_by is not None:
+        shown["deletedBy"] = tombstone.deleted_by
+    return {**shown, "restorePath": tombstone.restore_path, "ttl": tombstone.ttl}

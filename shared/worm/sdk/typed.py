@@ -1,0 +1,188 @@
+"""Documents as objects of a pydantic class: `db.model(Customer)`.
+
+The model's name is the class attribute `worm_model`, or the name of the class. Nothing of a document is lost by reading
+and saving it: fields that the class does not declare are kept on the object if its configuration allows extra fields,
+else they are carried over from the document as the session read it. An optional field that a document lacks stays
+lacking: None is written as null only where it was set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Generic, TypeVar, cast
+
+from pydantic import BaseModel, ValidationError
+
+from worm.codec.diff import Diff, FieldDiff
+from worm.codec.field_path import Missing
+from worm.codec.strict_json import JsonObject, JsonValue
+from worm.collections.entries import Document, OplogEntry
+from worm.collections.ids import SINGLETON_ID
+from worm.errors import Invalid
+from worm.schema.definition import SYSTEM_FIELDS
+from worm.sdk.bulk import Result
+from worm.sdk.model import Model
+from worm.tables.query import Row
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def model_name(cls: type[BaseModel]) -> str:
+    return str(getattr(cls, "worm_model", cls.__name__))
+
+
+class TypedModel(Generic[M]):
+    """`Model` whose documents are objects of one class. `untyped` is the model that works on dicts."""
+
+    def __init__(self, untyped: Model, cls: type[M]) -> None:
+        self.untyped = untyped
+        self._cls = cls
+        self._extra = cls.model_config.get("extra") or "ignore"
+        self._declared = {field.alias or name: name for name, field in cls.model_fields.items()}
+        definition = untyped.table.collection.definition
+        if "id" not in self._declared and self._extra != "allow" and not definition.is_singleton:
+            raise Invalid(
+                f"{cls.__name__} has no field id, so its objects cannot be saved", hint="id: str | None = None"
+            )
+        self._rows_are_whole = definition.strict and set(definition.fields) <= set(definition.table_fields())
+
+    @property
+    def name(self) -> str:
+        return self.untyped.name
+
+    @property
+    def mode(self) -> str:
+        return self.untyped.mode
+
+    # Writing
+
+    def create(self, data: M | Mapping[str, JsonValue], id: str | None = None) -> M:
+        """A new, checked object with an id; not stored until `save`."""
+        given = self._dumped(data) if isinstance(data, BaseModel) else dict(data)
+        if given.get("id", "") is None:
+            del given["id"]
+        return self._typed(self.untyped.create(given, id=id))
+
+    def save(self, document: M, *, actor: str | None = None) -> M:
+        return self._typed(self.untyped.save(self._document(document), actor=actor))
+
+    def patch(self, id: str, changes: Mapping[str, JsonValue | Missing], *, actor: str | None = None) -> M:
+        return self._typed(self.untyped.patch(id, changes, actor=actor))
+
+    def delete(self, id: str = SINGLETON_ID, *, actor: str | None = None) -> bool:
+        return self.untyped.delete(id, actor=actor)
+
+    def save_many(self, documents: Sequence[M], *, actor: str | None = None) -> list[Result[M]]:
+        return self._results(self.untyped.save_many([self._document(one) for one in documents], actor=actor))
+
+    def delete_many(self, ids: Sequence[str], *, actor: str | None = None) -> list[Result[M]]:
+        return self._results(self.untyped.delete_many(ids, actor=actor))
+
+    # Reading
+
+    def find_by_id(self, id: str = SINGLETON_ID) -> M | None:
+        return self._maybe(self.untyped.find_by_id(id))
+
+    def find_many(self, ids: Sequence[str]) -> list[Result[M]]:
+        return self._results(self.untyped.find_many(ids))
+
+    def exists(self, id: str = SINGLETON_ID) -> bool:
+        return self.untyped.exists(id)
+
+    def count(self, filter: Mapping[str, JsonValue] | None = None) -> int:
+        return self.untyped.count(filter)
+
+    def find_all(
+        self,
+        *,
+        filter: Mapping[str, JsonValue] | None = None,
+        sort: Mapping[str, str] | Sequence[Mapping[str, str]] | None = None,
+        select: Sequence[str] | None = None,
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> list[M | Row]:
+        """Objects where a row is the whole document (a `strict` model, all its fields in the table, no `select`), else
+        the rows as dicts: an object made of half a document would lose the other half when it is saved."""
+        rows = self.untyped.find_all(filter=filter, sort=sort, select=select, limit=limit, offset=offset)
+        whole = self._rows_are_whole and not select
+        return [self._typed(row) if whole else row for row in rows]
+
+    # History, snapshots, trash
+
+    def get_history(
+        self, id: str = SINGLETON_ID, *, limit: int | None = None, before_seq: int | None = None
+    ) -> list[OplogEntry]:
+        return self.untyped.get_history(id, limit=limit, before_seq=before_seq)
+
+    def get_at(self, id: str = SINGLETON_ID, *, seq: int | None = None, time: datetime | str | None = None) -> M | None:
+        return self._maybe(self.untyped.get_at(id, seq=seq, time=time))
+
+    def diff(self, id: str, seq_a: int, seq_b: int) -> FieldDiff:
+        return self.untyped.diff(id, seq_a, seq_b)
+
+    def diff_between(self, id: str, seq_a: int, seq_b: int) -> Diff:
+        return self.untyped.diff_between(id, seq_a, seq_b)
+
+    def rollback(self, id: str = SINGLETON_ID, *, to_seq: int, actor: str | None = None) -> M:
+        return self._typed(self.untyped.rollback(id, to_seq=to_seq, actor=actor))
+
+    def snapshot(self, id: str = SINGLETON_ID) -> JsonObject:
+        return self.untyped.snapshot(id)
+
+    def list_snapshots(self, id: str = SINGLETON_ID) -> list[JsonObject]:
+        return self.untyped.list_snapshots(id)
+
+    def restore_snapshot(self, id: str, ts: str, *, actor: str | None = None) -> M:
+        return self._typed(self.untyped.restore_snapshot(id, ts, actor=actor))
+
+    def list_trashed(self) -> list[JsonObject]:
+        return self.untyped.list_trashed()
+
+    def restore(self, id: str = SINGLETON_ID, *, actor: str | None = None) -> M:
+        return self._typed(self.untyped.restore(id, actor=actor))
+
+    def purge(self, id: str = SINGLETON_ID) -> bool:
+        return self.untyped.purge(id)
+
+    def purge_expired(self) -> list[str]:
+        return self.untyped.purge_expired()
+
+    # Objects and documents
+
+    def _typed(self, document: Mapping[str, JsonValue]) -> M:
+        given = dict(document)
+        if self._extra == "forbid":
+            given = {name: given[name] for name in given if name in self._declared or name not in SYSTEM_FIELDS}
+        try:
+            return self._cls.model_validate(given)
+        except ValidationError as mistake:
+            first = mistake.errors()[0]
+            path = ".".join(str(part) for part in first["loc"])
+            raise Invalid(f"no {self._cls.__name__}: {first['msg']}", path=path) from mistake
+
+    def _maybe(self, document: Document | None) -> M | None:
+        return None if document is None else self._typed(document)
+
+    def _document(self, item: M) -> Document:
+        document = self._dumped(item)
+        if self._extra != "allow":
+            carried = self.untyped.remembered(str(document.get("id", SINGLETON_ID)))
+            document |= {name: value for name, value in carried.items() if name not in self._declared}
+        return document
+
+    def _dumped(self, item: BaseModel) -> Document:
+        document = cast(Document, item.model_dump(mode="json", by_alias=True))
+        for alias, name in self._declared.items():
+            if document.get(alias, "") is None and name not in item.model_fields_set:
+                del document[alias]
+        return document
+
+    def _results(self, results: Sequence[Result[Document]]) -> list[Result[M]]:
+        typed: list[Result[M]] = []
+        for one in results:
+            try:
+                typed.append(Result(one.id, self._maybe(one.document), one.error))
+            except Invalid as mistake:
+                typed.append(Result(one.id, None, mistake))
+        return typed

@@ -1,0 +1,137 @@
+"""Creating, saving, changing and deleting single documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from worm.clock import backoff, iso_seconds
+from worm.codec.field_path import Missing
+from worm.codec.strict_json import JsonValue, check_json
+from worm.collections.entries import Document
+from worm.collections.ids import SINGLETON_ID, check_id, id_text, new_id
+from worm.collections.reconcile import Sighting
+from worm.collections.tombstone import delete_unchanged
+from worm.errors import Conflict, Invalid, NotFound
+from worm.sdk.core import Core, Touched
+from worm.sdk.memory import Seen
+from worm.store.base import Gone, Lost
+
+PATCH_ATTEMPTS = 60
+
+
+class Writing(Core):
+    """`create`, `save`, `patch`, `delete`."""
+
+    def create(self, data: Mapping[str, JsonValue], id: str | None = None) -> Document:
+        """A new, checked document with id and times; not stored until `save`."""
+        definition, own = self._collection.definition, data.get("id")
+        given = id if id is not None else own
+        if definition.is_singleton:
+            entity_id = SINGLETON_ID
+        elif given is None:
+            entity_id = new_id(definition.id_type, self._session.ids)
+        else:
+            entity_id = id_text(definition.id_type, given)
+        check_id(definition.id_type, entity_id)
+        is_same = own is not None and not definition.is_singleton and id_text(definition.id_type, own) == entity_id
+        document = self._stamped({**definition.defaults(), **data, "id": own if is_same else entity_id}, is_new=True)
+        check_json(document)
+        definition.check_document(document, id=entity_id)
+        return document
+
+    def save(self, document: Mapping[str, JsonValue], *, actor: str | None = None) -> Document:
+        """Store a document: create it, or update the one that this session read. `Conflict` if it changed since."""
+        saved, touched = self._save(document, actor)
+        self._maintain([touched])
+        return saved
+
+    def patch(self, id: str, changes: Mapping[str, JsonValue | Missing], *, actor: str | None = None) -> Document:
+        """Set top-level fields of the stored document, whatever it holds now: None sets null, `worm.MISSING` removes
+        the field. Another's write in between is no conflict: the changes are applied to that one."""
+        self._begin_write()
+        self._checked(id)
+        for attempt in range(PATCH_ATTEMPTS):
+            found = self._current(id)
+            if found is None:
+                raise self._missing(id)
+            stored, before = found
+            merged: Document = {
+                name: value for name, value in ({**before, **changes}).items() if not isinstance(value, Missing)
+            }
+            parent = Seen(stored.etag, before, stored.version_id)
+            patched = self._stamped(merged, is_new=False)
+            try:
+                self._put(id, patched, parent, actor)
+            except Conflict:
+                if attempt == PATCH_ATTEMPTS - 1:
+                    raise
+                self._session.clock.sleep(backoff(self._session.ids, attempt, base_seconds=0.01, cap_seconds=1.0))
+                continue
+            self._maintain([Touched(id, parent)])
+            return {"id": id, **patched}
+        raise AssertionError("unreachable")
+
+    def delete(self, id: str = SINGLETON_ID, *, actor: str | None = None) -> bool:
+        """Delete the document as it is now; False when there is none, `Conflict` when it changes meanwhile.
+
+        With `softDelete` it goes to trash first. Its history stays in either case.
+        """
+        removed = self._delete(id, actor)
+        if removed is None:
+            return False
+        self._maintain([removed[1]])
+        return True
+
+    # Without maintenance, for bulks
+
+    def _save(self, document: Mapping[str, JsonValue], actor: str | None) -> tuple[Document, Touched]:
+        self._begin_write(creates=True)
+        entity_id = self._id_of(document)
+        if document.get("id", "") is None:  # of a singleton
+            document = {name: value for name, value in document.items() if name != "id"}
+        parent = self._memory.seen(entity_id)
+        if parent is not None and self.mode == "append":
+            raise self._append_only(self._collection.documents.key(entity_id))
+        saved = self._stamped(document, is_new=parent is None)
+        self._put(entity_id, saved, parent, actor)
+        return dict(saved), Touched(entity_id, parent)
+
+    def _delete(self, entity_id: str, actor: str | None) -> tuple[Document, Touched] | None:
+        """The deleted document (only its id where it was no valid one), or None where there was none."""
+        self._begin_write()
+        self._checked(entity_id)
+        actor = actor or self._session.actor
+        found = self._session.store.get(self._collection.documents.key(entity_id))
+        if found is None:
+            self._memory.forget(entity_id)
+            return None
+        if self._collection.definition.soft_delete:
+            self._collection.trash.put_away(
+                entity_id,
+                found.body,
+                etag=found.etag,
+                version_id=found.version_id,
+                deleted_by=actor,
+                deleted_at=iso_seconds(self._session.clock.now()),
+            )
+        outcome = delete_unchanged(self._session.store, found.key, found.etag, found.version_id)
+        if isinstance(outcome, Lost):
+            raise self._defeat(entity_id, found.etag, outcome)
+        document = self._readable(entity_id, found.body)
+        self._memory.deleted(entity_id, document)
+        # Gone: a hidden retry met our own delete, or another deleted the same version. What was asked for is the case.
+        marker = None if isinstance(outcome, Gone) else Sighting(outcome.version_id, actor)
+        return {"id": entity_id, **(document or {})}, Touched(
+            entity_id, Seen(found.etag, document, found.version_id), marker
+        )
+
+    def _id_of(self, document: Mapping[str, JsonValue]) -> str:
+        if self._collection.definition.is_singleton:
+            return SINGLETON_ID
+        given = document.get("id")
+        if given is None:
+            raise Invalid("the document has no id", path="id", hint=f"make it with {self.name}.create(…)")
+        return self._checked(id_text(self._collection.definition.id_type, given))
+
+    def _missing(self, entity_id: str) -> NotFound:
+        return NotFound(f"there is no {self.name} '{entity_id}'", key=self._collection.documents.key(entity_id))

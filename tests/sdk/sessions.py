@@ -1,0 +1,96 @@
+"""Sessions on one store, what `worm repair` does, and a look with fresh eyes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from tests.harness import CUSTOMER
+from worm.clock import Ids, VirtualClock
+from worm.collections.collection import Collection
+from worm.collections.layout import SCHEMA_KEY
+from worm.model import Model, Worm
+from worm.schema import Schema, load_schema
+from worm.sdk.context import Maintenance
+from worm.store.base import Store
+from worm.store.file import FileStore
+from worm.store.memory import MemoryStore
+from worm.tables.verify import verify_collection
+from worm.workers.settings import Settings
+from worm.workers.sweep import Sweep
+from worm.workers.workspace import Workspace
+
+T = TypeVar("T")
+KINDS = ("memory", "memory-versioned", "file")
+KEY = "org/customers/a/profile.json"
+
+
+def schema(**customer: object) -> Schema:
+    """One model, Customer, with oplog, trash, table and index; keyword arguments override parts of it."""
+    definition = CUSTOMER | {"softDelete": True} | customer
+    return load_schema({"version": "1.0", "models": {"Customer": definition}})
+
+
+class Bench:
+    """A store of one kind with one schema, and any number of sessions on it."""
+
+    def __init__(self, kind: str, tmp_path: Path, **customer: object) -> None:
+        self.clock = VirtualClock()
+        self.ids = Ids.seeded(7, self.clock)
+        self.schema = schema(**customer)
+        self.store: Store
+        if kind == "file":
+            self.store = FileStore(tmp_path / "bucket", clock=self.clock, ids=self.ids, fsync=False)
+        else:
+            self.store = MemoryStore(versioned=kind == "memory-versioned", clock=self.clock, ids=self.ids)
+        self.store.put(SCHEMA_KEY, self.schema.to_json())
+
+    def session(
+        self, store: Store | None = None, *, actor: str | None = "ann", maintenance: Maintenance = "inline"
+    ) -> Worm:
+        return Worm(
+            store or self.store,
+            self.schema,
+            actor=actor,
+            maintenance=maintenance,
+            probe=False,
+            clock=self.clock,
+            ids=self.ids,
+        )
+
+    def customers(self, *, maintenance: Maintenance = "inline") -> Model:
+        return self.session(maintenance=maintenance).model("Customer")
+
+    def tick(self, seconds: float = 1) -> None:
+        self.clock.advance(seconds)
+
+    def repair(self) -> None:
+        """As `worm repair`."""
+        workspace = Workspace(self.store, Settings("documents", threads=2), ids=self.ids, clock=self.clock)
+        Sweep(workspace).run(lambda: math.inf, resume=False)
+        workspace.table("Customer").rebuild()
+
+    @property
+    def collection(self) -> Collection:
+        return self.customers().table.collection
+
+    def ops(self, entity_id: str = "a") -> list[str]:
+        return [entry.op for entry in self.collection.oplog.entries(entity_id)]
+
+    def assert_clean(self) -> None:
+        report = verify_collection(self.collection)
+        assert report.differences == []
+
+
+def spent(store: Store, work: Callable[[], object]) -> int:
+    """Requests that the work makes."""
+    with store.requests.measure() as requests:
+        work()
+    return requests["total"]
+
+
+def must(found: T | None) -> T:
+    assert found is not None
+    return found
