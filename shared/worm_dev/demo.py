@@ -1,9 +1,9 @@
 """The whole path on this machine: `python -m worm_dev.demo` (what scripts/run runs), and `worm dev`.
 
 Stands up the embedded AWS as template.yaml says, pushes the sample schema, sends documents with plain boto3, waits
-until the workers are done, and shows what they made by running the `worm` command. Exit code 0 only if `worm verify`
-finds no difference and no dead letter is left; then nothing remains on disk. Otherwise the logs stay, and their place
-is told.
+until the workers are done, and shows what they made, trash included, by running the `worm` command. Exit code 0 only if
+`worm verify` finds no difference and no dead letter is left; then nothing remains on disk. Otherwise the logs stay, and
+their place is told.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Literal, cast
@@ -25,6 +26,7 @@ from worm.cli.main import app
 from worm.clock import SystemClock, iso_seconds
 from worm.errors import NotFound, WormError
 from worm_dev.demo_load import apply_workload
+from worm_dev.demo_trash import show_trash
 from worm_dev.demo_view import Display
 from worm_dev.environment import Environment, Settings
 from worm_dev.runtime import FunctionCounts
@@ -142,6 +144,7 @@ def _show(env: Environment, display: Display, load: Workload) -> int:
     if load.uploads:
         worm(display, "history", "Customer", load.watched)
     worm(display, "table", "list")
+    show_trash(env, display, partial(worm, display), load, QUIET_SECONDS_MAX)
     letters = _dead_letters(env)
     display.summary(counts, load.size, letters)
     verified = worm(display, "verify")

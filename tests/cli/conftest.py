@@ -25,8 +25,8 @@ def worm(monkeypatch: pytest.MonkeyPatch) -> Command:
     for name in ("WORM_URL", "WORM_ACTOR", "WORM_MAINTENANCE", "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(name, raising=False)
 
-    def run(*arguments: str) -> Ended:
-        result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    def run(*arguments: str, stdin: str | None = None) -> Ended:
+        result = CliRunner().invoke(app, list(arguments), input=stdin, catch_exceptions=False)
         return Ended(result.exit_code, result.stdout, result.stderr)
 
     return run

@@ -73,3 +73,18 @@ def test_version_and_unknown_commands(worm: Command) -> None:
 def test_shells_can_complete_the_command() -> None:
     found = _run(environment={"_WORM_COMPLETE": "complete_bash", "COMP_WORDS": "worm ta", "COMP_CWORD": "1"})
     assert found.stdout.decode().split() == ["table"]
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("worm get C", ["Customer"]),
+        ("worm trash list ", ["Customer", "OrgSettings"]),
+        ("worm snapshot t", ["take"]),
+        ("worm get --url ./nowhere C", []),
+    ],
+)
+def test_shells_can_complete_models_and_groups(url: str, session: Worm, words: str, completed: list[str]) -> None:
+    variables = {"_WORM_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    found = _run(environment={**variables, "WORM_URL": url})
+    assert (found.stdout.decode().split(), found.stderr) == (completed, b"")

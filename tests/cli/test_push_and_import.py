@@ -51,7 +51,8 @@ def test_a_mistake_in_the_schema_is_named_by_its_path(worm: Command, url: str, t
 
 def test_a_missing_schema_file_is_not_found(worm: Command, url: str, tmp_path: Path) -> None:
     ended = worm("push", str(tmp_path / "none.json"), "--url", url)
-    assert (ended.exit_code, ended.stderr) == (3, f"worm: there is no file {tmp_path / 'none.json'}\n")
+    hint = "paths are taken from the current directory"
+    assert (ended.exit_code, ended.stderr) == (3, f"worm: there is no file {tmp_path / 'none.json'} ({hint})\n")
 
 
 def _documents(url: str) -> None:

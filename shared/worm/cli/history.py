@@ -1,4 +1,4 @@
-"""`worm history`: what happened to one document."""
+"""`worm history`, `worm diff`, `worm rollback`: what happened to one document, and going back."""
 
 from __future__ import annotations
 
@@ -7,43 +7,91 @@ from typing import Annotated
 
 import typer
 
-from worm.cli.options import EndpointUrl, Url, target
-from worm.cli.output import EntryFormat, cell, echo_json, echo_json_lines, echo_table
+from worm.cli.arguments import EntityId, ModelName, Rows, SingleId, entity_id
+from worm.cli.options import Actor, EndpointUrl, Url, target
+from worm.cli.output import RowFormat, cell, echo_document, echo_rows, echo_table
+from worm.codec.diff import Diff
 from worm.codec.strict_json import JsonValue
 from worm.collections.entries import OplogEntry
 from worm.collections.ids import SINGLETON_ID
-from worm.errors import Invalid
 
 COLUMNS = ("Seq", "Op", "Time", "Actor", "Change")
+MEMBERS = ("seq", "op", "ts", "actor", "snapshot", "diff", "absent", "metadata")
+DIFF_MEMBERS = ("field", "before", "after")
+NO_FIELD = "(none)"
+
+Seq = Annotated[int, typer.Argument(metavar="SEQ", min=1, help="Number of an entry, as `worm history` shows it.")]
 
 
 def history(
     context: typer.Context,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.")],
-    id: Annotated[str, typer.Argument(metavar="ID", help="Id of the document; a singleton needs none.")] = SINGLETON_ID,
+    model: ModelName,
+    id: SingleId = SINGLETON_ID,
     limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Only the newest N entries.")] = None,
-    format: Annotated[EntryFormat, typer.Option("--format", help="How to show it.")] = EntryFormat.table,
+    before: Annotated[
+        int | None, typer.Option("--before", metavar="SEQ", min=1, help="Only entries before this one.")
+    ] = None,
+    format: Rows = RowFormat.table,
     url: Url = None,
     endpoint_url: EndpointUrl = None,
 ) -> None:
     """Show the oplog of a document, oldest entry first."""
     session = target(context, url, endpoint_url).connect()
-    if id == SINGLETON_ID and not session.schema.model(model).is_singleton:
-        raise Invalid(f"{model} has many documents", hint=f"name one: worm history {model} ID")
-    entries = session.model(model).get_history(id, limit=limit)
-    if format is EntryFormat.table:
+    chosen = entity_id(session, model, id, "history")
+    entries = session.model(model).get_history(chosen, limit=limit, before_seq=before)
+    if format is RowFormat.table:
         echo_table(COLUMNS, [_row(entry) for entry in entries], right=["Seq"])
-    elif format is EntryFormat.json:
-        echo_json([_shape(entry) for entry in entries])
     else:
-        echo_json_lines(_shape(entry) for entry in entries)
+        echo_rows(MEMBERS, [_shape(entry) for entry in entries], format)
 
 
-def _shape(entry: OplogEntry) -> JsonValue:
+def diff(
+    context: typer.Context,
+    model: ModelName,
+    id: EntityId,
+    seq_a: Seq,
+    seq_b: Seq,
+    format: Rows = RowFormat.table,
+    url: Url = None,
+    endpoint_url: EndpointUrl = None,
+) -> None:
+    """Show the fields that differ between the documents after two entries."""
+    session = target(context, url, endpoint_url).connect()
+    found = session.model(model).diff_between(entity_id(session, model, id, "diff"), seq_a, seq_b)
+    rows = [_sides(name, found) for name in sorted(found.diff)]
+    if format is RowFormat.table:
+        shown = [[cell(row.get(name, NO_FIELD)) for name in DIFF_MEMBERS] for row in rows]
+        echo_table(("Field", f"Seq {seq_a}", f"Seq {seq_b}"), shown)
+    else:
+        echo_rows(DIFF_MEMBERS, rows, format)
+
+
+def rollback(
+    context: typer.Context,
+    model: ModelName,
+    id: EntityId,
+    to: Annotated[int, typer.Option("--to", metavar="SEQ", min=1, help="The entry to go back to.")],
+    actor: Actor = None,
+    format: Rows = RowFormat.json,
+    url: Url = None,
+    endpoint_url: EndpointUrl = None,
+) -> None:
+    """Save the document of an earlier entry again. History is not rewritten: this appends an entry."""
+    session = target(context, url, endpoint_url, actor).connect()
+    chosen = entity_id(session, model, id, "rollback")
+    echo_document(session.model(model).rollback(chosen, to_seq=to), format)
+
+
+def _sides(name: str, found: Diff) -> dict[str, JsonValue]:
+    """A field before and after; a side that has no such field lacks the member."""
+    sides = zip(("before", "after"), found.diff[name], strict=True)
+    return {"field": name, **{side: value for side, value in sides if name not in found.absent[side]}}
+
+
+def _shape(entry: OplogEntry) -> dict[str, JsonValue]:
     """The entry as it is stored, members in the order of the format."""
     shape: dict[str, JsonValue] = json.loads(entry.to_bytes())
-    order = ("seq", "op", "ts", "actor", "snapshot", "diff", "absent", "metadata")
-    return {name: shape[name] for name in order if name in shape}
+    return {name: shape[name] for name in MEMBERS if name in shape}
 
 
 def _row(entry: OplogEntry) -> list[str]:
@@ -57,7 +105,7 @@ def _change(entry: OplogEntry) -> str:
     absent = entry.absent or {}
     parts = []
     for name, (before, after) in sorted(entry.diff.items()):
-        old = "(none)" if name in absent.get("before", ()) else cell(before)
-        new = "(none)" if name in absent.get("after", ()) else cell(after)
+        old = NO_FIELD if name in absent.get("before", ()) else cell(before)
+        new = NO_FIELD if name in absent.get("after", ()) else cell(after)
         parts.append(f"{name}: {old} → {new}")
     return "; ".join(parts) or "no field changed"

@@ -12,7 +12,7 @@ from worm.cli.options import EndpointUrl, Url, target
 from worm.cli.output import count
 from worm.cli.push import show_push
 from worm.collections.infer import SAMPLES_MAX, CollectionReport, InferReport, infer_schema
-from worm.errors import Conflict
+from worm.errors import Conflict, Invalid, NotFound
 from worm.model import push as push_all
 from worm.schema import Schema
 from worm.store.probe import ensure_safe
@@ -31,12 +31,16 @@ def import_documents(
         int, typer.Option("--samples", metavar="N", min=1, help="Documents read of each collection.")
     ] = SAMPLES_MAX,
     force: Annotated[
-        bool, typer.Option("--force", help="Overwrite the output file; push over a schema that differs.")
+        bool, typer.Option("--force", help="Overwrite the output file; push even if documents are left behind.")
     ] = False,
     url: Url = None,
     endpoint_url: EndpointUrl = None,
 ) -> None:
     """Infer a schema from existing JSON documents. What was found is told on stderr, the schema goes to stdout."""
+    if output is not None and not output.parent.is_dir():
+        raise NotFound(f"there is no directory {output.parent}", hint="make it, or choose another --output")
+    if output is not None and output.is_dir():
+        raise Invalid(f"{output} is a directory", hint="name a file in it")
     if output is not None and output.exists() and not force:
         raise Conflict(f"{output} exists already", hint="choose another --output, or --force to overwrite it")
     store = target(context, url, endpoint_url).store()
@@ -49,7 +53,7 @@ def import_documents(
         typer.echo(_pretty(inferred.schema), nl=False)
     if do_push:
         ensure_safe(store)
-        show_push(store, inferred.schema, push_all(store, inferred.schema, force=force))
+        show_push(store, inferred.schema, push_all(store, inferred.schema, force=force), err=True)
 
 
 def _pretty(schema: Schema) -> str:

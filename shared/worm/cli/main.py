@@ -1,33 +1,97 @@
 """`worm`: the entry, the options before a command's name, and the one place where errors become exit codes.
 
 An error of the library is one line on stderr, with its hint, and the exit code of its class (`worm.errors`); a mistake
-in the command line itself is exit code 2. Only a defect of this program shows a traceback.
+in the command line itself is exit code 2, output that cannot be written 1. A reader that closes the pipe (`| head`) has
+enough: exit code 0. Only a defect of this program shows a traceback.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from worm.cli import dev, history, importing, push, repair, table, verify
+from worm.cli import dev, documents, history, importing, push, relayout, repair, snapshot, table, trash, verify
 from worm.cli.options import ACTOR_HELP, DEFAULT_URL, ENDPOINT_HELP, URL_HELP, Target
 from worm.cli.output import printable
 from worm.errors import WormError
 from worm.store.agent import VERSION
 
+HINTS = {
+    "the bucket does not exist": "look at --url (WORM_URL) and --endpoint-url, or make the bucket",
+    " is read-only": 'its "mode" in the schema is readonly: nothing may write it',
+    " is append-only": 'its "mode" in the schema is append: documents are created, never changed or deleted',
+}
+"""For errors whose words are fixed and say only what is the case."""
+
 
 class WormGroup(TyperGroup):
     """The command group that turns the library's errors into a line and an exit code."""
 
-    def invoke(self, ctx: Any) -> Any:
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        standalone_mode = options.pop("standalone_mode", True)
         try:
+            code = super().main(*arguments, **{**options, "standalone_mode": False})
+        except Exception as error:
+            # Its class is in click, which typer carries inside; what it has is public.
+            describe = getattr(error, "format_message", None)
+            if describe is None or not standalone_mode:
+                raise
+            code = _usage_error(error, describe())
+        if standalone_mode:
+            sys.exit(code if isinstance(code, int) else 0)
+        return code
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        with _errors_as_exits():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _errors_as_exits():
             return super().invoke(ctx)
-        except WormError as error:
-            typer.echo(f"worm: {printable(' '.join(str(error).split()))}", err=True)
-            raise typer.Exit(error.exit_code) from error
+
+
+@contextmanager
+def _errors_as_exits() -> Iterator[None]:
+    try:
+        yield
+    except WormError as error:
+        error.hint = error.hint or next((hint for end, hint in HINTS.items() if error.message.endswith(end)), None)
+        _tell(str(error))
+        raise typer.Exit(error.exit_code) from error
+    except BrokenPipeError as error:
+        _drop_output()
+        raise typer.Exit(0) from error
+    except OSError as error:
+        _drop_output()
+        _tell(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""))
+        raise typer.Exit(1) from error
+
+
+def _usage_error(error: Any, message: str) -> int:
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+    else:
+        path = "worm" if context is None else context.command_path
+        _tell(f"{message.rstrip('.')} (see `{path} --help`)")
+    return int(getattr(error, "exit_code", 2))
+
+
+def _tell(message: str) -> None:
+    with suppress(OSError):
+        typer.echo(f"worm: {printable(' '.join(message.split()))}", err=True)
+
+
+def _drop_output() -> None:
+    """What is still buffered cannot be written either; without this the interpreter would try, and complain."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 app = typer.Typer(
@@ -40,9 +104,17 @@ app = typer.Typer(
 app.add_typer(table.app, name="table")
 app.command("push")(push.push)
 app.command("import")(importing.import_documents)
+app.command("get")(documents.get)
+app.command("put")(documents.put)
+app.command("rm")(documents.rm)
 app.command("history")(history.history)
+app.command("diff")(history.diff)
+app.command("rollback")(history.rollback)
+app.add_typer(snapshot.app, name="snapshot")
+app.add_typer(trash.app, name="trash")
 app.command("verify")(verify.verify)
 app.command("repair")(repair.repair)
+app.command("relayout")(relayout.relayout)
 app.command("dev")(dev.dev)
 
 
@@ -73,6 +145,9 @@ def main() -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None and not stream.isatty():
             reconfigure(encoding="utf-8", errors="backslashreplace")
+    if sys.stdout is None:  # closed by the caller
+        _tell("stdout is closed")
+        sys.exit(1)
     app()
 
 

@@ -38,14 +38,6 @@ class RowFormat(StrEnum):
     csv = "csv"
 
 
-class EntryFormat(StrEnum):
-    """How things that have no fixed columns are shown."""
-
-    table = "table"
-    json = "json"
-    ndjson = "ndjson"
-
-
 class ReportFormat(StrEnum):
     """How a report is shown."""
 
@@ -62,6 +54,16 @@ def echo_json_lines(values: Iterable[JsonValue]) -> None:
     """One value a line."""
     for value in values:
         typer.echo(json.dumps(value, ensure_ascii=False))
+
+
+def echo_document(document: JsonRow, format: RowFormat) -> None:
+    """One document: as a JSON object, as a table of its fields, as the one row of a CSV."""
+    if format is RowFormat.json:
+        echo_json(dict(document))
+    elif format is RowFormat.table:
+        echo_table(("Field", "Value"), [[name, cell(value)] for name, value in document.items()])
+    else:
+        echo_rows(list(document), [document], format)
 
 
 def echo_rows(columns: Sequence[str], rows: Sequence[JsonRow], format: RowFormat, *, raw_csv: bool = False) -> None:

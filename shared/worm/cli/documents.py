@@ -1,0 +1,220 @@
+"""`worm get`, `worm put`, `worm rm`: single documents, and many of them."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, cast
+
+import typer
+
+from worm.cli.arguments import MOMENT_HELP, DryRun, ModelName, Rows, SingleId, entity_id, parse_moment, read_input
+from worm.cli.bulk import Outcome, attempted, note_dry_run, show_outcomes
+from worm.cli.filters import parse_filter, undeclared
+from worm.cli.options import Actor, EndpointUrl, Url, target
+from worm.cli.output import RowFormat, echo_document
+from worm.codec.strict_json import JsonValue, loads
+from worm.collections.entries import Document
+from worm.collections.ids import SINGLETON_ID, id_text
+from worm.errors import Invalid, NotFound, WormError
+from worm.model import Model, Result, Worm
+
+
+def get(
+    context: typer.Context,
+    model: ModelName,
+    id: SingleId = SINGLETON_ID,
+    at: Annotated[str | None, typer.Option("--at", metavar="SEQ|TIME", help=f"As it was: {MOMENT_HELP}.")] = None,
+    format: Rows = RowFormat.json,
+    url: Url = None,
+    endpoint_url: EndpointUrl = None,
+) -> None:
+    """Show a document, as it is or as it was."""
+    session = target(context, url, endpoint_url).connect()
+    chosen, documents = entity_id(session, model, id, "get"), session.model(model)
+    if at is None:
+        found, when = documents.find_by_id(chosen), ""
+    else:
+        moment = parse_moment(at)
+        if isinstance(moment, int):
+            found, when = documents.get_at(chosen, seq=moment), f" at seq {at}"
+        else:
+            found, when = documents.get_at(chosen, time=moment), f" at {at}"
+    if found is None:
+        raise NotFound(f"there is no {model} '{chosen}'{when}", key=session.resolver.document_key(model, chosen))
+    echo_document(found, format)
+
+
+def put(
+    context: typer.Context,
+    model: ModelName,
+    file: Annotated[str, typer.Argument(metavar="[FILE]", help="JSON; `-` is stdin.")] = "-",
+    id: Annotated[str | None, typer.Option("--id", metavar="ID", help="Id of the document.")] = None,
+    many: Annotated[
+        bool, typer.Option("--many", help="FILE holds several: a JSON array, or one document a line.")
+    ] = False,
+    actor: Actor = None,
+    format: Annotated[
+        RowFormat | None, typer.Option("--format", help="How to show what was stored.  [default: json; table of many]")
+    ] = None,
+    url: Url = None,
+    endpoint_url: EndpointUrl = None,
+) -> None:
+    """Store a document: create it, or replace the one that is there."""
+    if many and id is not None:
+        raise Invalid("--id names one document, --many stores several", hint="each document names its own id")
+    body = read_input(file)
+    session = target(context, url, endpoint_url, actor).connect()
+    documents = session.model(model)
+    if many:
+        show_outcomes(_put_many(session, model, parse_documents(body)), format or RowFormat.table)
+        return
+    document = _object(_loaded(body), "the document")
+    chosen = _id_of(session, model, document, id)
+    try:
+        current = None if chosen is None else documents.find_by_id(chosen)
+    except Invalid:  # a broken one is replaced: the session has its version; a broken id is told when it is used
+        current = None
+    echo_document(documents.save(_replacing(documents, document, chosen, current)), format or RowFormat.json)
+
+
+def rm(
+    context: typer.Context,
+    model: ModelName,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids; of a singleton `_`.")] = None,
+    filter: Annotated[
+        list[str] | None,
+        typer.Option("--filter", metavar="FIELD=VALUE", help="Documents with this value, as in `worm table query`."),
+    ] = None,
+    dry_run: DryRun = None,
+    actor: Actor = None,
+    format: Rows = RowFormat.table,
+    url: Url = None,
+    endpoint_url: EndpointUrl = None,
+) -> None:
+    """Delete documents; with soft delete they go to trash. More than one id, or --filter, is a dry run by default."""
+    if bool(ids) is bool(filter):
+        raise Invalid("name the documents by ids or by --filter", hint=f"worm rm {model} ID")
+    session = target(context, url, endpoint_url, actor).connect()
+    documents = session.model(model)
+    documents.check_removing()
+    if filter:
+        conditions = parse_filter(session.schema.model(model), filter)
+        for name in undeclared(session.schema.model(model), conditions):
+            typer.echo(f"worm: note: the schema of {model} declares no field {name!r}", err=True)
+        chosen = [str(row["id"]) for row in documents.find_all(filter=conditions, select=["id"])]
+    else:
+        chosen = list(dict.fromkeys(ids or []))
+    is_bulk = bool(filter) or len(chosen) > 1
+    if dry_run or (dry_run is None and is_bulk):
+        outcomes = [_looked_at(documents, one) for one in chosen]
+        note_dry_run(sum(outcome.error is None for outcome in outcomes), "delete")
+        show_outcomes(outcomes, format)
+    elif is_bulk:
+        show_outcomes([_deleted(result) for result in documents.delete_many(chosen)], format)
+    elif documents.delete(chosen[0]):
+        show_outcomes([Outcome(chosen[0], "deleted")], format)
+    else:
+        raise NotFound(f"there is no {model} '{chosen[0]}'", key=session.resolver.document_key(model, chosen[0]))
+
+
+def parse_documents(body: bytes) -> list[Document | Invalid]:
+    """A JSON array of documents, or one document a line. Empty lines are skipped. What is no document is an error in
+    its place; a broken array has no places."""
+    if body.lstrip().startswith(b"["):
+        listed = cast("list[JsonValue]", _loaded(body))
+        return [one if isinstance(one, dict) else _no_object(f"item {at}") for at, one in enumerate(listed, start=1)]
+    lines = enumerate(body.split(b"\n"), start=1)
+    return [_line(line.strip(), f"line {at}") for at, line in lines if line.strip()]
+
+
+def _line(line: bytes, where: str) -> Document | Invalid:
+    try:
+        parsed = loads(line)
+    except Invalid as mistake:
+        # the parser sees one line: its own "line 1" would contradict ours
+        return Invalid(re.sub(r"\bline 1,? (?=column)|:? ?\bline 1\b", "", mistake.message), path=where)
+    return parsed if isinstance(parsed, dict) else _no_object(where)
+
+
+def _no_object(what: str, hint: str | None = None) -> Invalid:
+    return Invalid(f"{what} is not a JSON object", hint=hint)
+
+
+def _object(value: JsonValue, what: str) -> Document:
+    if not isinstance(value, dict):
+        raise _no_object(what, "several documents need --many")
+    return value
+
+
+def _loaded(body: bytes) -> JsonValue:
+    try:
+        return loads(body)
+    except Invalid as mistake:
+        mistake.hint = mistake.hint or "the input must be JSON; one document a line needs --many"
+        raise
+
+
+def _id_of(session: Worm, model: str, document: Document, given: str | None) -> str | None:
+    """The id that the document is to have; None where it gets a new one."""
+    definition = session.schema.model(model)
+    if definition.is_singleton:
+        if given not in (None, SINGLETON_ID):
+            raise Invalid(f"{model} has a single document, --id says {given!r}", hint="leave --id out")
+        return SINGLETON_ID
+    own = None if document.get("id") is None else id_text(definition.id_type, document["id"])
+    if given is not None and own is not None and own != given:
+        raise Invalid(f"the document says id {own!r}, --id says {given!r}", path="id")
+    return own if given is None else given
+
+
+def _replacing(documents: Model, document: Document, id: str | None, current: Document | None) -> Document:
+    """What to save: a new document, or this one in the place of the current one."""
+    if current is None:
+        return documents.create(document, id=id)
+    kept = {"createdAt": current["createdAt"]} if "createdAt" in current else {}
+    own = document.get("id")
+    return {**kept, **document, "id": current.get("id", id) if own is None else own}
+
+
+def _put_many(session: Worm, model: str, found: list[Document | Invalid]) -> list[Outcome]:
+    """Each document is read, then saved over what was read; one's failure stops no other."""
+    documents = session.model(model)
+    outcomes: dict[int, Outcome] = {}
+    named: dict[int, tuple[Document, str | None]] = {}
+    for at, one in enumerate(found):
+        try:
+            if isinstance(one, Invalid):
+                raise one
+            named[at] = (one, _id_of(session, model, one, None))
+        except WormError as error:
+            outcomes[at] = Outcome("", "failed", error)
+    known = {result.id: result for result in documents.find_many(list({own for _, own in named.values() if own}))}
+    wanted: dict[int, Document] = {}
+    for at, (document, own) in named.items():
+        current = known.get(own or "")
+        try:
+            if current is not None and current.error is not None and not isinstance(current.error, Invalid):
+                raise current.error  # Invalid: a broken document, which is replaced, or a broken id, which fails below
+            wanted[at] = _replacing(documents, document, own, None if current is None else current.document)
+        except WormError as error:
+            outcomes[at] = Outcome(own or "", "failed", error)
+    for at, result in zip(wanted, documents.save_many(list(wanted.values())), strict=True):
+        current = known.get(named[at][1] or "")
+        outcomes[at] = _saved(result, is_new=current is None or (current.document is None and current.ok))
+    return [outcomes[at] for at in sorted(outcomes)]
+
+
+def _saved(result: Result[Document], *, is_new: bool) -> Outcome:
+    if result.document is None:
+        return Outcome(result.id, "failed", result.error)
+    return Outcome(result.id, "created" if is_new else "replaced", result.error)
+
+
+def _deleted(result: Result[Document]) -> Outcome:
+    if result.document is not None:
+        return Outcome(result.id, "deleted", result.error)
+    return Outcome(result.id, "failed", result.error) if result.error else Outcome.missing(result.id, "no document")
+
+
+def _looked_at(documents: Model, id: str) -> Outcome:
+    return attempted(id, documents.exists, "there", "no document")
