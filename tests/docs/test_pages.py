@@ -11,6 +11,7 @@ import pytest
 import typer.main
 
 from tests.docs.markdown import ROOT, blocks
+from worm import errors
 from worm.cli.main import app
 from worm.collections import layout
 from worm.schema.definition import IndexDef, ManifestDef, ModelDef, Schema, SnapshotsDef, StorageDef
@@ -39,7 +40,10 @@ def _section(title: str) -> str:
     return found[1] if found else ""
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("worm", "worm table")])
+GROUPS = ("worm", "worm table", "worm snapshot", "worm trash")
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in GROUPS])
 def test_every_option_of_a_command_is_in_its_section(command: str) -> None:
     section = _section(command)
     assert section != ""
@@ -55,7 +59,19 @@ def test_the_shared_options_are_described() -> None:
 
 def test_no_command_is_described_that_does_not_exist() -> None:
     described = re.findall(r"^## (worm .*)$", CLI, flags=re.MULTILINE)
-    assert sorted(described) == sorted(name for name in COMMANDS if name not in ("worm", "worm table"))
+    assert sorted(described) == sorted(name for name in COMMANDS if name not in GROUPS)
+
+
+def test_every_kind_of_error_has_the_exit_code_of_the_table() -> None:
+    """Scripts decide by these numbers: they are fixed, and each kind has its own."""
+    told = {name: int(code) for code, name in re.findall(r"^\| (\d+) \| `(\w+)` \|", CLI, flags=re.MULTILINE)}
+    kinds = {
+        name: kind.exit_code
+        for name, kind in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(kind, errors.WormError)
+    }
+    assert told == kinds
+    assert len(set(kinds.values())) == len(kinds)
 
 
 def test_every_kind_of_difference_is_described() -> None:

@@ -79,8 +79,11 @@ def test_scripts_run_is_the_demo_and_the_demo_ends_well() -> None:
     ended = _run([sys.executable, "-m", "worm_dev.demo", "--documents", "25"], ROOT, timeout=150)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "25 uploads, 5 overwrites, 1 deletes sent by plain boto3\n" in ended.stdout
-    sections = re.findall(r"^\$ (worm (?:table )?\w+)", ended.stdout, flags=re.MULTILINE)
-    assert sections == ["worm push", "worm table query", "worm history", "worm table list", "worm verify"]
+    sections = re.findall(r"^\$ (worm (?:table |trash )?\w+)", ended.stdout, flags=re.MULTILINE)
+    trash = ["worm trash list", "worm trash restore", "worm history"]
+    assert sections == ["worm push", "worm table query", "worm history", "worm table list", *trash, "worm verify"]
+    assert re.search(r"^ +3 +restore ", ended.stdout, flags=re.MULTILINE)
+    assert "was deleted again and is past its time: purge removed it from trash\n" in ended.stdout
     assert re.search(r"^capture +\d+ +31 +0 +0 +\d+ +\d+\.\d\d$", ended.stdout, flags=re.MULTILINE)
     assert re.search(r"^31 changes; \d+\.\d\d S3 requests of the workers per change$", ended.stdout, flags=re.MULTILINE)
     assert "no differences\n" in ended.stdout

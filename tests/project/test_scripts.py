@@ -102,6 +102,6 @@ def test_bench_lists_the_benchmarks_when_the_name_is_unknown() -> None:
 
 
 def test_make_without_a_target_prints_help() -> None:
-    done = subprocess.run(["make"], cwd=ROOT, text=True, capture_output=True, check=False)
+    done = subprocess.run(["make", "--no-print-directory"], cwd=ROOT, text=True, capture_output=True, check=False)
     assert done.returncode == 0
     assert [line.split()[1] for line in done.stdout.splitlines()][:4] == ["help", "setup", "run", "test"]
