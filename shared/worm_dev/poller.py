@@ -151,6 +151,7 @@ class Poller:
         again = [message["ReceiptHandle"] for message in batch if message["MessageId"] in failed]
         for handles in _tens(done):
             entries = [{"Id": str(i), "ReceiptHandle": handle} for i, handle in enumerate(handles)]
+            # The stubs want one TypedDict of entries; what is built above is of that shape.
             self._sqs.delete_message_batch(QueueUrl=self._queue.url, Entries=entries)  # type: ignore[arg-type]
         for handles in _tens(again):
             retry = [

@@ -200,6 +200,7 @@ class _RuntimeApi(ThreadingHTTPServer):
     def handle_error(self, request: object, client_address: object) -> None:
         """A process killed in the middle of a request breaks its connection; its death is noticed by `_watch`."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
+            # Both are handed on untouched; their type in the base class is a private one.
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import NoReturn
 
 import pytest
 
@@ -101,16 +102,21 @@ def test_a_change_set_of_a_renamed_model_does_not_fail_its_batch() -> None:
     assert (outcome.failed, outcome.ignored) == ({}, 1)
 
 
-def test_one_model_that_cannot_be_swept_does_not_keep_the_others_from_it() -> None:
+def test_one_model_that_cannot_be_swept_does_not_keep_the_others_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
     other = {**CUSTOMER, "path": "#org/@zebras/(id:string)"}
     path = DataPath({"version": "1.0", "models": {"Customer": CUSTOMER, "Zebra": other}})
     path.store.put("org/zebras/z/profile.json", json.dumps({"name": "zoe"}).encode())
-    path.store.put(".oplog/customers/a/0001.json", b"broken")
     path.store.put(".worm.sweep/Zebra.json", b"broken")
-    path.put("a", {"name": "x"})
+    path.workspace.refresh()
+    denied = Denied("no", key="org/customers/")
+
+    def refuse(after: str | None = None) -> NoReturn:
+        raise denied
+
+    monkeypatch.setattr(path.workspace.table("Customer").collection, "latest_versions", refuse)
     reports = {report.model: report for report in path.sweeper.run(lambda: 1.0)}
-    assert reports["Zebra"].recorded == 1
-    assert reports["Customer"].error is not None or reports["Customer"].problems
+    assert (reports["Customer"].error, reports["Customer"].finished) == (denied, False)
+    assert (reports["Zebra"].recorded, reports["Zebra"].error) == (1, None)
 
 
 def test_a_copy_of_an_older_version_does_not_pass_for_the_successor_of_the_head() -> None:
