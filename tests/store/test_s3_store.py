@@ -272,7 +272,15 @@ def test_a_listing_of_more_than_a_page_is_complete_and_lazy(outside: S3Store) ->
         assert next(rows).key == keys[0]
     assert spent == {"LIST": 1, "total": 1}
     assert [row.key for row in outside.list("many/")] == keys
+    assert [row.key for row in outside.list("many/", limit=1002)] == keys[:1002]
     assert [row.key for row in outside.list_versions("many/")] == keys
+
+
+def test_a_listing_with_a_limit_asks_for_no_more_keys(script: ScriptedS3, scripted: S3Store) -> None:
+    """Without it, S3 would send a thousand keys where one is wanted."""
+    script.answers.append(Answer(200, b"<ListBucketResult></ListBucketResult>"))
+    assert list(scripted.list("a/", limit=1)) == []
+    assert "max-keys=1" in script.requests[0].path.split("?")[1].split("&")
 
 
 def test_versions_of_more_than_a_page_are_complete(moto_endpoint: str) -> None:

@@ -231,6 +231,15 @@ def test_a_listing_takes_any_prefix_and_starts_after_a_key(store: Store) -> None
     assert list(store.list("zzz")) == []
 
 
+@pytest.mark.parametrize(("limit", "keys"), [(1, ["a/2"]), (2, ["a/2", "a/3"]), (9, ["a/2", "a/3", "a/4"])])
+def test_a_listing_with_a_limit_is_one_request_of_so_many_keys(store: Store, limit: int, keys: list[str]) -> None:
+    for key in ("a/1", "a/2", "a/3", "a/4", "b"):
+        store.put(key, b"")
+    with store.requests.measure() as spent:
+        assert [row.key for row in store.list("a/", start_after="a/1", limit=limit)] == keys
+    assert spent == {"LIST": 1, "total": 1}
+
+
 def test_a_deleted_object_leaves_the_listing(store: Store) -> None:
     store.put("a/1", b"")
     store.put("a/2", b"")

@@ -252,8 +252,9 @@ class Store(Protocol):
         """Conditional delete of the current version."""
         ...
 
-    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[Listed]:
-        """Current objects under the prefix, paged lazily. The order is for people; never decide by it."""
+    def list(self, prefix: str, *, start_after: str | None = None, limit: int | None = None) -> Iterator[Listed]:
+        """Current objects under the prefix, paged lazily; no more than `limit`, and S3 is asked for no more. The order
+        is by bytes, but for people and for hints only: never decide by it."""
         ...
 
     def versions(self, key: str) -> Iterator[Version]:

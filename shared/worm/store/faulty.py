@@ -146,9 +146,9 @@ class FaultyStore(SettledWrites):
         self._before_read("head", key)
         return self.inner.head(key, version_id=version_id)
 
-    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[Listed]:
+    def list(self, prefix: str, *, start_after: str | None = None, limit: int | None = None) -> Iterator[Listed]:
         self._before_read("list", prefix)
-        return self.inner.list(prefix, start_after=start_after)
+        return self.inner.list(prefix, start_after=start_after, limit=limit)
 
     def versions(self, key: str) -> Iterator[Version]:
         self._before_read("versions", key)

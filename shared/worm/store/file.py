@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
+from itertools import islice
 from pathlib import Path
 
 from worm.clock import Clock, Ids, SystemClock
@@ -132,9 +133,9 @@ class FileStore(SettledWrites):
             self._disk.remove(key)
             return Attempt(AttemptOutcome.LANDED)
 
-    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[Listed]:
+    def list(self, prefix: str, *, start_after: str | None = None, limit: int | None = None) -> Iterator[Listed]:
         self.requests.add("LIST")
-        return self._list(check_prefix(prefix), (start_after or "").encode())
+        return islice(self._list(check_prefix(prefix), (start_after or "").encode()), limit)
 
     def _list(self, prefix: str, after: bytes) -> Iterator[Listed]:
         with _translated(prefix):

@@ -163,7 +163,7 @@ class MemoryStore(SettledWrites):
                 return Attempt(AttemptOutcome.REFUSED, reason="412: the etag is another")
             return Attempt(AttemptOutcome.LANDED, version_id=self._remove(key))
 
-    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[Listed]:
+    def list(self, prefix: str, *, start_after: str | None = None, limit: int | None = None) -> Iterator[Listed]:
         self.requests.add("LIST")
         with self._lock:
             rows = [
@@ -171,7 +171,7 @@ class MemoryStore(SettledWrites):
                 for key, history in self._under(prefix, start_after)
                 if history[-1].body is not None
             ]
-        return iter(rows)
+        return iter(rows[:limit])
 
     def versions(self, key: str) -> Iterator[Version]:
         check_key(key)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 import obstore
@@ -172,14 +173,15 @@ class S3Store(SettledWrites):
         self.requests.add("DELETE")
         return self._boto.attempt_delete(path, key, etag)
 
-    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[Listed]:
+    def list(self, prefix: str, *, start_after: str | None = None, limit: int | None = None) -> Iterator[Listed]:
         check_prefix(prefix)
-        return self._list(prefix, f"{self.prefix}{start_after}" if start_after else None)
+        after = f"{self.prefix}{start_after}" if start_after else None
+        return islice(self._list(prefix, after, limit), limit)
 
-    def _list(self, prefix: str, start_after: str | None) -> Iterator[Listed]:
+    def _list(self, prefix: str, start_after: str | None, limit: int | None) -> Iterator[Listed]:
         token: str | None = None
         while True:
-            page = self._retried(prefix, partial(self._list_page, self.prefix + prefix, start_after, token))
+            page = self._retried(prefix, partial(self._list_page, self.prefix + prefix, start_after, token, limit))
             for row in page.rows:
                 yield replace(row, key=row.key.removeprefix(self.prefix))
             token = page.next_token
@@ -205,9 +207,9 @@ class S3Store(SettledWrites):
                 return
             marker = (page.next_key, page.next_version)
 
-    def _list_page(self, prefix: str, start_after: str | None, token: str | None) -> ObjectPage:
+    def _list_page(self, prefix: str, start_after: str | None, token: str | None, limit: int | None) -> ObjectPage:
         self.requests.add("LIST")
-        return self._boto.list_page(prefix, start_after=start_after, token=token)
+        return self._boto.list_page(prefix, start_after=start_after, token=token, limit=limit)
 
     def _versions_page(self, prefix: str, marker: tuple[str | None, str | None]) -> VersionPage:
         self.requests.add("VERSIONS")

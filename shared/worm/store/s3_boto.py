@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _RAW = "WormRawBody"
 _EMPTY = b"<Empty/>"
+MAX_KEYS = 1000
 PageT = TypeVar("PageT")
 
 
@@ -47,13 +48,17 @@ class BotoSide:
     _made: S3Client | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def list_page(self, prefix: str, *, start_after: str | None, token: str | None) -> ObjectPage:
-        """One ListObjectsV2."""
+    def list_page(
+        self, prefix: str, *, start_after: str | None, token: str | None, limit: int | None = None
+    ) -> ObjectPage:
+        """One ListObjectsV2 of at most `limit` keys."""
         page: ListObjectsV2RequestTypeDef = {"Bucket": self.bucket, "Prefix": prefix, "EncodingType": "url"}
         if token:
             page["ContinuationToken"] = token
         elif start_after:
             page["StartAfter"] = start_after
+        if limit is not None:
+            page["MaxKeys"] = min(limit, MAX_KEYS)
         raw, _ = self._raw(lambda client: client.list_objects_v2(**page), prefix)
         return _parsed(parse_objects, raw)
 
