@@ -105,7 +105,7 @@ def _crockford(value: int, length: int) -> str:
 
 def iso_seconds(moment: datetime) -> str:
     """`2026-02-24T12:00:00Z`: S3 keeps whole seconds, so this is what two readers of one object agree on."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
 
 
 def iso_millis(moment: datetime) -> str:
