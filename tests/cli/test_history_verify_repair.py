@@ -130,6 +130,37 @@ def test_repair_makes_everything_derived_true_again(worm: Command, url: str, ses
     assert worm("verify", "--url", url).stdout.endswith("no differences\n")
 
 
+def unmarked_history(session: Worm) -> list[str]:
+    """Twenty entries of `acme` whose time marks are gone; their keys."""
+    customers = session.model("Customer")
+    for seats in range(18):
+        customers.patch("acme", {"seats": seats + 100})
+    marks = [listed.key for listed in session.store.list(".oplog/customers/acme/.times/")]
+    for key in marks:
+        session.store.delete(key)
+    return marks
+
+
+def test_repair_writes_the_time_marks_that_are_missing(worm: Command, url: str, session: Worm) -> None:
+    """Without them the history reads the same, but slower, and nothing else would ever make them."""
+    marks = unmarked_history(session)
+    assert len(marks) == 2
+    assert worm("verify", "--url", url).exit_code == 0
+    assert worm("repair", "--url", url).exit_code == 0
+    assert [listed.key for listed in session.store.list(".oplog/customers/acme/.times/")] == marks
+
+
+def test_repair_names_an_entry_whose_mark_it_cannot_make_and_makes_the_others(
+    worm: Command, url: str, session: Worm
+) -> None:
+    marks = unmarked_history(session)
+    session.store.put(".oplog/customers/acme/0010.json", b"damaged")
+    ended = worm("repair", "Customer", "--url", url)
+    assert ended.exit_code == 0
+    assert "left as it is  .oplog/customers/acme/0010.json: no time mark: " in ended.stdout
+    assert [listed.key for listed in session.store.list(".oplog/customers/acme/.times/")] == marks[:1]
+
+
 def test_repair_finishes_what_a_scheduled_sweep_left_half_done(worm: Command, url: str, session: Worm) -> None:
     """A stored place to go on from must not hide what lies before it."""
     session.store.put(".worm.sweep/Customer.json", b'{"version":1,"after":"org/customers/kobe/data.json"}')

@@ -12,6 +12,7 @@ from worm.clock import Ids
 from worm.collections.field_names import escape_field, unescape_field
 from worm.collections.ids import SINGLETON_ID, check_id, new_id
 from worm.collections.layout import KeyInfo, KeyKind, StorageResolver, is_system_key
+from worm.collections.mark_names import mark_name
 from worm.errors import Invalid
 from worm.schema import load_schema
 from worm.schema.idtypes import ID_TYPES, IdType
@@ -52,15 +53,18 @@ def entities(draw: st.DrawFn) -> tuple[StorageResolver, str, str]:
 def test_keys_of_an_entity_parse_back(entity: tuple[StorageResolver, str, str], seq: int) -> None:
     keys, model, entity_id = entity
     name = "2026-02-24T12:00:00.123Z"
+    mark = mark_name("2026-02-24T12:00:00Z", seq)
+    assert mark is not None
     built = {
         keys.document_key(model, entity_id): KeyInfo(KeyKind.DOCUMENT, model, entity_id),
         keys.oplog_key(model, entity_id, seq): KeyInfo(KeyKind.OPLOG, model, entity_id, seq=seq),
+        keys.time_mark_key(model, entity_id, mark): KeyInfo(KeyKind.TIME_MARK, model, entity_id, seq, mark),
         keys.snapshot_key(model, entity_id, name): KeyInfo(KeyKind.SNAPSHOT, model, entity_id, name=name),
         keys.trash_key(model, entity_id): KeyInfo(KeyKind.TRASH, model, entity_id),
         keys.tombstone_key(model, entity_id): KeyInfo(KeyKind.TOMBSTONE, model, entity_id),
     }
     assert {key: keys.parse(key) for key in built} == built
-    assert [is_system_key(key) for key in built] == [False, True, True, True, True]
+    assert [is_system_key(key) for key in built] == [False, True, True, True, True, True]
     assert max(len(key.encode()) for key in built) <= 1024
 
 

@@ -31,6 +31,9 @@ DOCUMENTS = {"org/customers/a/profile.json": b'{"name":"A"}', "org/settings/data
 MIXED = {"layout": "inline", "oplog": "collection", "trash": "root"}
 
 
+MARK = "251593300800-9999999999999990000"
+
+
 def _storage(**shape: object) -> StorageDef:
     return StorageDef.model_validate(shape)
 
@@ -46,6 +49,7 @@ def _moved(storage: StorageDef) -> dict[str, bytes]:
         **{keys.oplog_key("Customer", "a", seq): b"entry %d" % seq for seq in (1, 2)},
         keys.oplog_key("Customer", "gone", 10000): b"far",
         keys.oplog_key("Settings", "_", 1): b"settings",
+        **{keys.time_mark_key(model, one, MARK): b"mark" for model, one in (("Customer", "gone"), ("Settings", "_"))},
         keys.snapshot_key("Customer", "a", "2026-01-01T00:00:00Z"): b"snapshot",
         keys.trash_key("Customer", "gone"): b"copy",
         keys.tombstone_key("Customer", "gone"): b"tombstone",
@@ -139,8 +143,8 @@ def test_a_plan_counts_and_changes_nothing() -> None:
     store = _bucket(_storage(layout="root"))
     before, writes = _contents(store), store.requests.snapshot()["PUT"]
     report = Relayout(store, _storage(layout="collection", trash="root")).plan()
-    assert dict(report.objects) == {("Customer", "oplog"): 3, ("Customer", "snapshots"): 1, ("Settings", "oplog"): 1}
-    assert report.size == len(b"entry 1entry 2farsettingssnapshot")
+    assert dict(report.objects) == {("Customer", "oplog"): 4, ("Customer", "snapshots"): 1, ("Settings", "oplog"): 2}
+    assert report.size == len(b"entry 1entry 2farsettingssnapshotmarkmark")
     assert (_contents(store), store.requests.snapshot()["PUT"]) == (before, writes)
 
 
@@ -166,7 +170,7 @@ def test_a_crash_at_any_write_ends_in_the_same_state_after_another_run(
     undisturbed = FaultyStore(_bucket(old))
     _run(undisturbed, new, delete_old=delete_old)
     expected = _contents(undisturbed)
-    assert undisturbed.writes == (19 if delete_old else 11)
+    assert undisturbed.writes == (23 if delete_old else 13)
     for number in range(1, undisturbed.writes + 1):
         store = FaultyStore(_bucket(old))
         store.crash_at_write(number, when)
@@ -190,7 +194,7 @@ def test_what_is_written_under_the_old_layout_meanwhile_is_moved_by_the_second_p
     store = _bucket(old)
     late = {".oplog/customers/a/0003.json": b"entry 3", ".snapshots/customers/a/2026-01-02T00:00:00Z.json": b"late"}
     report = Relayout(store, new, threads=1, progress=Meanwhile("copy", store, put=late)).run(delete_old=True)
-    assert (report.copied, report.late, report.deleted) == (7, 2, 9)
+    assert (report.copied, report.late, report.deleted) == (9, 2, 11)
     assert _contents(store) == {
         **DOCUMENTS,
         **_moved(new),
@@ -216,7 +220,7 @@ def test_trash_purged_or_changed_under_the_new_layout_is_not_undone_by_a_later_r
     store.delete("org/customers/.worm.trash/gone/profile.json")
     store.put("org/customers/.worm.trash/gone/.worm.tombstone", b"another")
     report = _run(store, new, delete_old=True)
-    assert (report.superseded, report.verified, report.deleted) == (2, 5, 7)
+    assert (report.superseded, report.verified, report.deleted) == (2, 7, 9)
     expected = {key: b"another" if body == b"tombstone" else body for key, body in _moved(new).items()}
     del expected["org/customers/.worm.trash/gone/profile.json"]
     assert _contents(store) == {**DOCUMENTS, **expected}
@@ -329,10 +333,10 @@ def test_many_objects_are_copied_by_many_threads() -> None:
         store.put(f".oplog/customers/a/{seq:04d}.json", b"%d" % seq)
     steps: list[tuple[Step, int]] = []
     report = Relayout(store, _storage(layout="collection"), progress=lambda *step: steps.append(step)).run()
-    assert (report.copied, report.verified) == (255, 255)
+    assert (report.copied, report.verified) == (257, 257)
     assert steps == [
-        *(("copy", number) for number in (100, 200, 255)),
-        *(("verify", number) for number in (100, 200, 255)),
+        *(("copy", number) for number in (100, 200, 257)),
+        *(("verify", number) for number in (100, 200, 257)),
     ]
 
 

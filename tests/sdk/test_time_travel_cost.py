@@ -13,42 +13,64 @@ from worm.model import Model, Worm
 from worm.schema import load_schema
 
 EVERY = 10
+KEPT: dict[str, object] = {"enabled": True, "every": EVERY, "maxAge": "30d", "maxCount": 1000}
+DISABLED: dict[str, object] = {"enabled": False, "every": EVERY}
 
 
-def long_history(length: int) -> tuple[DataPath, Model, list[tuple[datetime, Document]]]:
-    path = DataPath(schema_of(snapshots={"enabled": True, "every": EVERY, "maxAge": "30d", "maxCount": 1000}))
+def long_history(length: int, snapshots: dict[str, object]) -> tuple[DataPath, Model, list[tuple[datetime, Document]]]:
+    """Two saves in each second, then the time and the document after each save."""
+    path = DataPath(schema_of(snapshots=snapshots))
     session = Worm(path.store, load_schema(dict(path.schema)), probe=False, clock=path.clock, ids=path.ids)
     customers = session.model("Customer")
     document = customers.create({"name": "Acme"}, id="a")
     states = []
     for number in range(length):
-        path.clock.advance(1)
+        path.clock.advance(number % 2)
         document = customers.save({**document, "score": number})
         states.append((path.clock.now(), document))
     return path, customers, states
 
 
-def test_every_moment_of_a_history_is_exact_and_within_the_budget() -> None:
-    path, customers, states = long_history(200)
+def prune_all(path: DataPath) -> None:
+    for listed in list(path.store.list(".snapshots/")):
+        path.store.delete(listed.key)
+
+
+@pytest.mark.parametrize("kind", ["kept", "pruned", "disabled"])
+def test_every_moment_of_a_history_is_exact_and_within_the_budget(kind: str) -> None:
+    path, customers, states = long_history(200, DISABLED if kind == "disabled" else KEPT)
+    if kind == "pruned":
+        prune_all(path)
+    last_of_second = dict(states)
     for number, (moment, document) in enumerate(states, start=1):
         with path.store.requests.measure() as by_seq:
             assert customers.get_at("a", seq=number) == document
         with path.store.requests.measure() as by_time:
-            assert customers.get_at("a", time=moment) == document
+            assert customers.get_at("a", time=moment) == last_of_second[moment]
         assert by_seq["total"] <= 2 + EVERY
         assert by_time["total"] <= 2 + EVERY
 
 
-def test_a_moment_before_the_first_entry_is_not_found_and_one_after_the_last_is_the_present() -> None:
-    path, customers, states = long_history(25)
-    with pytest.raises(NotFound):
-        customers.get_at("a", time=states[0][0] - timedelta(seconds=1))
-    assert customers.get_at("a", time=path.clock.now() + timedelta(days=1)) == states[-1][1]
+def test_a_moment_before_the_first_entry_or_of_nobody_is_not_found_within_the_budget() -> None:
+    path, customers, states = long_history(25, KEPT)
+    for entity_id, reason in (("a", "no entry at"), ("nobody", "no history")):
+        with path.store.requests.measure() as spent, pytest.raises(NotFound, match=reason):
+            customers.get_at(entity_id, time=states[0][0] - timedelta(seconds=1))
+        assert spent["total"] <= 2 + EVERY
 
 
-def test_without_snapshot_files_a_moment_is_found_by_bisecting() -> None:
-    path, customers, states = long_history(60)
-    for listed in list(path.store.list(".snapshots/")):
+@pytest.mark.parametrize("length", [9, 10, 11, 19, 20, 29])
+def test_a_moment_after_the_last_entry_is_the_present(length: int) -> None:
+    path, customers, states = long_history(length, DISABLED)
+    with path.store.requests.measure() as spent:
+        assert customers.get_at("a", time=path.clock.now() + timedelta(days=1)) == states[-1][1]
+    assert spent["total"] <= 2 + EVERY
+
+
+def test_a_history_without_marks_tells_the_same() -> None:
+    path, customers, states = long_history(60, KEPT)
+    for listed in list(path.store.list(".oplog/customers/a/.times/")):
         path.store.delete(listed.key)
-    for moment, document in states[::7]:
-        assert customers.get_at("a", time=moment) == document
+    last_of_second = dict(states)
+    for moment, _ in states[::7]:
+        assert customers.get_at("a", time=moment) == last_of_second[moment]

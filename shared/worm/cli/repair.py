@@ -9,6 +9,9 @@ import typer
 
 from worm.cli.options import EndpointUrl, Url, chosen_models, target
 from worm.cli.output import echo_table, printable
+from worm.collections.collection import Collection
+from worm.collections.companions import failure_of
+from worm.errors import WormError
 from worm.model import Worm
 from worm.workers.settings import Settings
 from worm.workers.sweep import Sweep
@@ -25,7 +28,7 @@ def repair(
     url: Url = None,
     endpoint_url: EndpointUrl = None,
 ) -> None:
-    """Write missing oplog entries from the documents, then rebuild manifests, indexes and heads from the oplogs.
+    """Write missing oplog entries from the documents, then time marks, manifests, indexes and heads from the oplogs.
 
     Documents and existing oplog entries are never changed. Run `worm verify` to see what is left.
     """
@@ -36,13 +39,26 @@ def repair(
     rows, problems = [], dict[str, str]()
     for name in names:
         report = Sweep(workspace).run(lambda: math.inf, [name], resume=False)[0]
-        manifest = workspace.table(name).rebuild()
+        table = workspace.table(name)
+        problems.update(_mark(workspace, table.collection))
+        manifest = table.rebuild()
         shown = "--" if manifest is None else f"{manifest.count:,}"
         rows.append([name, f"{report.listed:,}", f"{report.recorded:,}", shown])
         problems.update({_key(session, name, entity_id): reason for entity_id, reason in report.problems.items()})
     echo_table(COLUMNS, rows, right=COLUMNS[1:])
     for key, reason in sorted(problems.items()):
         typer.echo(f"left as it is  {printable(key)}: {printable(reason)}")
+
+
+def _mark(workspace: Workspace, collection: Collection) -> dict[str, str]:
+    """Write the time marks that are missing; the reasons by key where one could not be."""
+
+    def one(unmarked: tuple[str, int]) -> WormError | None:
+        return failure_of(lambda: collection.mark(*unmarked))
+
+    missing = collection.unmarked() if collection.definition.oplog else []
+    failures = zip(missing, workspace.in_parallel(one, missing), strict=True)
+    return {collection.oplog.key(*unmarked): f"no time mark: {error}" for unmarked, error in failures if error}
 
 
 def _key(session: Worm, model: str, entity_id: str) -> str:

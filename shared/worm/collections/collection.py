@@ -10,7 +10,7 @@ from worm.clock import Clock, Ids, SystemClock
 from worm.collections.changes import Row, project
 from worm.collections.companions import Recorded
 from worm.collections.documents import MAX_DOCUMENT_BYTES, Documents
-from worm.collections.entries import Document, Head
+from worm.collections.entries import Document, Head, OplogEntry
 from worm.collections.layout import KeyKind, StorageResolver
 from worm.collections.oplog import Oplog
 from worm.collections.reconcile import Reconciler
@@ -91,17 +91,31 @@ class Collection:
 
     def recorded_seqs(self) -> dict[str, set[int]]:
         """The seqs of every entity that has an oplog, from a listing (no entry is read)."""
-        seqs: dict[str, set[int]] = {}
+        return self._seqs_by_kind()[KeyKind.OPLOG]
+
+    def unmarked(self) -> list[tuple[str, int]]:
+        """Id and seq of the entries that are due a time mark and have none, from a listing."""
+        seqs = self._seqs_by_kind()
+        return self.oplog.marks.missing(seqs[KeyKind.OPLOG], seqs[KeyKind.TIME_MARK])
+
+    def mark(self, entity_id: str, seq: int) -> None:
+        """Write the time mark of an entry, if it is due one and missing."""
+        entry = self.oplog.read(entity_id, seq)
+        if entry is not None:
+            self.oplog.marks.put(entity_id, entry)
+
+    def _seqs_by_kind(self) -> dict[KeyKind, dict[str, set[int]]]:
+        seqs: dict[KeyKind, dict[str, set[int]]] = {KeyKind.OPLOG: {}, KeyKind.TIME_MARK: {}}
         for listed in self.store.list(self.resolver.oplog_root(self.name)):
             info = self.resolver.parse(listed.key)
-            if info.kind is KeyKind.OPLOG and info.model == self.name and info.id is not None and info.seq is not None:
-                seqs.setdefault(info.id, set()).add(info.seq)
+            if info.kind in seqs and info.model == self.name and info.id is not None and info.seq is not None:
+                seqs[info.kind].setdefault(info.id, set()).add(info.seq)
         return seqs
 
 
 @dataclass(frozen=True)
 class Keepers:
-    """Keeps snapshots and trash beside the oplog, as the model's definition asks."""
+    """Keeps time marks, snapshots and trash beside the oplog, as the model's definition asks."""
 
     collection: Collection
 
@@ -113,6 +127,9 @@ class Keepers:
         except Corrupt:
             return None  # the trash itself reports it; the history only lacks a name
         return tombstone.deleted_by if tombstone is not None and tombstone.etag == deleted.etag else None
+
+    def mark(self, entity_id: str, entry: OplogEntry) -> None:
+        self.collection.oplog.marks.put(entity_id, entry)
 
     def follow(self, recorded: Recorded) -> None:
         collection, entry = self.collection, recorded.entry

@@ -13,6 +13,7 @@ class KeyKind(Enum):
 
     DOCUMENT = "document"
     OPLOG = "oplog"
+    TIME_MARK = "time_mark"
     SNAPSHOT = "snapshot"
     TRASH = "trash"
     TOMBSTONE = "tombstone"

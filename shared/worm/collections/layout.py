@@ -18,6 +18,7 @@ import re
 from worm.collections.field_names import escape_field, unescape_field
 from worm.collections.ids import SINGLETON_ID, check_id, check_safe, typed_problem
 from worm.collections.key_info import LOG_PREFIX, KeyInfo, KeyKind, is_system_key, unknown_key
+from worm.collections.mark_names import marked_seq
 from worm.errors import Invalid
 from worm.schema import Layout, ModelDef, Schema
 
@@ -25,6 +26,7 @@ BUCKET_SENTINEL = ".worm"
 SCHEMA_KEY = ".worm.schema.json"
 CHANGES_DIR = ".worm.changes"
 OPLOG_DIR = ".oplog"
+TIMES_DIR = ".times"
 SNAPSHOTS_DIR = ".snapshots"
 TRASH_DIR = ".worm.trash"
 TOMBSTONE = ".worm.tombstone"
@@ -79,6 +81,10 @@ class StorageResolver:
     def oplog_path(self, model: str, id: str) -> str:
         return self._system_path(OPLOG_DIR, model, id)
 
+    def time_mark_path(self, model: str, id: str) -> str:
+        """`…/.oplog/…/.times/`: the directory of the entity's time marks, inside its oplog."""
+        return f"{self.oplog_path(model, id)}{TIMES_DIR}/"
+
     def oplog_root(self, model: str) -> str:
         """The prefix under which all oplog entries of the model lie (inline: among the documents)."""
         return self._system_root(OPLOG_DIR, model)
@@ -102,6 +108,12 @@ class StorageResolver:
         if not 1 <= seq < 10**19:
             raise Invalid(f"oplog seq must be from 1 to 10^19 - 1, not {seq}")
         return f"{self.oplog_path(model, id)}{seq:04d}.json"
+
+    def time_mark_key(self, model: str, id: str, name: str) -> str:
+        """`name` is of `mark_names.mark_name`."""
+        if marked_seq(name) is None:
+            raise Invalid(f"{name!r} is no name of a time mark")
+        return self.time_mark_path(model, id) + name
 
     def snapshot_key(self, model: str, id: str, name: str) -> str:
         """`name` is an ISO 8601 time in UTC, `2026-02-24T12:00:00Z`, with a fraction where needed."""
@@ -196,8 +208,8 @@ class StorageResolver:
             return (
                 KeyInfo(KeyKind.CHANGE_SET, model.name, name=match[1]) if match else unknown_key("no change set name")
             )
-        if self._layouts.get(directory) == "root" and len(rest) == 2:
-            return self._parse_system_file(model, directory, rest[0], rest[1])
+        if self._layouts.get(directory) == "root":
+            return self._parse_system_path(model, directory, rest[0], rest[1:])
         return unknown_key("no key of this library")
 
     def _parse_in_collection(self, model: ModelDef, rest: list[str]) -> KeyInfo:
@@ -210,17 +222,27 @@ class StorageResolver:
             if rest == [model.file]:
                 return KeyInfo(KeyKind.DOCUMENT, model.name, SINGLETON_ID)
             return unknown_key("lies beside a singleton's document")
-        if len(rest) == 3 and self._layouts.get(rest[1]) == "inline":
-            return self._parse_system_file(model, rest[1], first, rest[2])
+        if len(rest) > 2 and self._layouts.get(rest[1]) == "inline":
+            return self._parse_system_path(model, rest[1], first, rest[2:])
         return _parse_document(model, rest)
 
     def _parse_system_directory(self, model: ModelDef, rest: list[str]) -> KeyInfo:
         """`.oplog/<id>/<file>` of the collection layout, or `.oplog/<file>` of an inline singleton."""
         layout = self._layouts[rest[0]]
-        if layout == "collection" and len(rest) == 3:
-            return self._parse_system_file(model, rest[0], rest[1], rest[2])
-        if layout == "inline" and model.is_singleton and len(rest) == 2:
-            return self._parse_system_file(model, rest[0], SINGLETON_ID, rest[1])
+        if layout == "collection" and len(rest) > 2:
+            return self._parse_system_path(model, rest[0], rest[1], rest[2:])
+        if layout == "inline" and model.is_singleton:
+            return self._parse_system_path(model, rest[0], SINGLETON_ID, rest[1:])
+        return unknown_key("no key of this library")
+
+    def _parse_system_path(self, model: ModelDef, directory: str, id: str, rest: list[str]) -> KeyInfo:
+        """What lies in an entity's system directory: a file, or a time mark one level deeper."""
+        if len(rest) == 1:
+            return self._parse_system_file(model, directory, id, rest[0])
+        if directory == OPLOG_DIR and len(rest) == 2 and rest[0] == TIMES_DIR and not typed_problem(model.id_type, id):
+            seq = marked_seq(rest[1])
+            if seq is not None:
+                return KeyInfo(KeyKind.TIME_MARK, model.name, id, seq=seq, name=rest[1])
         return unknown_key("no key of this library")
 
     def _parse_system_file(self, model: ModelDef, directory: str, id: str, file: str) -> KeyInfo:

@@ -3,16 +3,18 @@
 Invariants: entries are dense from 1 and never rewritten; a seq is decided by one PutObject with `If-None-Match: *`.
 Finding the tail gallops from a hint (1, 2, 4 … ahead) and bisects, so it costs O(log distance) reads and no LIST.
 *Checkpoints*: every `every`-th update entry also carries the whole document, so a state of any age is at most `every`
-reads away, whatever the length of the history.
+reads away, whatever the length of the history. *Time marks* (`time_marks.py`) tell where to look for a moment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from worm.collections.entries import Document, OplogEntry
 from worm.collections.layout import StorageResolver
+from worm.collections.time_marks import TimeMarks
 from worm.errors import Corrupt
 from worm.store.base import Object, Read, Store, Won
 
@@ -36,6 +38,7 @@ class Oplog:
 
     def __init__(self, store: Store, resolver: StorageResolver, model: str, *, every: int = 10) -> None:
         self.every = every
+        self.marks = TimeMarks(store, resolver, model, every)
         self._store = store
         self._resolver = resolver
         self._model = model
@@ -58,23 +61,28 @@ class Oplog:
 
     def tail(self, entity_id: str, *, at_least: int = 0) -> OplogEntry | None:
         """The newest entry. `at_least` is a seq known to exist (0: none known)."""
-        newest: OplogEntry | None = None
-        low, step = at_least, 1
-        while (probe := self.read(entity_id, low + step)) is not None:
-            newest, low, step = probe, low + step, step * 2
-        high = low + step
-        while high - low > 1:
-            middle = (low + high) // 2
-            probe = self.read(entity_id, middle)
-            if probe is None:
-                high = middle
-            else:
-                newest, low = probe, middle
+        low, newest = self._last(entity_id, at_least, lambda entry: True)
         if newest is None and low > 0:
             newest = self.read(entity_id, low)
             if newest is None:
                 raise Corrupt("an oplog entry that was there is gone", key=self.key(entity_id, low))
         return newest
+
+    def _last(self, entity_id: str, low: int, fits: Callable[[OplogEntry], bool]) -> tuple[int, OplogEntry | None]:
+        """The last seq that fits, where `low` and all before it do (0: none known); with its entry if it was read."""
+        newest: OplogEntry | None = None
+        step = 1
+        while (probe := self.read(entity_id, low + step)) is not None and fits(probe):
+            newest, low, step = probe, low + step, step * 2
+        high = low + step
+        while high - low > 1:
+            middle = (low + high) // 2
+            probe = self.read(entity_id, middle)
+            if probe is None or not fits(probe):
+                high = middle
+            else:
+                newest, low = probe, middle
+        return low, newest
 
     def entries(self, entity_id: str, *, first: int = 1, last: int | None = None) -> Iterator[OplogEntry]:
         """Entries in order, read in concurrent pages, up to `last` or the end."""
@@ -106,10 +114,12 @@ class Oplog:
             yield from reversed(page)
             tail = page[0].seq - 1
 
-    def state_at(self, entity_id: str, seq: int) -> Document | None:
-        """The document as of an entry (None: deleted then): back to the newest that tells it whole, then forward."""
+    def state_at(self, entity_id: str, seq: int, read: Sequence[OplogEntry] = ()) -> Document | None:
+        """The document as of an entry (None: deleted then): back to the newest that tells it whole, then forward.
+        `read`: entries up to that one which need not be read again."""
         forward: list[OplogEntry] = []
-        for entry in self.newest_first(entity_id, seq):
+        older = self.newest_first(entity_id, read[0].seq - 1 if read else seq)
+        for entry in chain(reversed(read), older):
             forward.append(entry)
             if entry.is_base:
                 break
@@ -118,16 +128,27 @@ class Oplog:
             document = entry.applied_to(document, self.key(entity_id, entry.seq))
         return document
 
-    def seq_at_time(self, entity_id: str, ts: str, tail: int) -> int:
-        """The newest seq whose time is not after `ts` (0: none). Times never fall within an entity, so this bisects."""
-        low, high = 0, tail + 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._required(self._store.get(self.key(entity_id, middle)), entity_id, middle).ts <= ts:
-                low = middle
-            else:
-                high = middle
-        return low
+    def at_time(self, entity_id: str, ts: str) -> tuple[int, Document | None]:
+        """The newest seq whose time is not after `ts` (0: none), and the document as of it (None: deleted then).
+
+        Times never fall within an entity. The entries from the newest mark of that time to the next one contain both
+        the answer and a whole document: 2 + `every` requests. They also prove the answer, because the first is not
+        after `ts` and the last is, or is not there. Where they do not (a mark is missing), the search goes on there.
+        """
+        marked = self.marks.newest(entity_id, ts)
+        first, last = max(marked, 1), marked + self.every
+        page = [entry for entry in self.entries(entity_id, first=first, last=last) if entry.ts <= ts]
+        if marked and not page:
+            seq = self.seq_at_time(entity_id, ts, at_least=0)  # the mark is false
+        elif len(page) > last - first:
+            seq, page = self.seq_at_time(entity_id, ts, at_least=last), []
+        else:
+            seq = page[-1].seq if page else 0
+        return seq, self.state_at(entity_id, seq, page)
+
+    def seq_at_time(self, entity_id: str, ts: str, *, at_least: int) -> int:
+        """The newest seq whose time is not after `ts`; that of `at_least` is known not to be (0: none known)."""
+        return self._last(entity_id, at_least, lambda entry: entry.ts <= ts)[0]
 
     def _required(self, found: Object | Exception | None, entity_id: str, seq: int) -> OplogEntry:
         key = self.key(entity_id, seq)

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from worm.clock import Clock, SystemClock, iso_seconds
 from worm.codec.diff import diff
 from worm.codec.strict_json import JsonValue
-from worm.collections.companions import Companions, NoCompanions, Recorded
+from worm.collections.companions import Companions, NoCompanions, Recorded, failure_of
 from worm.collections.documents import OP, Documents, actor_of, entry_metadata, is_written_over
 from worm.collections.entries import Document, Head, OplogEntry
 from worm.collections.oplog import Oplog, Taken
@@ -51,7 +52,7 @@ class Reconciled:
     appended: int = 0
     rejected: Invalid | None = None
     unkept: WormError | None = None
-    """Why a snapshot or the trash could not be written. The history goes on; the message is delivered again."""
+    """Why a time mark, a snapshot or the trash could not be written. The history goes on; the message comes again."""
 
 
 class _StartAgain(Exception):
@@ -103,10 +104,10 @@ class Reconciler:
         before = self.oplog.read(result.id, found.seq - 1) if found.op == "delete" else None
         previous = None if before is None else Head.of(before)
         after = None if found.op == "delete" else result.state()
-        try:
-            self.companions.follow(Recorded(result.id, found, previous, found.snapshot, after))
-        except WormError as error:
-            result.unkept = result.unkept or error
+        recorded = Recorded(result.id, found, previous, found.snapshot, after)
+        mark, follow = partial(self.companions.mark, result.id, found), partial(self.companions.follow, recorded)
+        failure = failure_of(mark, follow)
+        result.unkept = result.unkept or failure
 
 
 class _Round:
@@ -115,6 +116,7 @@ class _Round:
     def __init__(self, owner: Reconciler, entity_id: str, hint: Head | None, sightings: Sequence[Sighting]) -> None:
         self._owner = owner
         self._documents = owner.documents
+        self._companions = owner.companions
         self._id = entity_id
         self._key = owner.documents.key(entity_id)
         self._sightings = sightings
@@ -144,7 +146,7 @@ class _Round:
             self._settle(latest)
             self._look_for_a_forgotten_oplog()
         if self._deleted is not None:
-            self._keep(self._deleted)
+            self._keep(partial(self._companions.follow, self._deleted))
         return Reconciled(self._id, self._head, self._state, self._appended, self._rejected, self._unkept)
 
     # What is known without a listing
@@ -243,6 +245,7 @@ class _Round:
         if before is not None or after is not None:
             entry = self._entry(version, source, before, after, reverted)
             outcome = self._owner.oplog.append(self._id, entry)
+            self._keep(partial(self._companions.mark, self._id, outcome.entry if isinstance(outcome, Taken) else entry))
             if isinstance(outcome, Taken):
                 # Another's entry of this very version is as good as ours. With more to come, the tail is sought.
                 is_this = version.version_id is not None and Head.of(outcome.entry).names(version)
@@ -258,17 +261,13 @@ class _Round:
 
     def _follow(self, recorded: Recorded) -> None:
         """Snapshots follow their entry at once; of deletes only one that still stands at the end goes to the trash."""
-        self._deleted = None
-        if recorded.after is None:
-            self._deleted = recorded
-        else:
-            self._keep(recorded)
+        self._deleted = recorded if recorded.after is None else None
+        if recorded.after is not None:
+            self._keep(partial(self._companions.follow, recorded))
 
-    def _keep(self, recorded: Recorded) -> None:
-        try:
-            self._owner.companions.follow(recorded)
-        except WormError as error:
-            self._unkept = self._unkept or error
+    def _keep(self, keep: Callable[[], None]) -> None:
+        failure = failure_of(keep)
+        self._unkept = self._unkept or failure
 
     def _load(self, version: Version) -> tuple[Document | None, Object | None]:
         if version.is_delete_marker:
@@ -307,7 +306,7 @@ class _Round:
         if source is not None:
             named = actor_of(source)
         else:
-            named = self._owner.companions.deleted_by(self._id, self._head) if self._head is not None else None
+            named = self._companions.deleted_by(self._id, self._head) if self._head is not None else None
         if named is not None:
             return named
         for sighting in self._sightings:

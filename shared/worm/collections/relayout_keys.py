@@ -1,6 +1,6 @@
 """Which objects a relayout moves, and where each goes.
 
-*Moved*: an oplog entry, a snapshot, a trash copy or a tombstone whose directory has another place in the new layout.
+*Moved*: an oplog entry, a time mark, a snapshot, a trash copy or a tombstone whose directory lies elsewhere then.
 What lies in those directories under no name of this library is *foreign*: counted, never touched.
 """
 
@@ -23,6 +23,7 @@ Directory = Literal["oplog", "snapshots", "trash"]
 DIRECTORIES: dict[Directory, str] = {"oplog": OPLOG_DIR, "snapshots": SNAPSHOTS_DIR, "trash": TRASH_DIR}
 _KINDS: dict[KeyKind, Directory] = {
     KeyKind.OPLOG: "oplog",
+    KeyKind.TIME_MARK: "oplog",
     KeyKind.SNAPSHOT: "snapshots",
     KeyKind.TRASH: "trash",
     KeyKind.TOMBSTONE: "trash",
@@ -40,7 +41,7 @@ class Moved:
 
     @property
     def is_for_ever(self) -> bool:
-        """Oplog entries are never changed or deleted; snapshots are pruned, trash is restored and purged."""
+        """Oplog entries and marks are never changed or deleted; snapshots are pruned, trash is restored and purged."""
         return self.directory == "oplog"
 
 
@@ -92,6 +93,8 @@ class Moves:
     def _target(self, info: KeyInfo, model: str, id: str) -> str:
         if info.kind is KeyKind.OPLOG and info.seq is not None:
             return self._to.oplog_key(model, id, info.seq)
+        if info.kind is KeyKind.TIME_MARK and info.name is not None:
+            return self._to.time_mark_key(model, id, info.name)
         if info.kind is KeyKind.SNAPSHOT and info.name is not None:
             return self._to.snapshot_key(model, id, info.name)
         if info.kind is KeyKind.TRASH:

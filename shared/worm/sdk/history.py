@@ -49,8 +49,8 @@ class History(Core):
         A time has whole seconds, as S3 has: all entries of that second count. Text without a zone is UTC. `NotFound`
         when there is no such entry, or none at that time yet.
 
-        By seq at most 1 + `snapshots.every` requests. By time at most 2 + `snapshots.every` where snapshot files of
-        that time are kept; else the time is bisected, which takes the logarithm of the history's length more.
+        By seq at most 1 + `snapshots.every` requests, by time one more, at any length of the history. Where a time mark
+        is missing there (docs/decisions/0008), twice that and the logarithm of the distance to the next one.
         """
         self._require_oplog(id)
         if (seq is None) == (time is None):
@@ -58,13 +58,13 @@ class History(Core):
         if seq is None:
             assert time is not None
             moment = iso_seconds(_moment(time))
-            found, state = self._state_by_snapshots(id, moment)
-            if found:
-                return None if state is None else {"id": id, **state}
-            seq = self._collection.oplog.seq_at_time(id, moment, self._tail(id).seq)
-            if seq == 0:
+            found, state = self._collection.oplog.at_time(id, moment)
+            if found == 0 and self._collection.oplog.read(id, 1) is None:
+                raise self._no_history(id)
+            if found == 0:
                 raise NotFound(f"{self.name} '{id}' has no entry at {moment} or before", key=self._document_key(id))
-        state = self._state_at(id, seq)
+        else:
+            state = self._state_at(id, seq)
         return None if state is None else {"id": id, **state}
 
     def diff(self, id: str, seq_a: int, seq_b: int) -> FieldDiff:
@@ -116,31 +116,6 @@ class History(Core):
         if tail is None:
             raise self._no_history(entity_id)
         return tail
-
-    def _state_by_snapshots(self, entity_id: str, moment: str) -> tuple[int, Document | None]:
-        """The seq and state as of a time with the help of snapshot files; seq 0 when they do not help.
-
-        From the newest file not after the time it is a short way forward. Before the oldest file, the history is short
-        if that file is its first.
-        """
-        snapshots, every = self._collection.snapshots, self._collection.oplog.every
-        names = [info.ts for info in snapshots.list(entity_id)]
-        earlier = [name for name in names if f"{name[:19]}Z" <= moment]
-        chosen = snapshots.read(entity_id, (earlier or names)[-1 if earlier else 0]) if names else None
-        if chosen is None or (not earlier and chosen.seq > every):
-            return 0, None
-        start, document = (chosen.seq, chosen.document) if earlier else (0, None)
-        return self._forward(entity_id, moment, start, document)
-
-    def _forward(self, entity_id: str, moment: str, seq: int, state: Document | None) -> tuple[int, Document | None]:
-        """Apply the entries after `seq` up to a time."""
-        oplog = self._collection.oplog
-        while page := list(oplog.entries(entity_id, first=seq + 1, last=seq + oplog.every)):
-            for entry in page:
-                if entry.ts > moment:
-                    return seq, state
-                seq, state = entry.seq, entry.applied_to(state, oplog.key(entity_id, entry.seq))
-        return seq, state
 
     def _state_at(self, entity_id: str, seq: int) -> Document | None:
         entry = self._collection.oplog.read(entity_id, seq) if seq >= 1 else None
