@@ -34,7 +34,9 @@ RESOLVERS = [
 TYPES = {"Uuid": "uuid", "Text": "string", "Slug": "slug", "Int": "int", "Ulid": "ulid", "Nested": "string"}
 IDS = {
     "uuid": st.uuids().map(str),
-    "string": st.from_regex(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,199}", fullmatch=True),
+    "string": st.from_regex(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,199}", fullmatch=True).filter(
+        lambda one: one != SINGLETON_ID
+    ),
     "slug": st.from_regex(r"[a-z0-9]{1,40}(-[a-z0-9]{1,40}){0,3}", fullmatch=True),
     "int": st.integers(0, 2**63 - 1).map(str),
     "ulid": st.from_regex(r"[0-7][0-9A-HJKMNP-TV-Z]{25}", fullmatch=True),
