@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from tests.cli.company import Command
-from worm.model import Worm
+from worm.model import Worm, push
+from worm.schema import load_schema
 
 
 def test_history_shows_every_change_with_its_actor(worm: Command, url: str, session: Worm) -> None:
@@ -159,6 +161,15 @@ def test_repair_names_an_entry_whose_mark_it_cannot_make_and_makes_the_others(
     assert ended.exit_code == 0
     assert "left as it is  .oplog/customers/acme/0010.json: no time mark: " in ended.stdout
     assert [listed.key for listed in session.store.list(".oplog/customers/acme/.times/")] == marks[:1]
+
+
+def test_repair_makes_no_marks_for_a_model_that_keeps_no_oplog_any_more(worm: Command, url: str, session: Worm) -> None:
+    unmarked_history(session)
+    pushed = json.loads((Path(url) / ".worm.schema.json").read_text())
+    pushed["models"]["Customer"]["oplog"] = False
+    push(session.store, load_schema(pushed), force=True)
+    assert worm("repair", "Customer", "--url", url).exit_code == 0
+    assert list(session.store.list(".oplog/customers/acme/.times/")) == []
 
 
 def test_repair_finishes_what_a_scheduled_sweep_left_half_done(worm: Command, url: str, session: Worm) -> None:

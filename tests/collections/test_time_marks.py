@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from tests.harness import DataPath, schema_of
 from worm.clock import iso_seconds
 from worm.collections.collection import Collection
+from worm.collections.companions import failure_of
 from worm.collections.entries import OplogEntry
 from worm.collections.layout import KeyKind, StorageResolver
 from worm.collections.mark_names import mark_name, marked_seq, seconds_left
@@ -91,8 +93,11 @@ def test_another_name_is_no_mark(name: str) -> None:
         RESOLVER.time_mark_key("Customer", "a", name)
 
 
-def test_a_mark_of_an_impossible_id_is_no_key_of_a_model() -> None:
-    assert RESOLVER.parse(".oplog/customers/.a/.times/251593300800-9999999999999999990").kind is KeyKind.UNKNOWN
+@pytest.mark.parametrize(
+    "path", [".oplog/customers/.a/.times", ".oplog/customers/a/b", ".snapshots/customers/a/.times"]
+)
+def test_a_mark_lies_in_the_oplog_of_a_possible_id(path: str) -> None:
+    assert RESOLVER.parse(f"{path}/251593300800-9999999999999999990").kind is KeyKind.UNKNOWN
 
 
 def test_an_early_year_has_four_digits_so_that_times_compare_as_text() -> None:
@@ -268,6 +273,17 @@ def test_a_mark_that_cannot_be_written_stops_neither_history_nor_snapshots_and_c
     assert path.run_capture(events, deliveries=3).failed == {}
     assert marks_of(path.store, ".oplog/customers/b/.times/") == [4]
     path.assert_true()
+
+
+def test_what_cannot_be_kept_does_not_keep_the_rest_from_it() -> None:
+    done: list[str] = []
+
+    def denied(key: str) -> None:
+        raise Denied("no", key=key)
+
+    failure = failure_of(partial(denied, "1"), partial(done.append, "2"), partial(denied, "3"))
+    assert (failure.key if failure else None, done) == ("1", ["2"])
+    assert failure_of() is None
 
 
 def test_two_writers_of_one_entry_make_one_mark() -> None:

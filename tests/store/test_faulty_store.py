@@ -19,6 +19,8 @@ def test_without_a_plan_it_is_the_inner_store() -> None:
     assert isinstance(won, Won)
     assert (faulty.url, faulty.get("a"), list(faulty.list(""))) == ("memory://x", inner.get("a"), list(inner.list("")))
     assert [row.etag for row in faulty.versions("a")] == [won.etag]
+    inner.put("b", b"2")
+    assert [row.key for row in faulty.list("", limit=1)] == ["a"]
 
 
 @pytest.mark.parametrize(("when", "stored"), [("before", [b"1"]), ("after", [b"1", b"2"])])

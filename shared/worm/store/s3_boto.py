@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 _RAW = "WormRawBody"
 _EMPTY = b"<Empty/>"
-MAX_KEYS = 1000
 PageT = TypeVar("PageT")
 
 
@@ -58,7 +57,7 @@ class BotoSide:
         elif start_after:
             page["StartAfter"] = start_after
         if limit is not None:
-            page["MaxKeys"] = min(limit, MAX_KEYS)
+            page["MaxKeys"] = limit
         raw, _ = self._raw(lambda client: client.list_objects_v2(**page), prefix)
         return _parsed(parse_objects, raw)
 
