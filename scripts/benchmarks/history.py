@@ -2,8 +2,8 @@
 
 Requests are counted on the store in memory, where a long history is made quickly; times are taken on the embedded moto
 and told as ratios to a floor measured in the same run, taking turns: a save against one raw conditional PUT, an old
-state against as many concurrent raw GETs as lie between two checkpoints. Budgets (issue 3): an old state takes at most
-2 + `snapshots.every` requests at any length, and appending takes as many at any length.
+state against as many concurrent raw GETs as lie between two checkpoints. Budgets (issue 3): an old state, by seq or by
+time, takes at most 2 + `snapshots.every` requests at any length, and appending takes as many at any length.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from worm.clock import Ids, SystemClock, VirtualClock
+from worm.clock import Ids, SystemClock, VirtualClock, iso_seconds
 from worm.model import Maintenance, Model, Worm, push
 from worm.schema import load_schema
 from worm.store.base import Read, Store, Won
@@ -78,36 +78,49 @@ class Writer:
 
 
 def request_counts() -> dict[str, object]:
-    """At each length: the most requests of `get_at` over a window of seqs at both ends and in the middle, and of the
-    next saves (a window of `every`, so that a checkpoint and a snapshot are among them)."""
+    """At each length: the most requests of `get_at` over a window of seqs at both ends and in the middle, of the
+    times of the oldest and the youngest entries, and of the next saves (a window of `every`, so that a checkpoint,
+    a time mark and a snapshot are among them). Snapshot files do not count: they are pruned before."""
     clock = VirtualClock()
     store = MemoryStore(versioned=True, clock=clock)
     push(store, SCHEMA)
     writer = Writer(store, tick=lambda: clock.advance(1))
-    get_at, by_time, page, append = dict[int, int](), dict[int, int](), dict[int, int](), dict[int, dict[str, int]]()
+    get_at, page, append = dict[int, int](), dict[int, int](), dict[int, dict[str, int]]()
+    old, young = dict[int, int](), dict[int, int]()
     for length in LENGTHS:
         writer.grow(length)
         starts = {1, max(1, length // 2 - EVERY), length - EVERY + 1}
         seqs = [seq for start in sorted(starts) for seq in range(start, start + EVERY)]
         get_at[length] = max(_spent(store, partial(_model(store).get_at, "one", seq=seq)) for seq in seqs)
+        for listed in list(store.list(".snapshots/")):
+            store.delete(listed.key)
         now = clock.now()  # each entry is a second older than the next
-        moments = [now - timedelta(seconds=age) for age in range(EVERY)]
-        by_time[length] = max(_spent(store, partial(_model(store).get_at, "one", time=moment)) for moment in moments)
+        old[length] = _most_by_time(store, now - timedelta(seconds=length - EVERY))
+        young[length] = _most_by_time(store, now)
         page[length] = _spent(store, lambda: _model(store).get_history("one", limit=EVERY))
         costs = [_spent(store, writer.save) for _ in range(EVERY)]
         append[length] = {"least": min(costs), "most": max(costs)}
     within = max(get_at.values()) <= 2 + EVERY
+    within_by_time = max(*old.values(), *young.values()) <= 2 + EVERY
     constant = len({tuple(costs.values()) for costs in append.values()}) == 1
     return {
         "snapshots_every": EVERY,
         "get_at_seq_requests_at_length": get_at,
         "get_at_seq_within_budget": within,
-        "get_at_time_requests_at_length": by_time,
+        "get_at_old_time_requests_at_length": old,
+        "get_at_young_time_requests_at_length": young,
+        "get_at_time_within_budget": within_by_time,
         "get_history_page_of_10_requests_at_length": page,
         "save_inline_requests_at_length": append,
         "save_inline_requests_constant": constant,
         "save_events_requests": _spent(store, Writer(store, "events", "two").save),
     }
+
+
+def _most_by_time(store: Store, newest: datetime) -> int:
+    """Of the times of `every` entries that end with the given one."""
+    moments = [newest - timedelta(seconds=age) for age in range(EVERY)]
+    return max(_spent(store, partial(_model(store).get_at, "one", time=moment)) for moment in moments)
 
 
 def _spent(store: Store, call: Callable[[], object]) -> int:
@@ -157,6 +170,9 @@ def get_at_times(store: Store, repeats: int) -> dict[str, object]:
         Writer(store, id=f"h{length}").grow(length)
         seq = length - 1  # the entry before a checkpoint is the farthest from one
         subjects[str(length)] = partial(_model(store).get_at, f"h{length}", seq=seq)
+        first = _model(store).get_history(f"h{length}", limit=1, before_seq=2)[0].ts
+        for name, moment in (("old", first), ("young", iso_seconds(SystemClock().now()))):
+            subjects[f"{length} by {name} time"] = partial(_model(store).get_at, f"h{length}", time=moment)
         keys = [Read(f".oplog/customers/h{length}/{at:04d}.json") for at in range(length - EVERY + 1, length + 1)]
     subjects["raw"] = lambda: store.get_many(keys)
     return _against(_medians(subjects, repeats), "raw", f"raw_{EVERY}_gets_ms", "get_at")

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from tests.harness import DataPath, schema_of
 from worm.clock import iso_seconds
+from worm.codec.strict_json import JsonValue
 from worm.collections.collection import Collection
 from worm.collections.companions import failure_of
-from worm.collections.entries import OplogEntry
+from worm.collections.entries import Document, OplogEntry
 from worm.collections.layout import KeyKind, StorageResolver
 from worm.collections.mark_names import mark_name, marked_seq, seconds_left
 from worm.collections.oplog import Oplog
@@ -47,8 +48,8 @@ def recorded(seconds: list[int], *, every: int = 10, checkpoints: bool = True) -
     store = MemoryStore()
     oplog = oplog_of(store, every)
     for seq, second in enumerate(seconds, start=1):
-        whole = {"n": seq} if seq == 1 or (checkpoints and seq % every == 0) else None
-        change = None if seq == 1 else {"n": [seq - 1, seq]}
+        whole: Document | None = {"n": seq} if seq == 1 or (checkpoints and seq % every == 0) else None
+        change: dict[str, list[JsonValue]] | None = None if seq == 1 else {"n": [seq - 1, seq]}
         entry = OplogEntry(seq, "create" if seq == 1 else "update", at(second), snapshot=whole, diff=change)
         oplog.append("a", entry)
         oplog.marks.put("a", entry)
