@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import sys
+from decimal import Decimal
+from fractions import Fraction
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from tests.tables.filter_oracle import ROWS, is_equal, value_of
+from worm.codec.strict_json import JsonValue
+from worm.errors import Invalid
+from worm.tables.aggregate import Aggregate
+from worm.tables.columns import Columns
+from worm.tables.query import Row
+
+INVOICES: list[Row] = [
+    {"id": "1", "status": "paid", "currency": "USD", "amount": 1000, "at": "2026-01-02T00:00:00Z"},
+    {"id": "2", "status": "paid", "currency": "USD", "amount": 2000, "at": "2026-01-01T00:00:00Z"},
+    {"id": "3", "status": "draft", "currency": "USD", "amount": 800, "at": "2026-03-01T00:00:00Z"},
+    {"id": "4", "status": "draft", "currency": "EUR", "amount": 50},
+]
+
+
+def result(rows: list[Row], **aggregate: object) -> dict[str, JsonValue]:
+    """Over rows and over columns, which must give the same, types included."""
+    checked = Aggregate.of(**aggregate)  # type: ignore[arg-type]
+    columns = Columns([str(row["id"]) for row in rows], [{key: row[key] for key in row if key != "id"} for row in rows])
+    found = checked.run(rows)
+    assert repr(checked.run_columns(columns)) == repr(found)
+    return found
+
+
+def over(*values: JsonValue, **aggregate: object) -> dict[str, JsonValue]:
+    return result([{"id": str(at), "v": value} for at, value in enumerate(values)], **aggregate)
+
+
+def refusal(**aggregate: object) -> str:
+    with pytest.raises(Invalid) as caught:
+        Aggregate.of(**aggregate)  # type: ignore[arg-type]
+    return str(caught.value)
+
+
+def test_the_documented_examples() -> None:
+    assert result(INVOICES, count=True) == {"count": 4}
+    assert result(INVOICES, group_by="status", count=True) == {
+        "groups": {"draft": {"count": 2}, "paid": {"count": 2}},
+    }
+    assert result(INVOICES, group_by="status", sum="amount", avg="amount", filter={"currency": "USD"}) == {
+        "groups": {"paid": {"sum": 3000, "avg": 1500}, "draft": {"sum": 800, "avg": 800}},
+    }
+    assert result(INVOICES, min="amount", max="amount") == {"min": 50, "max": 2000}
+    assert result(INVOICES, min="at", max="at") == {"min": "2026-01-01T00:00:00Z", "max": "2026-03-01T00:00:00Z"}
+
+
+def test_nothing_matches() -> None:
+    everything = {"count": True, "sum": "v", "avg": "v", "min": "v", "max": "v"}
+    assert result([], **everything) == {"count": 0, "sum": 0, "avg": None, "min": None, "max": None}
+    assert over(1, filter={"v": 2}, **everything) == {"count": 0, "sum": 0, "avg": None, "min": None, "max": None}
+    assert result([], group_by="v", count=True) == {"groups": {}}
+    assert result([], group_by=["v"], count=True) == {"groups": []}
+
+
+def test_sums_are_those_of_the_decimals_that_are_written() -> None:
+    assert over(0.1, 0.2, sum="v", avg="v") == {"sum": 0.3, "avg": 0.15}
+    assert over(*[0.1] * 10, sum="v") == {"sum": 1}
+    assert over(1e308, 1e-308, -1e308, sum="v") == {"sum": 1e-308}
+    assert over(2**53, 0.5, 0.5, sum="v") == {"sum": float(2**53 + 1)}
+
+
+def test_sums_of_integers_are_exact_at_any_size() -> None:
+    assert over(2**63, 2**63, 2**63, sum="v", avg="v") == {"sum": 3 * 2**63, "avg": 2**63}
+    assert over(2**60 + 1, 2**60, sum="v") == {"sum": 2**61 + 1}
+
+
+def test_a_sum_beyond_the_floats_is_given_as_an_integer_and_not_as_infinity() -> None:
+    assert over(1.5e308, 1.5e308, sum="v", avg="v") == {"sum": 3 * 10**308, "avg": 1.5e308}
+
+
+@pytest.mark.parametrize(("values", "shown"), [((1.0, 1), "2"), ((1.5, 1.5), "3"), ((1, 2), "3"), ((1.5, 1), "2.5")])
+def test_a_whole_result_is_an_integer(values: tuple[float, ...], shown: str) -> None:
+    assert repr(over(*values, sum="v")["sum"]) == shown
+
+
+def test_sum_and_avg_leave_out_what_is_not_a_number() -> None:
+    rows: list[JsonValue] = [1, True, "5", None, [7], {"x": 1}, 2]
+    assert over(*rows, sum="v", avg="v", count=True) == {"count": 7, "sum": 3, "avg": 1.5}
+    assert over("x", None, sum="v", avg="v") == {"sum": 0, "avg": None}
+
+
+def test_min_and_max_are_over_numbers_and_texts_in_the_order_of_types() -> None:
+    rows: list[JsonValue] = ["b", 2, "a", 1.5, True, None, [0], {}]
+    assert over(*rows, min="v", max="v") == {"min": 1.5, "max": "b"}
+    assert over("b", "a", min="v", max="v") == {"min": "a", "max": "b"}
+    assert over(2, 1.0, False, min="v", max="v") == {"min": 1, "max": 2}
+    assert over(True, None, min="v", max="v") == {"min": None, "max": None}
+
+
+def test_groups_of_different_values_never_fall_together() -> None:
+    values: list[JsonValue] = [1, 1.0, "1", True, "true", None, "null", "=missing", "=1", [1], [1.0], {}]
+    rows: list[Row] = [{"id": "absent"}, *({"id": str(at), "v": value} for at, value in enumerate(values))]
+    assert result(rows, group_by="v", count=True) == {
+        "groups": {
+            "=null": {"count": 1},
+            "=1": {"count": 2},
+            "1": {"count": 1},
+            '="=1"': {"count": 1},
+            '="=missing"': {"count": 1},
+            "null": {"count": 1},
+            "true": {"count": 1},
+            "=[1]": {"count": 2},
+            "={}": {"count": 1},
+            "=true": {"count": 1},
+            "=missing": {"count": 1},
+        }
+    }
+
+
+def test_groups_by_several_fields_are_listed_with_their_values_and_missing_is_left_out() -> None:
+    rows: list[Row] = [
+        {"id": "1", "a": {"b": "x"}, "c": True, "n": 1},
+        {"id": "2", "a": {"b": "x"}, "c": 1, "n": 2},
+        {"id": "3", "a": {"b": "x"}, "c": 1.0, "n": 3},
+        {"id": "4", "c": None, "n": 4},
+        {"id": "5", "a.b": "x", "n": 5},
+    ]
+    assert result(rows, group_by=["a.b", "c"], sum="n", count=True) == {
+        "groups": [
+            {"key": {"a.b": "x", "c": 1}, "count": 2, "sum": 5},
+            {"key": {"a.b": "x", "c": True}, "count": 1, "sum": 1},
+            {"key": {"a.b": "x"}, "count": 1, "sum": 5},
+            {"key": {"c": None}, "count": 1, "sum": 4},
+        ]
+    }
+    assert result(rows, group_by=["c"], count=True)["groups"] == [
+        {"key": {"c": None}, "count": 1},
+        {"key": {"c": 1}, "count": 2},
+        {"key": {"c": True}, "count": 1},
+        {"key": {}, "count": 1},
+    ]
+
+
+def test_fields_are_all_that_it_reads() -> None:
+    aggregate = Aggregate.of(sum="a", avg="b", min="c", max="d", group_by=["e", "f.g"], filter={"h": 1})
+    assert aggregate.fields() == {"a", "b", "c", "d", "e", "f.g", "h"}
+    assert Aggregate.of(count=True, group_by="status").fields() == {"status"}
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "part"),
+    [
+        ({}, "nothing to compute"),
+        ({"group_by": "status"}, "ask for count, sum, avg, min or max"),
+        ({"sum": ["a", "b"]}, "sum: takes the name of one field"),
+        ({"count": True, "group_by": []}, "group_by: takes a field or a list of different fields"),
+        ({"count": True, "group_by": ["a", "a"]}, "group_by: takes a field or a list of different fields"),
+        ({"count": True, "group_by": ["a", 1]}, "group_by: takes a field or a list of different fields"),
+        ({"count": True, "filter": {"$where": "1"}}, "unknown operator '$where'"),
+    ],
+)
+def test_what_is_not_an_aggregate_is_refused(aggregate: dict[str, object], part: str) -> None:
+    assert part in refusal(**aggregate)
+
+
+NUMBERS = st.lists(st.one_of(st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False, allow_infinity=False)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(NUMBERS)
+def test_sums_and_averages_are_the_exact_ones_rounded_once(numbers: list[int | float]) -> None:
+    exact = sum((Fraction(Decimal(repr(number))) for number in numbers), Fraction(0))
+    found = over(*numbers, sum="v", avg="v")
+    total, average = found["sum"], found["avg"]
+    assert isinstance(total, int | float)
+    assert total in (exact, _nearest(exact))
+    if all(isinstance(number, int) for number in numbers):
+        assert total == exact
+    if numbers:
+        assert average in (exact / len(numbers), _nearest(exact / len(numbers)))
+
+
+def _nearest(exact: Fraction) -> float:
+    return float(exact) if abs(exact) < Fraction(sys.float_info.max) else round(exact)
+
+
+@settings(max_examples=60, deadline=None)
+@given(ROWS, st.sampled_from(["a", "b", "a.b"]))
+def test_groups_are_classes_of_equal_values(rows: list[Row], field: str) -> None:
+    classes: list[list[tuple[JsonValue, ...]]] = []
+    for row in rows:
+        value = value_of(row, field)
+        for known in classes:
+            if bool(known[0]) is bool(value) and (not value or is_equal(known[0][0], value[0])):
+                known.append(value)
+                break
+        else:
+            classes.append([value])
+    groups = result(rows, group_by=field, count=True)["groups"]
+    assert isinstance(groups, dict)
+    counts = [group["count"] for group in groups.values() if isinstance(group, dict)]
+    assert sorted(map(repr, counts)) == sorted(repr(len(known)) for known in classes)
