@@ -51,6 +51,9 @@ def entities(draw: st.DrawFn) -> tuple[StorageResolver, str, str]:
     return resolver, model, SINGLETON_ID if model == "Single" else draw(IDS[TYPES[model]])
 
 
+HASH = "0123456789abcdef"
+
+
 @given(entities(), st.integers(1, 10**19 - 1))
 def test_keys_of_an_entity_parse_back(entity: tuple[StorageResolver, str, str], seq: int) -> None:
     keys, model, entity_id = entity
@@ -76,7 +79,15 @@ def test_keys_of_a_collection_parse_back(keys: StorageResolver, model: str, fiel
     built = {
         keys.manifest_key(model): KeyInfo(KeyKind.MANIFEST, model),
         keys.manifest_dir(model) + "_meta.json": KeyInfo(KeyKind.MANIFEST, model, name="_meta"),
-        keys.manifest_dir(model) + "partition-12.json": KeyInfo(KeyKind.MANIFEST, model, name="partition-12"),
+        keys.manifest_dir(model) + f"partition-12-{HASH}.json": KeyInfo(
+            KeyKind.MANIFEST, model, name=f"partition-12-{HASH}"
+        ),
+        keys.manifest_dir(model) + f"delta-{HASH}.json": KeyInfo(KeyKind.MANIFEST, model, name=f"delta-{HASH}"),
+        keys.heads_dir(model) + f"heads-0-{HASH}.json": KeyInfo(KeyKind.HEADS, model, name=f"heads-0-{HASH}"),
+        keys.heads_dir(model) + f"directory-{HASH}.json": KeyInfo(KeyKind.HEADS, model, name=f"directory-{HASH}"),
+        keys.index_key(model, field).removesuffix(".json") + f"/part-3-{HASH}.json": KeyInfo(
+            KeyKind.INDEX, model, name=f"part-3-{HASH}", field=field
+        ),
         keys.index_key(model, field): KeyInfo(KeyKind.INDEX, model, field=field),
         keys.claim_key(model, field, digest.hex()): KeyInfo(KeyKind.CLAIM, model, name=digest.hex(), field=field),
         keys.heads_key(model): KeyInfo(KeyKind.HEADS, model),

@@ -15,8 +15,9 @@ from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Corrupt
 from worm.schema import load_schema
 from worm.store.base import Attempt, Condition
+from worm.tables.execute import query_table
 from worm.tables.index import Index, entry_key
-from worm.tables.query import Query, query_table
+from worm.tables.query import Query
 from worm.tables.table import Table
 
 TABLE_FILES = [
@@ -149,8 +150,8 @@ def test_an_index_is_never_replaced_by_an_older_one() -> None:
     assert stale_manifest is not None
     path.put("a", {"status": "inactive"})
     path.settle()
-    old._fold_indexes(stale_manifest)
-    index = path.table.indexes[0][1].read()
+    old.index_files.fold(stale_manifest)
+    index = path.table.indexes[0].file.read()
     assert index is not None
     assert index.entries == {"inactive": ["a"]}
 
@@ -232,14 +233,14 @@ def test_unique_and_multi_value_indexes_have_their_shapes_and_name_conflicts() -
     path.put("b", {"name": "Acme", "tags": ["vip"]})
     path.put("c", {"name": "Other"})
     path.settle()
-    by_name, by_tags = (file.read() for _, file in path.table.indexes)
+    by_name, by_tags = (files.file.read() for files in path.table.indexes)
     assert by_name is not None
     assert by_tags is not None
     assert by_name.entries == {"Acme": "a", "Other": "c"}
     assert by_name.conflicts == {"Acme": ["a", "b"]}
     assert by_tags.entries == {"vip": ["a", "b"], "old": ["a"]}
     assert (by_name.ids("Acme"), by_name.ids("Other"), by_tags.ids("none")) == (["a", "b"], ["c"], [])
-    path.assert_true()
+    assert [one.kind for one in path.verify().differences] == ["unique-conflict"]
 
 
 def test_a_sealed_file_that_was_changed_or_cut_is_corrupt() -> None:
@@ -257,10 +258,10 @@ def test_index_of_an_index_definition_that_changed_is_rewritten() -> None:
     unique = schema_of(indexes={"byStatus": {"field": "status", "unique": True}})
     path.store.put(SCHEMA_KEY, load_schema(unique).to_json())
     path.sweeper.run(lambda: 1.0)
-    index = path.table.indexes[0][1].read()
+    index = path.table.indexes[0].file.read()
     assert isinstance(index, Index)
     assert index.unique
-    path.assert_true()
+    assert {one.kind for one in path.verify().differences} == {"unique-conflict"}
 
 
 def test_a_change_set_that_expired_is_nothing_to_do() -> None:
@@ -299,7 +300,7 @@ def test_a_field_that_a_push_adds_reaches_the_rows_of_documents_that_are_there()
     assert [row["id"] for row in query_table(path.table, Query.of(filter={"status": "active"}))] == ["a"]
     path.sweeper.run(lambda: 1.0)
     assert path.rows() == {"a": {"name": "Acme", "status": "active"}}
-    index = path.table.indexes[0][1].read()
+    index = path.table.indexes[0].file.read()
     assert index is not None
     assert index.entries == {"active": ["a"]}
     path.assert_true()
@@ -313,7 +314,7 @@ def test_an_index_follows_a_manifest_that_was_damaged_and_made_anew_without_an_o
     path.store.put("org/customers/.worm.manifest.json", b"{}")
     path.put("a", {"status": "four"})
     path.settle()
-    index = path.table.indexes[0][1].read()
+    index = path.table.indexes[0].file.read()
     assert index is not None
     assert index.entries == {"four": ["a"]}
     path.assert_true()

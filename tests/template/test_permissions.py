@@ -18,7 +18,16 @@ from tests.template.sam_document import (
 
 EVERY = pytest.mark.parametrize("function", functions(), ids=lambda function: function.folder)
 
-TABLE_KEYS = {"*/.worm", "*/.worm.manifest.json", "*/.worm.index/*", "*/.worm.heads.json"}
+TABLE_KEYS = {
+    "*/.worm",
+    "*/.worm.manifest.json",
+    "*/.worm.manifest/*",
+    "*/.worm.index/*",
+    "*/.worm.heads.json",
+    "*/.worm.heads/*",
+}
+TABLE_ROOTS = {"*/.worm.manifest.json", "*/.worm.heads.json", "*/.worm.heads/directory-*"}
+TABLE_FILES = {"*/.worm.manifest/*", "*/.worm.index/*/part-*", "*/.worm.heads/*"}
 LAYOUTS = ["root", "collection", "inline"]
 
 
@@ -49,7 +58,7 @@ def test_only_purge_may_delete_and_no_role_may_remove_a_version_for_good() -> No
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_purge_deletes_snapshots_and_trash_and_writes_tombstones_only(layout: str) -> None:
+def test_purge_deletes_snapshots_trash_and_table_files_and_writes_tombstones_only(layout: str) -> None:
     statements = function("purge").statements()
     trash = _keys(".worm.trash", layout)
     tombstones = ".worm.trash/*/.worm.tombstone" if layout == "root" else "*/.worm.trash/*.worm.tombstone"
@@ -58,9 +67,9 @@ def test_purge_deletes_snapshots_and_trash_and_writes_tombstones_only(layout: st
         "writes": object_patterns(statements, "s3:PutObject", layout),
         "deletes": object_patterns(statements, "s3:DeleteObject", layout),
     } == {
-        "reads": {".worm.schema.json", trash},
+        "reads": {".worm.schema.json", trash, *TABLE_ROOTS},
         "writes": {tombstones},
-        "deletes": {trash, _keys(".snapshots", layout)},
+        "deletes": {trash, _keys(".snapshots", layout), *TABLE_FILES},
     }
 
 
@@ -72,7 +81,7 @@ def test_trash_and_snapshots_may_lie_elsewhere_than_the_oplog(layout: str, snaps
     wanted = {_keys(".snapshots", snapshots), _keys(".worm.trash", trash)}
     purge = object_patterns(function("purge").statements(), "s3:DeleteObject", layout, **overrides)
     capture = object_patterns(function("capture").statements(), "s3:PutObject", layout, **overrides)
-    assert (purge, capture) == (wanted, wanted | {_keys(".oplog", layout), ".worm.changes/*"})
+    assert (purge, capture) == (wanted | TABLE_FILES, wanted | {_keys(".oplog", layout), ".worm.changes/*"})
 
 
 @EVERY

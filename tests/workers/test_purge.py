@@ -84,8 +84,8 @@ def test_every_model_is_looked_at_and_one_without_rules_costs_nothing() -> None:
     with bucket.store.requests.measure() as spent:
         bucket.worker().run(lambda: 1.0, ["Other"])
     assert [report.summary() for report in reports] == [
-        {"model": "Customer", "purged": 1, "pruned": 0, "problems": 0, "finished": True},
-        {"model": "Other", "purged": 0, "pruned": 0, "problems": 0, "finished": True},
+        {"model": "Customer", "purged": 1, "pruned": 0, "table_files": 0, "problems": 0, "finished": True},
+        {"model": "Other", "purged": 0, "pruned": 0, "table_files": 0, "problems": 0, "finished": True},
     ]
     assert spent == {"GET": 1, "total": 1}
 

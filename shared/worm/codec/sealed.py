@@ -31,9 +31,22 @@ def unseal(body: bytes, key: str) -> dict[str, JsonValue]:
         raise Corrupt("carries no checksum", key=key, hint="`worm repair` builds it anew")
     claimed = shape.pop("checksum")
     if body.startswith(_HEAD):
-        actual = hashlib.sha256(b"{" + body[_HEAD_LENGTH:]).hexdigest()
+        actual = _hash_of_rest(body)
     else:  # re-indented by somebody's editor: equal content is still equal
         actual = hashlib.sha256(dumps(shape)).hexdigest()
     if claimed != f"sha256:{actual}":
         raise Corrupt("its checksum does not match its content", key=key, hint="`worm repair` builds it anew")
     return shape
+
+
+def is_intact(body: bytes) -> bool:
+    """Is it sealed by the checksum in front? Told without parsing; False also where only `unseal` can tell."""
+    if not body.startswith(_HEAD):
+        return False
+    return body[len(_HEAD) : _HEAD_LENGTH] == _hash_of_rest(body).encode() + b'",'
+
+
+def _hash_of_rest(body: bytes) -> str:
+    digest = hashlib.sha256(b"{")
+    digest.update(memoryview(body)[_HEAD_LENGTH:])  # a view: copying a large manifest takes longer than its hash
+    return digest.hexdigest()

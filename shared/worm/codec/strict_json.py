@@ -16,6 +16,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
 from typing import NoReturn, TypeAlias, TypeGuard, cast
 
 import orjson
@@ -33,6 +35,11 @@ _INT_CHARACTERS_MAX = 20  # both limits have at most 20 characters; longer text 
 _BOM = b"\xef\xbb\xbf"
 _CANONICAL = orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
 _INSERTION_ORDER = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
+_ADVICE: dict[type, str] = {
+    date: "write ISO 8601 text in UTC, ending in Z",
+    Decimal: "write a number, or text where every digit counts",
+    tuple: "write a list",
+}
 _PLAIN_NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-$@")
 
 
@@ -103,14 +110,14 @@ def loads_document(body: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = 
     return value
 
 
-def loads_own(body: bytes, key: str) -> JsonObject:
+def loads_own(body: bytes | memoryview, key: str) -> JsonObject:
     """Parse an object this library wrote. `Corrupt`, naming the key, when it is not one."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise Corrupt(f"{key} is not valid JSON: {error}", key=key) from error
+        raise Corrupt(f"not valid JSON: {error}", key=key) from error
     if not isinstance(value, dict):
-        raise Corrupt(f"{key} must hold a JSON object, not {type_name(value)}", key=key)
+        raise Corrupt(f"must hold a JSON object, not {type_name(value)}", key=key)
     return value
 
 
@@ -188,7 +195,8 @@ def _check_value(value: object, path: str, depth_left: int) -> None:
         if not math.isfinite(value):
             raise Invalid(f"{value} is not JSON", path=path or "$")
     elif value is not None and kind is not bool:
-        raise Invalid(f"{kind.__name__} is not a JSON type", path=path or "$")
+        hint = next((advice for known, advice in _ADVICE.items() if isinstance(value, known)), None)
+        raise Invalid(f"{kind.__name__} is not a JSON type", path=path or "$", hint=hint)
 
 
 def _check_children(value: object, path: str, depth_left: int) -> None:

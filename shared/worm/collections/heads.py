@@ -7,7 +7,7 @@ folded into them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -34,6 +34,11 @@ class Heads:
         return sum(head.live for head in self.heads.values())
 
     @property
+    def known(self) -> int:
+        """How many entities it knows of, deleted ones too."""
+        return len(self.heads)
+
+    @property
     def last_updated(self) -> str:
         return max((head.ts for head in self.heads.values()), default="")
 
@@ -49,6 +54,27 @@ class Heads:
         }
         return Heads(self.model, self.heads | newer) if newer else None
 
+    def ids(self) -> list[str]:
+        return sorted(self.heads)
+
+    def merged(self, others: Iterable[Heads]) -> Heads:
+        """With what the others know newer of an entity."""
+        heads = dict(self.heads)
+        for other in others:
+            for entity_id, head in other.heads.items():
+                known = heads.get(entity_id)
+                if known is None or head.seq > known.seq:
+                    heads[entity_id] = head
+        return Heads(self.model, heads)
+
+    @classmethod
+    def joined(cls, model: str, parts: Iterable[Heads]) -> Heads:
+        """Parts of disjoint ranges, together."""
+        return cls(model, {entity_id: head for part in parts for entity_id, head in part.heads.items()})
+
+    def part(self, ids: Iterable[str]) -> Heads:
+        return Heads(self.model, {entity_id: self.heads[entity_id] for entity_id in ids})
+
     def _seq(self, entity_id: str) -> int:
         head = self.heads.get(entity_id)
         return 0 if head is None else head.seq
@@ -59,7 +85,10 @@ class Heads:
 
     @classmethod
     def decode(cls, body: bytes, key: str) -> Heads:
-        shape = loads_own(body, key=key)
+        return cls.of_shape(loads_own(body, key=key), key)
+
+    @classmethod
+    def of_shape(cls, shape: Mapping[str, JsonValue], key: str) -> Heads:
         if shape.get("version") != 1 or not isinstance(shape.get("heads"), dict):
             raise Corrupt("not a heads file of a version this code reads", key=key, hint="`worm repair` builds it anew")
         heads = cast("dict[str, list[JsonValue]]", shape["heads"])

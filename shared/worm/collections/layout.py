@@ -33,6 +33,7 @@ TOMBSTONE = ".worm.tombstone"
 MANIFEST_FILE = ".worm.manifest.json"
 MANIFEST_DIR = ".worm.manifest"
 HEADS_FILE = ".worm.heads.json"
+HEADS_DIR = ".worm.heads"
 INDEX_DIR = ".worm.index"
 CLAIMS_DIR = ".claims"
 
@@ -40,7 +41,9 @@ __all__ = ["BUCKET_SENTINEL", "SCHEMA_KEY", "SINGLETON_ID", "KeyInfo", "KeyKind"
 
 _SEQ = re.compile(r"([0-9]{4}|[1-9][0-9]{4,18})\.json")
 _SNAPSHOT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?Z)\.json")
-_MANIFEST_PART = re.compile(r"(_meta|partition-(?:0|[1-9][0-9]{0,5}))\.json")
+_MANIFEST_PIECE = re.compile(r"(_meta|(?:partition-(?:0|[1-9][0-9]{0,5})|delta|directory)-[0-9a-f]{16})\.json")
+_HEADS_PIECE = re.compile(r"((?:heads-(?:0|[1-9][0-9]{0,5})|delta|directory)-[0-9a-f]{16})\.json")
+_INDEX_PIECE = re.compile(r"(part-(?:0|[1-9][0-9]{0,5})-[0-9a-f]{16})\.json")
 _CHANGE_SET = re.compile(r"([0-7][0-9A-HJKMNP-TV-Z]{25})\.json")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -147,6 +150,10 @@ class StorageResolver:
 
     def heads_key(self, model: str) -> str:
         return self.collection_path(model) + HEADS_FILE
+
+    def heads_dir(self, model: str) -> str:
+        """`org/customers/.worm.heads/`: the directory of partitioned heads."""
+        return f"{self.collection_path(model)}{HEADS_DIR}/"
 
     def change_set_path(self, model: str) -> str:
         """`.worm.changes/customers/`."""
@@ -270,14 +277,18 @@ class StorageResolver:
                 return KeyInfo(KeyKind.MANIFEST, model.name)
             case [".worm.heads.json"]:
                 return KeyInfo(KeyKind.HEADS, model.name)
-            case [".worm.manifest", file]:
-                part = _MANIFEST_PART.fullmatch(file)
-                if part:
-                    return KeyInfo(KeyKind.MANIFEST, model.name, name=part[1])
+            case [".worm.manifest", file] if piece := _MANIFEST_PIECE.fullmatch(file):
+                return KeyInfo(KeyKind.MANIFEST, model.name, name=piece[1])
+            case [".worm.heads", file] if piece := _HEADS_PIECE.fullmatch(file):
+                return KeyInfo(KeyKind.HEADS, model.name, name=piece[1])
             case [".worm.index", file] if file.endswith(".json"):
                 field = unescape_field(file.removesuffix(".json"))
                 if field is not None:
                     return KeyInfo(KeyKind.INDEX, model.name, field=field)
+            case [".worm.index", escaped, file] if piece := _INDEX_PIECE.fullmatch(file):
+                field = unescape_field(escaped)
+                if field is not None:
+                    return KeyInfo(KeyKind.INDEX, model.name, name=piece[1], field=field)
             case [".worm.index", escaped, ".claims", digest] if _SHA256.fullmatch(digest):
                 field = unescape_field(escaped)
                 if field is not None:

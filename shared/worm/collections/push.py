@@ -7,6 +7,7 @@ id type, file or layout, or no model for them any more) is refused unless forced
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -23,7 +24,8 @@ _SENTINEL_ATTEMPTS_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class PushReport:
-    """What a push did. `removed` are models of the old schema that the new one no longer has."""
+    """What a push did. `removed` are models of the old schema that the new one no longer has; `recording` those that
+    keep an oplog from now on."""
 
     schema_changed: bool
     schema_etag: str
@@ -31,6 +33,7 @@ class PushReport:
     added: tuple[str, ...]
     changed: tuple[str, ...]
     removed: tuple[str, ...]
+    recording: tuple[str, ...] = ()
 
 
 def load_pushed_schema(store: Store) -> Schema:
@@ -52,6 +55,8 @@ def push_schema(store: Store, schema: Schema, *, force: bool = False) -> PushRep
     else:
         if previous is not None and not force:
             _refuse_stranding(store, previous, schema)
+        if previous is not None:
+            _drop_neglected_manifests(store, previous, schema)
         etag = _swap(store, current, body)
     old = previous.models if previous else {}
     return PushReport(
@@ -61,6 +66,7 @@ def push_schema(store: Store, schema: Schema, *, force: bool = False) -> PushRep
         added=tuple(name for name in schema.models if name not in old),
         changed=tuple(name for name, model in schema.models.items() if name in old and old[name] != model),
         removed=tuple(name for name in old if name not in schema.models),
+        recording=tuple(name for name, model in schema.models.items() if model.oplog and not _had_oplog(old, name)),
     )
 
 
@@ -99,6 +105,19 @@ def _swap(store: Store, current: Object | None, body: bytes) -> str:
         found=outcome.current.etag if isinstance(outcome, Lost) else None,
         hint="look at the bucket's schema, then push again",
     )
+
+
+def _had_oplog(old: Mapping[str, ModelDef], name: str) -> bool:
+    return name not in old or old[name].oplog
+
+
+def _drop_neglected_manifests(store: Store, old: Schema, new: Schema) -> None:
+    """A manifest that no fold kept does not become true by keeping it from now on: it is built anew."""
+    resolver = StorageResolver(new)
+    for name, model in new.models.items():
+        before = old.models.get(name)
+        if before is not None and model.folds_manifest and not before.folds_manifest:
+            store.delete(resolver.manifest_key(name))
 
 
 def _refuse_stranding(store: Store, old: Schema, new: Schema) -> None:

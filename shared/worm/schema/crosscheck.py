@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from worm.codec.strict_json import child_path
+from worm.errors import Invalid
 from worm.schema.definition import SYSTEM_FIELDS, IndexDef, ModelDef
 from worm.schema.fields import FieldDef, Problem, field_name_problems, field_problems
 from worm.schema.idtypes import id_problem
@@ -42,6 +43,32 @@ def find_field(fields: Mapping[str, FieldDef], dotted: str) -> tuple[bool, Field
             return True, None
         field = field.properties.get(name)
     return field is not None, field
+
+
+def undeclared_fields(model: ModelDef, names: Iterable[str]) -> list[str]:
+    """Those of the (dotted) names that the schema does not declare. `Invalid` where the model is strict and no document
+    can have one: it is mistyped. Objects inside a document are not strict, and filters look through arrays."""
+    unknown = [name for name in dict.fromkeys(names) if not find_field(model.fields, name)[0]]
+    for name in unknown if model.strict else ():
+        if not _is_possible(model.fields, name):
+            known = ", ".join(("id", *(one for one in model.fields if one != "id")))
+            raise Invalid(f"{model.name} has no field {name!r}; it has {known}")
+    return unknown
+
+
+def _is_possible(fields: Mapping[str, FieldDef], dotted: str) -> bool:
+    """Can a document of a strict model with these fields have something there?"""
+    head, *rest = dotted.split(".")
+    field = fields.get(head)
+    if field is None:
+        return False
+    for name in rest:
+        while field is not None and field.type == "array":
+            field = field.items
+        if field is not None and field.type != "object":
+            return False
+        field = None if field is None or field.properties is None else field.properties.get(name)
+    return True
 
 
 def _manifest_problems(model: ModelDef, path: str) -> list[Problem]:

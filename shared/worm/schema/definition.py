@@ -146,6 +146,11 @@ class ModelDef(Definition):
         """Indexes are folded from the manifest's rows, so a model with an index keeps the manifest too."""
         return self.manifest.enabled or bool(self.indexes)
 
+    @property
+    def folds_manifest(self) -> bool:
+        """Do folds keep the manifest? Without `autoUpdate` only a build makes it."""
+        return self.keeps_manifest and self.manifest.auto_update
+
     @cached_property
     def _table_fields(self) -> tuple[str, ...]:
         chosen = self.fields if self.manifest.fields is None else self.manifest.fields

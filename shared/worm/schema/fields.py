@@ -231,3 +231,15 @@ def is_datetime(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+_STARTED = ("1999-01-01T00:00:00.000Z", "1999-10-10T00:00:00.000Z")
+_ZONED = re.compile(r"(.*T.*[+-])([\d:]*)", re.ASCII)
+
+
+def is_datetime_start(text: str) -> bool:
+    """Is it a date-time, or can one start so? Told by completing it."""
+    zoned = _ZONED.fullmatch(text)
+    if zoned:
+        return is_datetime(text + "00:00"[len(zoned[2]) :])
+    return is_datetime(text) or (bool(text) and any(is_datetime(text + rest[len(text) :]) for rest in _STARTED))

@@ -49,19 +49,38 @@ class CasFile(Generic[T]):
         self._ids = ids
         self._clock = clock
         self._held: Held[T] = Held(None, None)
+        self._undecoded: Object | None = None
         self.attempts = 0
 
     @property
     def held(self) -> Held[T]:
         """What was read or written last, without a request."""
+        if self._undecoded is not None:
+            self._take(self._undecoded)
         return self._held
+
+    @property
+    def etag(self) -> str | None:
+        """Of what was read or written last."""
+        return self._held.etag if self._undecoded is None else self._undecoded.etag
+
+    @property
+    def undecoded(self) -> bytes | None:
+        """The bytes that `refresh` read, as long as nobody asked what they mean."""
+        return None if self._undecoded is None else self._undecoded.body
+
+    def refresh(self) -> None:
+        """One conditional GET. What it brings is decoded when `held` is asked for; a reader of bytes does without."""
+        found = self._store.get_if_changed(self.key, self.etag)
+        if found is None:
+            self._take(None)
+        elif not isinstance(found, NotModified):
+            self._undecoded = found
 
     def read(self) -> T | None:
         """The current value: one conditional GET; nothing is parsed when it did not change."""
-        found = self._store.get_if_changed(self.key, self._held.etag)
-        if not isinstance(found, NotModified):
-            self._take(found)
-        return self._held.value
+        self.refresh()
+        return self.held.value
 
     def update(self, change: Callable[[T | None], T | None]) -> T | None:
         """Apply `change` until it is stored, or until it returns None (nothing to do). Returns what is stored now."""
@@ -96,6 +115,7 @@ class CasFile(Generic[T]):
         return False
 
     def _take(self, found: Object | None) -> None:
+        self._undecoded = None
         if found is None:
             self._held = Held(None, None)
             return

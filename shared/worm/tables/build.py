@@ -7,9 +7,10 @@ gives, byte for byte. For a model without oplog the source is the current docume
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
+from typing import Protocol
 
 from worm.clock import iso_seconds
 from worm.collections.changes import Change
@@ -20,12 +21,19 @@ from worm.store.base import Object, Read
 from worm.tables.manifest import Manifest, ReadRow
 
 CHUNK = 500
+Progress = Callable[[int, int | None], None]
+"""Called with how many entities are done, and of how many where that is known."""
 
 
-def recorded_changes(collection: Collection) -> Iterator[Change]:
+def silent(done: int, total: int | None) -> None:
+    """Nobody looks."""
+
+
+def recorded_changes(collection: Collection, progress: Progress = silent) -> Iterator[Change]:
     """The newest state of every entity that has an oplog."""
     tails = {entity_id: max(seqs) for entity_id, seqs in collection.recorded_seqs().items()}
-    for ids in _chunks(sorted(tails), CHUNK):
+    for number, ids in enumerate(_chunks(sorted(tails), CHUNK)):
+        progress(number * CHUNK, len(tails))
         entries = _read_all(collection, [collection.oplog.key(entity_id, tails[entity_id]) for entity_id in ids])
         documents = _read_all(collection, [collection.documents.key(entity_id) for entity_id in ids])
         for entity_id, tail, document in zip(ids, entries, documents, strict=True):
@@ -34,29 +42,43 @@ def recorded_changes(collection: Collection) -> Iterator[Change]:
                 raise Corrupt("an oplog entry was listed but is gone", key=key)
             entry = OplogEntry.from_bytes(tail.body, key)
             yield Change(entity_id, Head.of(entry), collection.row(_state(collection, entity_id, entry, document)))
+    progress(len(tails), len(tails))
 
 
-def build_manifest(collection: Collection, *, carry: Manifest | None = None) -> Manifest:
+def build_manifest(collection: Collection, *, carry: Manifest | None = None, progress: Progress = silent) -> Manifest:
     """The manifest from the source. `carry` is the stored one, whose revision a model without oplog carries on."""
     if collection.definition.oplog:
         empty = empty_manifest(collection)
-        return empty.folded(recorded_changes(collection)) or empty
-    return _build_from_documents(collection, carry or empty_manifest(collection))
+        return empty.folded(recorded_changes(collection, progress)) or empty
+    return _build_from_documents(collection, carry or empty_manifest(collection), progress)
 
 
 def empty_manifest(collection: Collection) -> Manifest:
-    return Manifest(collection.name, fields=collection.definition.table_fields())
+    definition = collection.definition
+    return Manifest(collection.name, fields=definition.table_fields(), oplog=definition.oplog)
 
 
-def is_stale(collection: Collection, manifest: Manifest) -> bool:
-    """Were its rows made with other fields than the schema names today?"""
-    return manifest.fields != collection.definition.table_fields()
+class MadeRows(Protocol):
+    """What tells how rows were made."""
+
+    @property
+    def fields(self) -> tuple[str, ...]: ...
+    @property
+    def oplog(self) -> bool: ...
 
 
-def read_rows(collection: Collection, ids: Iterable[str]) -> dict[str, ReadRow]:
+def is_stale(collection: Collection, root: MadeRows) -> bool:
+    """Were its rows made with other fields than the schema names today, or from another source?"""
+    definition = collection.definition
+    return (root.fields, root.oplog) != (definition.table_fields(), definition.oplog)
+
+
+def read_rows(collection: Collection, ids: Iterable[str], progress: Progress = silent) -> dict[str, ReadRow]:
     """The rows of current documents."""
     rows: dict[str, ReadRow] = {}
-    for chunk in _chunks(sorted(set(ids)), CHUNK):
+    wanted = sorted(set(ids))
+    for chunk in _chunks(wanted, CHUNK):
+        progress(len(rows), len(wanted))
         found = _read_all(collection, [collection.documents.key(entity_id) for entity_id in chunk])
         for entity_id, item in zip(chunk, found, strict=True):
             if item is None:
@@ -64,15 +86,16 @@ def read_rows(collection: Collection, ids: Iterable[str]) -> dict[str, ReadRow]:
             else:
                 row = collection.row(_valid(collection, entity_id, item))
                 rows[entity_id] = ReadRow(row, item.etag, iso_seconds(item.last_modified))
+    progress(len(wanted), len(wanted))
     return rows
 
 
-def _build_from_documents(collection: Collection, carry: Manifest) -> Manifest:
+def _build_from_documents(collection: Collection, carry: Manifest, progress: Progress) -> Manifest:
     live = [entity_id for entity_id, version in collection.latest_versions() if not version.is_delete_marker]
     known = {*carry.entities, *carry.etags}
     if is_stale(collection, carry):
         carry = replace(empty_manifest(collection), revision=carry.revision, last_updated=carry.last_updated)
-    return carry.with_documents(read_rows(collection, {*live, *known})) or carry
+    return carry.with_documents(read_rows(collection, {*live, *known}, progress)) or carry
 
 
 def _state(collection: Collection, entity_id: str, entry: OplogEntry, current: Object | None) -> Document | None:

@@ -5,23 +5,28 @@ so folding is idempotent and order-free, and a late older change cannot bring a 
 of the seqs; it grows with every change, so a manifest's bytes never repeat. `lastUpdated` is the time of the newest
 folded change, never the clock's, so that a rebuild gives the same bytes.
 
-`fields` are those that the rows were made with. When a push changes them, the manifest is stale: queries read the
-documents, and the next fold or sweep builds it anew.
+`fields` are those that the rows were made with, `oplog` says whether from the oplog. When a push changes either, the
+manifest is stale: queries read the documents, and the next fold or sweep builds it anew.
 
 A model without oplog has no seqs. It has the `etags` that its rows were read at instead, so that a sweep finds what no
 event reported by listing alone; its `revision` counts the writes of the manifest, and a rebuild carries it on.
+
+A large table is spread over partitions and deltas (`spread.py`). Each of them is a manifest too: of a range of ids, or
+of the ids that one fold touched. In a delta of a model without oplog the number of the fold stands for the seq.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import cast
+from dataclasses import dataclass, field, replace
+from typing import TypeVar, cast
 
 from worm.codec.sealed import seal, unseal
 from worm.codec.strict_json import JsonValue, dumps
 from worm.collections.changes import Change, Row
 from worm.errors import Corrupt
+
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +49,16 @@ class Manifest:
     revision: int = 0
     etags: dict[str, str] = field(default_factory=dict)
     fields: tuple[str, ...] = ()
+    oplog: bool = True
 
     @property
     def count(self) -> int:
         return len(self.entities)
+
+    @property
+    def known(self) -> int:
+        """How many ids it knows of, deleted ones too."""
+        return max(len(self.entities), len(self.seqs), len(self.etags))
 
     def folded(self, changes: Iterable[Change]) -> Manifest | None:
         """With the newer ones of the changes; None when all of them are folded already."""
@@ -66,7 +77,7 @@ class Manifest:
                 entities[change.id] = change.row
         if revision == self.revision:
             return None
-        return Manifest(self.model, entities, seqs, last_updated, revision, fields=self.fields)
+        return Manifest(self.model, entities, seqs, last_updated, revision, fields=self.fields, oplog=self.oplog)
 
     def with_documents(self, read: Mapping[str, ReadRow]) -> Manifest | None:
         """For a model without oplog: the rows of documents as they were read. None when nothing differs."""
@@ -82,7 +93,58 @@ class Manifest:
         same_rows = dumps(cast(JsonValue, entities)) == dumps(cast(JsonValue, self.entities))  # 1 is not true here
         if same_rows and etags == self.etags and last_updated == self.last_updated:
             return None
-        return Manifest(self.model, entities, {}, last_updated, self.revision + 1, etags, self.fields)
+        return Manifest(self.model, entities, {}, last_updated, self.revision + 1, etags, self.fields, oplog=False)
+
+    @classmethod
+    def of_documents(cls, model: str, read: Mapping[str, ReadRow], fold: int) -> Manifest:
+        """The delta of one fold of a model without oplog."""
+        found = {entity_id: one for entity_id, one in read.items() if one.etag is not None}
+        return cls(
+            model,
+            entities={entity_id: one.row for entity_id, one in found.items() if one.row is not None},
+            seqs=dict.fromkeys(read, fold),
+            last_updated=max((one.modified for one in found.values()), default=""),
+            etags={entity_id: one.etag for entity_id, one in found.items() if one.etag is not None},
+        )
+
+    def ids(self) -> list[str]:
+        """All that it knows of, deleted ones too, in order."""
+        return sorted({*self.entities, *self.seqs, *self.etags})
+
+    def merged(self, others: Iterable[Manifest]) -> Manifest:
+        """With what the others know newer of an id."""
+        entities, seqs, etags = dict(self.entities), dict(self.seqs), dict(self.etags)
+        last_updated, revision = self.last_updated, self.revision
+        for other in others:
+            last_updated = max(last_updated, other.last_updated)
+            for entity_id, seq in other.seqs.items():
+                known = seqs.get(entity_id, 0)
+                if seq <= known:
+                    continue
+                revision += seq - known
+                seqs[entity_id] = seq
+                _take(entities, entity_id, other.entities)
+                _take(etags, entity_id, other.etags)
+        return Manifest(self.model, entities, seqs, last_updated, revision, etags, self.fields)
+
+    @classmethod
+    def joined(cls, model: str, parts: Iterable[Manifest]) -> Manifest:
+        """Parts of disjoint ranges, together."""
+        whole = cls(model)
+        for part in parts:
+            whole.entities.update(part.entities)
+            whole.seqs.update(part.seqs)
+            whole.etags.update(part.etags)
+        return replace(whole, revision=sum(whole.seqs.values()))
+
+    def part(self, ids: Iterable[str]) -> Manifest:
+        """What it knows of these ids. Times and revisions are the root's business: an unchanged part stays as it is."""
+        part = Manifest(self.model)
+        for entity_id in ids:
+            _take(part.entities, entity_id, self.entities)
+            _take(part.seqs, entity_id, self.seqs)
+            _take(part.etags, entity_id, self.etags)
+        return part
 
     def encode(self) -> bytes:
         shape: dict[str, JsonValue] = {
@@ -95,13 +157,18 @@ class Manifest:
             "entities": cast("dict[str, JsonValue]", self.entities),
             "seqs": cast("dict[str, JsonValue]", self.seqs),
         }
+        if not self.oplog:
+            shape["oplog"] = False
         if self.etags:
             shape["etags"] = cast("dict[str, JsonValue]", self.etags)
         return seal(shape)
 
     @classmethod
     def decode(cls, body: bytes, key: str) -> Manifest:
-        shape = unseal(body, key)
+        return cls.of_shape(unseal(body, key), key)
+
+    @classmethod
+    def of_shape(cls, shape: Mapping[str, JsonValue], key: str) -> Manifest:
         if shape.get("version") != 1:
             raise Corrupt(f"manifest version {shape.get('version')!r}; this code reads version 1", key=key)
         return cls(
@@ -112,4 +179,13 @@ class Manifest:
             revision=cast(int, shape["revision"]),
             etags=cast("dict[str, str]", shape.get("etags") or {}),
             fields=tuple(cast("list[str]", shape.get("fields") or [])),
+            oplog=shape.get("oplog") is not False,
         )
+
+
+def _take(target: dict[str, V], entity_id: str, source: Mapping[str, V]) -> None:
+    """What the source has under the id, or nothing where it has nothing."""
+    if entity_id in source:
+        target[entity_id] = source[entity_id]
+    else:
+        target.pop(entity_id, None)

@@ -5,24 +5,39 @@ Order of writes: manifest, indexes, heads. Each is one compare-and-swap per batc
 - an index is computed from a manifest and written only if its stored revision is lower;
 - heads come last: what stands in them has reached manifest and indexes.
 A crash between two of them leaves the batch's messages in the queue, and folding them again finishes the work.
+
+A table past `partitionThreshold` is spread over files (`tree.py`). Its fold writes a delta to the manifest, which the
+indexes share, and one to the heads; what is due of merging is done right after it, while it is small enough.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from worm.codec.strict_json import JsonValue
 from worm.collections.changes import Change
 from worm.collections.collection import Collection
 from worm.collections.heads import Heads
 from worm.collections.sentinels import collection_sentinel
-from worm.errors import Unavailable
+from worm.errors import Corrupt, Unavailable
 from worm.schema import IndexDef
 from worm.store.cas_file import CasFile
-from worm.tables.build import build_manifest, empty_manifest, is_stale, read_rows, recorded_changes
-from worm.tables.index import Index
+from worm.tables.build import Progress, is_stale, recorded_changes, silent
+from worm.tables.folding import DocumentsFold, HeadsFold, RecordedFold
+from worm.tables.index import Index, entry_key
 from worm.tables.manifest import Manifest
+from worm.tables.rebuild import documents_anew, heads_anew, manifest_anew
+from worm.tables.spread import Spread
+from worm.tables.state import StoredFiles, TableState
+from worm.tables.stored_rows import StoredRows
+from worm.tables.trees import HeadsTree, IndexFiles, ManifestTree
+from worm.tables.whole_indexes import WholeIndexes
 
 ROUNDS_MAX = 10
+# A worker merges bases up to this size right after its fold, the sweep larger ones, as far as its memory goes (about
+# four times the base); still larger ones are left to rebuilds.
+SETTLE_BYTES_MAX = 64 << 20
+SWEEP_BYTES_MAX = 192 << 20
 
 
 class Table:
@@ -31,38 +46,116 @@ class Table:
     def __init__(self, collection: Collection) -> None:
         self.collection = collection
         self._definition = collection.definition
-        store, resolver, name = collection.store, collection.resolver, collection.name
-        ids, clock = collection.ids, collection.clock
-        self.manifest: CasFile[Manifest] = CasFile(
-            store, resolver.manifest_key(name), Manifest.decode, Manifest.encode, ids=ids, clock=clock
-        )
-        self.heads: CasFile[Heads] = CasFile(
-            store, resolver.heads_key(name), Heads.decode, Heads.encode, ids=ids, clock=clock
-        )
-        self.sentinel: CasFile[bytes] = CasFile(
-            store,
-            resolver.collection_sentinel_key(name),
-            lambda body, _: body,
-            lambda body: body,
-            ids=ids,
-            clock=clock,
-        )
-        self.indexes: list[tuple[IndexDef, CasFile[Index]]] = [
-            (index, CasFile(store, key, Index.decode, Index.encode, ids=ids, clock=clock))
-            for index in self._definition.indexes.values()
-            if (key := resolver.index_key(name, index.field))
-        ]
+        self.manifest = ManifestTree(collection)
+        self.index_files = WholeIndexes(self.manifest)
+        self.heads = HeadsTree(collection)
+        self.sentinel = self._plain(collection.resolver.collection_sentinel_key(collection.name))
+        self._meta = self._plain(self.manifest.pieces.key("_meta.json"))
+        self._stored_files = StoredFiles(self.manifest)
+        self._state: TableState | None = None
+        self._is_invalidated = False
+
+    @property
+    def indexes(self) -> list[IndexFiles]:
+        return self.manifest.indexes
+
+    @property
+    def is_kept(self) -> bool:
+        """Do folds keep the manifest?"""
+        return self._definition.folds_manifest
+
+    @property
+    def attempts(self) -> int:
+        """How many compare-and-swaps this table has tried."""
+        files = [one.file for one in self.indexes]
+        return self.manifest.file.attempts + self.heads.file.attempts + sum(file.attempts for file in files)
+
+    def conflicts(self) -> dict[str, list[str]]:
+        """By unique field, the entry keys that several documents have, as far as the last fold or merge knew."""
+        found = {files.definition.field: sorted(files.conflicts()) for files in self.indexes}
+        return {field: keys for field, keys in found.items() if keys}
+
+    # Reading
+
+    def state(self) -> TableState | None:
+        """The table as of now: one conditional GET. None: there is none, or it is damaged, stale or behind."""
+        if not self._definition.keeps_manifest:
+            return None
+        if self._is_invalidated:
+            self.rebuild()
+            self._is_invalidated = False
+        file = self.manifest.file
+        file.refresh()
+        if self._state is None or self._state.etag != file.etag:
+            self._state = self._opened(file.undecoded)
+        state = self._state
+        if state is None or is_stale(self.collection, state):
+            return None
+        return state if self._definition.manifest.auto_update or not self._is_behind(state) else None
+
+    def _opened(self, body: bytes | None) -> TableState | None:
+        """The state of the manifest that was read last. A whole one is not parsed for that, but opened as bytes."""
+        tree = self.manifest
+        stored = None if body is None else StoredRows.of_root(body, tree.key)
+        if body is not None and stored is not None:
+            tree.damage = None
+            return TableState(tree, self._stored_files, stored, tree.file.etag, len(body))
+        held = tree.file.held
+        tree.damage = held.damage
+        return None if held.value is None else TableState(tree, self._stored_files, held.value, held.etag, held.size)
+
+    def ids_with(self, index: IndexDef, values: Sequence[JsonValue]) -> set[str] | None:
+        """The ids of the rows that have one of the values in the indexed field; None: the index cannot tell now."""
+        files = next((one for one in self.indexes if one.definition == index), None)
+        if files is None or not self._definition.manifest.auto_update:
+            return None
+        keys = tuple(dict.fromkeys(map(entry_key, values)))
+        is_open = self.manifest.file.undecoded is not None  # a whole manifest, which need not be parsed to know that
+        if is_open or not isinstance(self.manifest.file.held.value, Spread):
+            found = files.file.read()
+            if found is not None and not found.partitioned:
+                same = (found.type, found.unique) == (index.type, index.unique)
+                return {entity_id for key in keys for entity_id in found.ids_under(key)} if same else None
+        return self._ids_in_parts(files, keys)
+
+    def _ids_in_parts(self, files: IndexFiles, keys: Sequence[str]) -> set[str] | None:
+        root = self.manifest.root()
+        if not isinstance(root, Spread) or self.manifest.is_stale(root):
+            return None
+        try:
+            return self.manifest.lookup(files, root, keys)
+        except Corrupt as damage:  # the planner scans instead; `worm verify` and `worm repair` speak of it
+            self.manifest.damage = damage
+            return None
+
+    def _is_behind(self, state: TableState) -> bool:
+        """Without `autoUpdate`: has anything changed since the manifest was built?"""
+        if self._definition.oplog:
+            heads = (self.heads.read() or Heads(self.collection.name)).heads
+            return state.seqs != {entity_id: head.seq for entity_id, head in heads.items()}
+        latest = self.collection.latest_versions()
+        return state.etags != {one: version.etag for one, version in latest if not version.is_delete_marker}
+
+    # Folding
 
     def fold(self, changes: Sequence[Change]) -> None:
         """Fold recorded changes of a model with oplog."""
-        if self._definition.keeps_manifest:
-            self._fold_indexes(self._fold_manifest(changes))
-        self._fold_sentinel(self.heads.update(lambda stored: (stored or Heads(self.collection.name)).folded(changes)))
+        if self.is_kept:
+            fold = RecordedFold(self.collection, changes)
+            whole = self.manifest.fold(fold)
+            if whole is not None:
+                self.index_files.fold(whole)
+            elif fold.is_new:
+                self._follow()
+            self.settle(bytes_max=SETTLE_BYTES_MAX)
+        heads = self.heads.fold(HeadsFold(self.collection.name, changes))
+        self._settle_heads(SETTLE_BYTES_MAX)
+        self._fold_sentinel(heads)
 
     def fold_documents(self, ids: Iterable[str]) -> None:
         """Fold current documents of a model without oplog. What changed while we wrote is folded once more."""
         pending = set(ids)
-        if not self._definition.keeps_manifest:
+        if not self.is_kept:
             return
         for _ in range(ROUNDS_MAX):
             pending = self._fold_current(pending)
@@ -72,138 +165,137 @@ class Table:
             f"documents changed during each of {ROUNDS_MAX} folds", key=self.manifest.key, hint="retried by the queue"
         )
 
-    def rebuild(self) -> Manifest | None:
+    def _fold_current(self, ids: set[str]) -> set[str]:
+        """Fold the documents as they are now; returns the ids that changed meanwhile."""
+        fold = DocumentsFold(self.collection, ids)
+        whole = self.manifest.fold(fold)
+        if whole is not None:
+            # A manifest made anew counts its revisions from the start: an old index would seem newer than it is.
+            (self.index_files.replace if fold.is_new else self.index_files.fold)(whole)
+        elif fold.is_new:
+            self._follow()
+        self.settle(bytes_max=SETTLE_BYTES_MAX)
+        self._fold_sentinel(whole)
+        return {entity_id for entity_id, etag in fold.etags.items() if self._etag(entity_id) != etag}
+
+    def settle(self, *, force: bool = False, bytes_max: int | None = None) -> None:
+        """Split or merge what is due of the manifest's files. `force`: leave no delta."""
+        try:
+            is_new = self.manifest.settle(force=force, bytes_max=bytes_max)
+        except Corrupt:  # a file of it is gone or damaged: the source has everything
+            self.rebuild()
+            return
+        if is_new:
+            self._follow()
+
+    def _settle_heads(self, bytes_max: int) -> None:
+        try:
+            self.heads.settle(bytes_max=bytes_max)
+        except Corrupt:  # only hints, but they must not stand in the way
+            self._rebuild_heads(list(recorded_changes(self.collection)))
+
+    def _rebuild_heads(self, changes: Sequence[Change]) -> None:
+        self._fold_sentinel(self.heads.update(lambda stored: heads_anew(self.collection, stored, changes)))
+
+    # Building
+
+    def rebuild(self, progress: Progress = silent) -> Manifest | None:
         """Manifest, indexes and heads from the source, beside live folds; rows that no source has vanish."""
         if not self._definition.oplog:
-            return self._rebuild_from_documents()
-        changes = list(recorded_changes(self.collection))
+            return self._rebuild_from_documents(progress)
+        changes = list(recorded_changes(self.collection, progress))
         manifest: Manifest | None = None
         if self._definition.keeps_manifest:
-            manifest = self.manifest.update(lambda stored: self._replacing(stored, changes))
+            manifest = self.manifest.update(lambda stored: manifest_anew(self.collection, stored, changes))
             assert manifest is not None
-            self._replace_indexes(manifest)
-        self._fold_sentinel(self.heads.update(lambda stored: self._replacing_heads(stored, changes)))
+            self._follow()
+        self._rebuild_heads(changes)
         return manifest
 
     def complete(self) -> None:
-        """Make what is missing or damaged; what is there is left to the folds."""
-        if self._definition.keeps_manifest:
-            manifest = self.manifest.read()
-            if manifest is None or is_stale(self.collection, manifest):
-                self.rebuild()
-            else:
-                self._fold_indexes(manifest)
+        """Make what is missing, merge what is due; what is there is left to the folds."""
+        if self.is_kept:
+            self._complete_manifest()
+            self.settle(bytes_max=SWEEP_BYTES_MAX)
+        root = self.heads.file.held.value
+        if isinstance(root, Spread):
+            if self.heads.lacks_files(root):
+                self._rebuild_heads(list(recorded_changes(self.collection)))
+            self._settle_heads(SWEEP_BYTES_MAX)
 
-    # Manifest and indexes
+    def _complete_manifest(self) -> None:
+        root = self.manifest.root()
+        if root is None or self.manifest.is_stale(root):
+            self.rebuild()
+        elif isinstance(root, Manifest):
+            self.index_files.fold(root)
+            self.index_files.revive(root)
+        elif self.manifest.lacks_files(root):
+            self.rebuild()
+        elif not self.manifest.has_all_indexes(root):
+            self.manifest.reform()
+            self._follow()
+        else:
+            self._describe()
 
-    def _fold_manifest(self, changes: Sequence[Change]) -> Manifest:
-        def change(stored: Manifest | None) -> Manifest | None:
-            if stored is not None and not is_stale(self.collection, stored):
-                return stored.folded(changes)
-            built = build_manifest(self.collection)  # lost, damaged or of other fields: the source has everything
-            return built.folded(changes) or built
+    def collect(self, *, dry_run: bool = False) -> int:
+        """Delete files that no root has named for a day. Returns how many."""
+        orphans = self.manifest.collect(dry_run) if self._definition.keeps_manifest else 0
+        return orphans + (self.heads.collect(dry_run) if self._definition.oplog else 0)
 
-        stored = self.manifest.update(change)
-        assert stored is not None
-        return stored
+    def rebuild_index(self, files: IndexFiles) -> Index:
+        """One index from the manifest, which is built where there is none."""
+        manifest = self.manifest.read()
+        if manifest is None or self.manifest.is_stale(manifest):
+            manifest = self.rebuild()
+            assert manifest is not None
+        elif isinstance(self.manifest.file.held.value, Spread):
+            self.manifest.update(lambda stored: None)
+        else:
+            self.index_files.replace(manifest, [files])
+        return Index.of(manifest, files.definition)
 
-    def _fold_indexes(self, manifest: Manifest) -> None:
-        for definition, file in self.indexes:
-            wanted = Index.of(manifest, definition)
+    def invalidate(self) -> None:
+        """Take the manifest away: our next query makes it anew, or anybody's next fold or sweep."""
+        self.collection.store.delete(self.manifest.key)
+        self._is_invalidated = True
 
-            def newer(stored: Index | None, wanted: Index = wanted, definition: IndexDef = definition) -> Index | None:
-                return None if stored is not None and stored.is_current(wanted, definition) else wanted
+    def _rebuild_from_documents(self, progress: Progress) -> Manifest | None:
+        if not self._definition.keeps_manifest:
+            return None
+        manifest = self.manifest.update(lambda stored: documents_anew(self.collection, stored, progress))
+        assert manifest is not None
+        self._follow()
+        return manifest
 
-            file.update(newer)
+    # What follows the manifest
 
-    def _replace_indexes(self, manifest: Manifest) -> None:
-        """After a rebuild an index may even have to go back (a row without a source raised its revision). A fold that
-        went on meanwhile may have written a newer index before us, so the manifest is looked at again."""
-        for definition, file in self.indexes:
-            wanted = Index.of(manifest, definition)
+    def _follow(self) -> None:
+        """After the manifest was made anew, whole or spread."""
+        root = self.manifest.file.held.value
+        if isinstance(root, Manifest):
+            self.index_files.replace(root)
+        else:
+            self._describe()
+        self._fold_sentinel(root)
 
-            def differing(stored: Index | None, wanted: Index = wanted) -> Index | None:
-                return None if stored == wanted else wanted
+    def _describe(self) -> None:
+        wanted = self.manifest.describe()
+        self._meta.update(lambda stored: None if stored == wanted else wanted)
 
-            file.update(differing)
-        newest = self.manifest.read()
-        if newest is not None and newest.revision != manifest.revision:
-            self._fold_indexes(newest)
-
-    def _fold_sentinel(self, counted: Heads | Manifest | None) -> None:
-        """Count and time for people who look into the bucket; nothing decides by them."""
+    def _fold_sentinel(self, counted: Heads | Manifest | Spread | None) -> None:
+        """Count and time for people who look into the bucket; nothing decides by them. Of a spread table they are as of
+        the last merge."""
         if counted is not None:
             wanted = collection_sentinel(
                 self._definition, count=counted.count, last_modified=counted.last_updated or None
             )
             self.sentinel.update(lambda stored: None if stored == wanted else wanted)
 
-    # A model without oplog
-
-    def _fold_current(self, ids: set[str]) -> set[str]:
-        """Fold the documents as they are now; returns the ids that changed meanwhile."""
-        etags: dict[str, str | None] = {}
-        is_new = False
-
-        def change(stored: Manifest | None) -> Manifest | None:
-            nonlocal is_new
-            is_new = stored is None or is_stale(self.collection, stored)
-            rows = read_rows(self.collection, ids)
-            etags.update({entity_id: found.etag for entity_id, found in rows.items()})
-            base = build_manifest(self.collection, carry=stored) if stored is None or is_new else stored
-            return base.with_documents(rows) or (base if is_new else None)
-
-        stored = self.manifest.update(change)
-        assert stored is not None
-        # A manifest made anew counts its revisions from the start: an old index would seem newer than it is.
-        (self._replace_indexes if is_new else self._fold_indexes)(stored)
-        self._fold_sentinel(stored)
-        return {entity_id for entity_id, etag in etags.items() if self._etag(entity_id) != etag}
-
     def _etag(self, entity_id: str) -> str | None:
         info = self.collection.store.head(self.collection.documents.key(entity_id))
         return None if info is None else info.etag
 
-    def _rebuild_from_documents(self) -> Manifest | None:
-        if not self._definition.keeps_manifest:
-            return None
-
-        def change(stored: Manifest | None) -> Manifest | None:
-            built = build_manifest(self.collection, carry=stored)
-            return None if built is stored else built
-
-        manifest = self.manifest.update(change)
-        assert manifest is not None
-        self._replace_indexes(manifest)
-        return manifest
-
-    # Rebuilding beside live folds
-
-    def _replacing(self, stored: Manifest | None, changes: Sequence[Change]) -> Manifest | None:
-        """The rebuilt manifest with what was folded since the source was read; None when that is what is stored."""
-        built = empty_manifest(self.collection).folded(changes) or empty_manifest(self.collection)
-        if stored is None or is_stale(self.collection, stored):
-            return built
-        entities, seqs = dict(built.entities), dict(built.seqs)
-        last_updated = built.last_updated
-        for entity_id, seq in stored.seqs.items():
-            if seq > seqs.get(entity_id, 0) and self._is_recorded(entity_id, seq):
-                seqs[entity_id] = seq
-                entities.pop(entity_id, None)
-                if entity_id in stored.entities:
-                    entities[entity_id] = stored.entities[entity_id]
-                last_updated = max(last_updated, stored.last_updated)
-        wanted = Manifest(built.model, entities, seqs, last_updated, sum(seqs.values()), fields=built.fields)
-        return None if wanted.encode() == stored.encode() else wanted
-
-    def _replacing_heads(self, stored: Heads | None, changes: Sequence[Change]) -> Heads | None:
-        heads = {change.id: change.head for change in changes if change.head is not None}
-        for entity_id, head in (stored.heads if stored is not None else {}).items():
-            known = heads.get(entity_id)
-            if (known is None or head.seq > known.seq) and self._is_recorded(entity_id, head.seq):
-                heads[entity_id] = head
-        wanted = Heads(self.collection.name, heads)
-        return None if stored is not None and stored.heads == heads else wanted
-
-    def _is_recorded(self, entity_id: str, seq: int) -> bool:
-        return self.collection.store.head(self.collection.oplog.key(entity_id, seq)) is not None
+    def _plain(self, key: str) -> CasFile[bytes]:
+        store, ids, clock = self.collection.store, self.collection.ids, self.collection.clock
+        return CasFile(store, key, lambda body, _: body, lambda body: body, ids=ids, clock=clock)

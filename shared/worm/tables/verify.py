@@ -4,7 +4,8 @@ Shares no cache with any writer. Reads, per model: all object versions (listing)
 the stored manifest, indexes and heads. For a model with oplog it checks that
 - seqs are dense from 1 and every object version has exactly one entry (or is named as skipped by one);
 - replaying the entries gives the current document exactly;
-- manifest and indexes are, byte for byte, what folding the entries gives; heads name the newest entries.
+- manifest and indexes are, byte for byte, what folding the entries gives; heads name the newest entries;
+- no two documents have one unique value, and every claim of one is held by a document that has it.
 A document that breaks its schema is no difference: it is listed as `rejected`, with the reason.
 """
 
@@ -13,30 +14,32 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
 
 from worm.codec.diff import apply as apply_diff
 from worm.codec.strict_json import dumps
 from worm.collections.changes import Change
+from worm.collections.claim_audit import audit_claims
 from worm.collections.collection import Collection
 from worm.collections.entries import Document, Head, OplogEntry
 from worm.collections.heads import Heads
 from worm.errors import Corrupt, Invalid
 from worm.store.base import NULL_VERSION, Version
-from worm.store.cas_file import CasFile
 from worm.tables.append_audit import audit_append
 from worm.tables.build import build_manifest, empty_manifest
 from worm.tables.difference import Difference
 from worm.tables.index import Index
 from worm.tables.manifest import Manifest
+from worm.tables.spread import Spread
 from worm.tables.table import Table
+from worm.tables.trees import IndexFiles
 
 __all__ = ["Difference", "VerifyReport", "verify_collection"]
 
-T = TypeVar("T")
 DETAILS_MAX = 5
 THREADS = 16
+REPAIR = "`worm repair` builds it anew"
+KEPT = "entries are never rewritten: put an earlier version of the object back"
 
 
 @dataclass
@@ -74,8 +77,10 @@ def verify_collection(collection: Collection) -> VerifyReport:
     else:
         expected = build_manifest(collection, carry=table.manifest.read())
         report.documents = len(expected.etags)
-    if collection.definition.keeps_manifest:
+    if table.is_kept:
         _verify_files(table, expected, report)
+    for found in audit_claims(collection.claims, expected.entities):
+        report.differ(found.kind, found.key, found.detail)
     if collection.definition.mode == "append":
         report.differences += audit_append(collection)
     return report
@@ -119,7 +124,7 @@ class _Entity:
             entries = list(self._collection.oplog.entries(self._id, last=len(self._seqs))) if self._seqs else []
             state = self._replay(entries)
         except Corrupt as damage:
-            self._report.differ("oplog-corrupt", damage.key or "", damage.message)
+            self._report.differ("oplog-corrupt", damage.key or "", f"{damage.message} ({KEPT})")
             return None, self._report
         self._report.entries = len(entries)
         self._check_versions(entries)
@@ -202,25 +207,51 @@ def _skipped(entry: OplogEntry) -> list[str]:
 def _verify_files(table: Table, expected: Manifest, report: VerifyReport) -> None:
     stored = table.manifest.read()
     if stored is None:
-        report.differ(*_absence("manifest", table.manifest))
+        report.differ(*_absence("manifest", table.manifest.key, table.manifest.damage))
     elif stored.encode() != expected.encode():
         report.differ("manifest-differs", table.manifest.key, _explain(stored, expected))
-    for definition, file in table.indexes:
-        index, wanted = file.read(), Index.of(expected, definition)
-        if index is None:
-            report.differ(*_absence("index", file))
-        elif index.encode() != wanted.encode():
-            keys = {*index.entries, *wanted.entries}
-            wrong = [key for key in keys if index.entries.get(key) != wanted.entries.get(key)]
-            shown = ", ".join(sorted(wrong)[:DETAILS_MAX]) or f"revision {index.revision}, expected {wanted.revision}"
-            report.differ("index-differs", file.key, f"{len(wrong)} values differ: {shown}")
+    root = table.manifest.file.held.value
+    base = table.manifest.base(root) if isinstance(root, Spread) and stored is not None else expected
+    for files in table.indexes:
+        wanted = Index.of(base, files.definition)
+        if isinstance(root, Spread):
+            _verify_parts(files, root, wanted, report)
+        else:
+            _verify_index(files, wanted, report)
 
 
-def _absence(what: str, file: CasFile[T]) -> tuple[str, str, str]:
-    damage = file.held.damage
+def _verify_index(files: IndexFiles, wanted: Index, report: VerifyReport) -> None:
+    index = files.file.read()
+    if index is None:
+        report.differ(*_absence("index", files.key, files.file.held.damage))
+    elif index.encode() != wanted.encode():
+        report.differ("index-differs", files.key, _explain_index(index, wanted))
+
+
+def _verify_parts(files: IndexFiles, root: Spread, wanted: Index, report: VerifyReport) -> None:
+    """The parts of an index say what the partitions of the manifest say; the deltas belong to both."""
+    try:
+        index = files.joined(root)
+    except Corrupt as damage:
+        report.differ(*_absence("index", files.key, damage))
+        return
+    if index is None:
+        report.differ(*_absence("index", files.key, None))
+    elif index != replace(wanted, last_updated="", revision=0):
+        report.differ("index-differs", files.key, _explain_index(index, wanted))
+
+
+def _explain_index(index: Index, wanted: Index) -> str:
+    keys = {*index.entries, *wanted.entries}
+    wrong = [key for key in keys if index.entries.get(key) != wanted.entries.get(key)]
+    shown = ", ".join(sorted(wrong)[:DETAILS_MAX]) or f"revision {index.revision}, expected {wanted.revision}"
+    return f"{len(wrong)} values differ: {shown}"
+
+
+def _absence(what: str, key: str, damage: Corrupt | None) -> tuple[str, str, str]:
     if damage is None:
-        return f"{what}-missing", file.key, f"there is no {what}"
-    return f"{what}-damaged", file.key, str(damage)
+        return f"{what}-missing", key, f"there is no {what} ({REPAIR})"
+    return f"{what}-damaged", damage.key or key, f"{damage.message} ({REPAIR})"
 
 
 def _explain(stored: Manifest, expected: Manifest) -> str:

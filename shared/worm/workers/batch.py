@@ -24,12 +24,18 @@ class Message:
 
 @dataclass
 class BatchOutcome:
-    """What a batch came to. A message in neither dict is done."""
+    """What a batch came to. A message in neither dict is done.
+
+    `attempts`: compare-and-swaps that were tried; more than one per file means that others wrote at the same moment.
+    `conflicts`: by index, the values of unique fields that several documents have.
+    """
 
     failed: dict[str, Exception] = field(default_factory=dict)
     rejected: dict[str, Invalid] = field(default_factory=dict)
     recorded: int = 0
     ignored: int = 0
+    attempts: int = 0
+    conflicts: dict[str, list[str]] = field(default_factory=dict)
 
     def fail(self, messages: Iterable[str], error: Exception) -> None:
         for message in messages:

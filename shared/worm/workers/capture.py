@@ -117,7 +117,7 @@ class Capture:
     def _reconcile_all(self, table: Table, entities: Sequence[_Entity]) -> list[EntityOutcome]:
         if not table.collection.definition.oplog:
             return [EntityOutcome(Change(entity.id, None, None)) for entity in entities]
-        heads = table.heads.read() or Heads(table.collection.name)
+        heads = table.heads.among(entity.id for entity in entities) or Heads(table.collection.name)
         handed_on = self._forget_folded(table.collection.name, heads)
 
         def one(entity: _Entity) -> EntityOutcome:

@@ -65,6 +65,7 @@ class Fold:
 
     def _fold_model(self, model: str, changes: Sequence[Change], messages: set[str], outcome: BatchOutcome) -> None:
         table = self._workspace.table(model)
+        before = table.attempts
         try:
             if table.collection.definition.oplog:
                 table.fold([change for change in changes if change.head is not None])
@@ -73,4 +74,7 @@ class Fold:
         except Exception as error:  # noqa: BLE001 - reported for its messages, which the queue delivers again
             outcome.fail(messages, error)
             return
+        finally:
+            outcome.attempts += table.attempts - before
         outcome.recorded += len(changes)
+        outcome.conflicts.update({f"{model}.{field}": values for field, values in table.conflicts().items()})

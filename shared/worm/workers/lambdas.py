@@ -24,6 +24,7 @@ from worm.workers.workspace import Workspace
 Event = Mapping[str, Any]
 PartialBatchAnswer = dict[str, list[dict[str, str]]]
 SAFETY_SECONDS = 20.0
+VALUES_SHOWN = 20
 
 
 @cache
@@ -63,6 +64,10 @@ def run_batch(
     metrics.add_metric("Ignored", MetricUnit.Count, outcome.ignored)
     metrics.add_metric("Rejected", MetricUnit.Count, len(outcome.rejected))
     metrics.add_metric("Failed", MetricUnit.Count, len(outcome.failed))
+    metrics.add_metric("Attempts", MetricUnit.Count, outcome.attempts)
+    metrics.add_metric("UniqueConflicts", MetricUnit.Count, sum(map(len, outcome.conflicts.values())))
+    for index, values in outcome.conflicts.items():
+        logger.warning("several documents have one unique value", index=index, values=values[:VALUES_SHOWN])
     metrics.add_metric("StoreRequests", MetricUnit.Count, spent["total"])
     logger.info(
         "batch",
@@ -71,6 +76,7 @@ def run_batch(
         ignored=outcome.ignored,
         rejected=len(outcome.rejected),
         failed=len(outcome.failed),
+        attempts=outcome.attempts,
         requests=spent,
     )
     return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in sorted(failed)]}

@@ -1,4 +1,5 @@
-"""purge: by schedule, what expired in the trash and what the rules of snapshots no longer keep.
+"""purge: by schedule, what expired in the trash, what the rules of snapshots no longer keep, and files of tables that
+no root has named for a day.
 
 A listing's dates tell which tombstones can have expired; only those are read. A corrupt tombstone is reported and left
 alone. Bounded by a deadline: what is left over is found again by the next run.
@@ -26,6 +27,7 @@ class PurgeReport:
     model: str
     purged: list[str] = field(default_factory=list)
     pruned: list[str] = field(default_factory=list)
+    table_files: int = 0
     problems: dict[str, str] = field(default_factory=dict)
     finished: bool = True
 
@@ -34,6 +36,7 @@ class PurgeReport:
             "model": self.model,
             "purged": len(self.purged),
             "pruned": len(self.pruned),
+            "table_files": self.table_files,
             "problems": len(self.problems),
             "finished": self.finished,
         }
@@ -54,18 +57,18 @@ class Purge:
         return [self._purge_model(model, deadline, dry_run) for model in names]
 
     def _purge_model(self, model: str, deadline: Deadline, dry_run: bool) -> PurgeReport:
-        collection = self._workspace.table(model).collection
-        report = PurgeReport(model)
+        table = self._workspace.table(model)
+        collection, report = table.collection, PurgeReport(model)
         if collection.definition.soft_delete:
             self._purge_expired(collection.trash, report, deadline, dry_run)
-        if not collection.definition.snapshots.enabled:
-            return report
         if deadline() <= 0:
             report.finished = False
             return report
-        pruned = collection.snapshots.prune(self._workspace.clock.now(), dry_run=dry_run, deadline=deadline)
-        report.pruned = pruned.removed
-        report.finished = report.finished and pruned.finished
+        if collection.definition.snapshots.enabled:
+            pruned = collection.snapshots.prune(self._workspace.clock.now(), dry_run=dry_run, deadline=deadline)
+            report.pruned = pruned.removed
+            report.finished = report.finished and pruned.finished
+        report.table_files = table.collect(dry_run=dry_run)
         return report
 
     def _purge_expired(self, trash: Trash, report: PurgeReport, deadline: Deadline, dry_run: bool) -> None:

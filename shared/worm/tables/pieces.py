@@ -1,0 +1,105 @@
+"""Immutable files of a table, named by their content: `<stem>-<16 hex of the SHA-256>.json`.
+
+Equal content has an equal name, so writing one that exists already is no conflict but the same file. A file that does
+not hash to its name is damaged. Files are deleted long after no root names them any more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Generic, TypeVar
+
+from worm.clock import Clock
+from worm.errors import Corrupt
+from worm.store.base import Object, Read, Store
+from worm.tables.spread import Piece
+
+T = TypeVar("T")
+R = TypeVar("R")
+THREADS = 16
+ORPHAN_AGE = timedelta(days=1)
+HASH_DIGITS = 16
+
+
+class Pieces(Generic[T]):
+    """The files of one directory. What was read or written is kept parsed, until `keep` forgets it."""
+
+    def __init__(self, store: Store, directory: str, decode: Callable[[bytes, str], T]) -> None:
+        self.directory = directory
+        self._store = store
+        self._decode = decode
+        self._known: dict[str, T] = {}
+
+    def __len__(self) -> int:
+        """How many are kept."""
+        return len(self._known)
+
+    def key(self, file: str) -> str:
+        return self.directory + file
+
+    def put(self, stem: str, body: bytes, value: T, *, count: int, start: str = "", level: int = 0) -> Piece:
+        """Write the file unless it is known to exist. Not conditional: whoever wrote it before wrote the same."""
+        file = f"{stem}-{hashlib.sha256(body).hexdigest()[:HASH_DIGITS]}.json"
+        if file not in self._known:
+            self._store.put(self.key(file), body)
+            self._known[file] = value
+        return Piece(file, count, len(body), start, level)
+
+    def get(self, files: Sequence[str]) -> list[T]:
+        """Concurrent reads of those not known yet; `Corrupt` when one is gone or damaged."""
+        unknown = [file for file in dict.fromkeys(files) if file not in self._known]
+        found = self._store.get_many([Read(self.key(file)) for file in unknown])
+        for file, item in zip(unknown, found, strict=True):
+            if isinstance(item, Exception):
+                raise item
+            self._known[file] = self._parsed(file, item)
+        return [self._known[file] for file in files]
+
+    def missing(self, files: Iterable[str]) -> int:
+        """How many of them would have to be read."""
+        return sum(file not in self._known for file in files)
+
+    def listed(self, prefix: str = "") -> set[str]:
+        """The files that there are."""
+        return {one.key.removeprefix(self.directory) for one in self._store.list(self.directory + prefix)}
+
+    def keep(self, files: set[str]) -> None:
+        """Forget all others."""
+        self._known = {file: value for file, value in self._known.items() if file in files}
+
+    def collect(self, prefix: str, is_named: Callable[[], set[str] | None], clock: Clock, dry_run: bool) -> int:
+        """Delete files that no root names and that are older than any writer can be slow. Returns how many.
+
+        The root is read after the listing: a file that was listed and is not named by it then is not coming back soon.
+        Without a root (`is_named` gives None) nothing is deleted: somebody may be about to write one.
+        """
+        before = clock.now() - ORPHAN_AGE
+        listed = [one for one in self._store.list(self.directory + prefix) if one.last_modified < before]
+        if not listed:
+            return 0
+        named = is_named()
+        if named is None:
+            return 0
+        orphans = [one.key for one in listed if one.key.removeprefix(self.directory) not in named]
+        for key in () if dry_run else orphans:
+            self._store.delete(key)
+        return len(orphans)
+
+    def _parsed(self, file: str, found: Object | None) -> T:
+        if found is None:
+            raise Corrupt("a file of the table is gone", key=self.key(file), hint="`worm repair` builds it anew")
+        if not file.endswith(f"-{hashlib.sha256(found.body).hexdigest()[:HASH_DIGITS]}.json"):
+            raise Corrupt("its content is not what its name says", key=found.key, hint="`worm repair` builds it anew")
+        return self._decode(found.body, found.key)
+
+
+def in_parallel(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """Results in order."""
+    listed = list(items)
+    if len(listed) < 2:
+        return [work(one) for one in listed]
+    with ThreadPoolExecutor(min(THREADS, len(listed)), thread_name_prefix="worm") as pool:
+        return list(pool.map(work, listed))

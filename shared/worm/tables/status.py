@@ -1,0 +1,161 @@
+"""Is a table up to date? Decided from a listing of versions, the manifest, the indexes and the heads.
+
+Fresh: everything that the listing shows is recorded, and what is recorded has been folded into manifest and indexes. A
+document that breaks its schema is recorded by nobody; it is read to tell it from one that is merely waiting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from worm.clock import iso_seconds
+from worm.codec.strict_json import JsonValue
+from worm.collections.collection import Collection
+from worm.collections.heads import Heads
+from worm.errors import Corrupt, Invalid
+from worm.store.base import Version
+from worm.tables.index import NULL_KEY, Index
+from worm.tables.manifest import Manifest
+from worm.tables.spread import Spread
+from worm.tables.table import Table
+from worm.tables.trees import IndexFiles
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStatus:
+    """One index. `values`: how many distinct values it holds, null not counted; `conflicts`: values of a unique index
+    that several documents have; `exists` False: missing or damaged."""
+
+    name: str
+    field: str
+    type: str
+    unique: bool
+    values: int
+    size_bytes: int
+    conflicts: int
+    exists: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestStatus:
+    """A manifest and what it says. `fields` are those of its rows; `partitions` is 0 while it is one file."""
+
+    exists: bool
+    fresh: bool
+    count: int
+    last_updated: str | None
+    size_bytes: int
+    partitioned: bool
+    fields: tuple[str, ...]
+    partitions: int = 0
+    deltas: int = 0
+
+    def shape(self) -> dict[str, JsonValue]:
+        return {
+            "exists": self.exists,
+            "fresh": self.fresh,
+            "count": self.count,
+            "lastUpdated": self.last_updated,
+            "sizeBytes": self.size_bytes,
+            "partitioned": self.partitioned,
+            "fields": list(self.fields),
+        }
+
+
+def manifest_status(table: Table) -> ManifestStatus:
+    """Requests: one listing page per 1,000 versions, one GET per derived file and per unrecorded document. Without a
+    manifest the documents are counted."""
+    collection = table.collection
+    latest = dict(collection.latest_versions())
+    manifest = table.manifest.read() if collection.definition.keeps_manifest else None
+    if manifest is None:
+        live = sum(not version.is_delete_marker for version in latest.values())
+        newest = max((iso_seconds(version.last_modified) for version in latest.values()), default=None)
+        is_empty = collection.definition.keeps_manifest and not latest
+        return ManifestStatus(False, is_empty, live, newest, 0, False, ())
+    root, size = table.manifest.file.held.value, table.manifest.file.held.size
+    fresh = not table.manifest.is_stale(manifest) and _is_fresh(table, manifest, latest)
+    updated = manifest.last_updated or None
+    if not isinstance(root, Spread):
+        return ManifestStatus(True, fresh, manifest.count, updated, size, False, manifest.fields)
+    return ManifestStatus(
+        True,
+        fresh,
+        manifest.count,
+        updated,
+        size + root.base_size + root.delta_size,
+        True,
+        manifest.fields,
+        len(table.manifest.partitions(root)),
+        len(root.deltas),
+    )
+
+
+def index_status(table: Table, name: str, files: IndexFiles) -> IndexStatus:
+    """Of a partitioned table: as of the last merge."""
+    definition, root = files.definition, table.manifest.root()
+    index, size = None, 0
+    if isinstance(root, Spread):
+        pieces = root.indexes.get(definition.field)
+        size = 0 if pieces is None else sum(part.size for part in pieces.parts)
+        try:
+            index = files.joined(root)
+        except Corrupt:
+            index = None  # said by `exists`
+    else:
+        index = files.file.read()
+        size = files.file.held.size
+    found = index or Index(root.model if root else "", definition.field, definition.type, definition.unique, "", 0, {})
+    return IndexStatus(
+        name,
+        definition.field,
+        definition.type,
+        definition.unique,
+        len(found.entries.keys() - {NULL_KEY}),
+        size,
+        len(found.conflicts),
+        index is not None,
+    )
+
+
+def _is_fresh(table: Table, manifest: Manifest, latest: dict[str, Version]) -> bool:
+    root = table.manifest.file.held.value
+    if isinstance(root, Spread):
+        if not table.manifest.has_all_indexes(root):
+            return False
+    elif not all(
+        (index := files.file.read()) is not None
+        and index.is_current(Index.of(manifest, files.definition), files.definition)
+        for files in table.indexes
+    ):
+        return False
+    if table.collection.definition.oplog:
+        return _follows_oplog(table, manifest, latest)
+    return manifest.etags == {one: version.etag for one, version in latest.items() if not version.is_delete_marker}
+
+
+def _follows_oplog(table: Table, manifest: Manifest, latest: dict[str, Version]) -> bool:
+    heads = (table.heads.read() or Heads(table.collection.name)).heads
+    if {one: head.seq for one, head in heads.items()} != manifest.seqs:
+        return False
+    gone = any(head.live and one not in latest for one, head in heads.items())
+    waiting = (
+        (one, version)
+        for one, version in latest.items()
+        if not ((head := heads.get(one)) is not None and head.names(version))
+        and not (version.is_delete_marker and (head is None or not head.live))
+    )
+    return not gone and not any(_is_valid(table.collection, one, version) for one, version in waiting)
+
+
+def _is_valid(collection: Collection, entity_id: str, version: Version) -> bool:
+    """Whether the newest version will be recorded: a deletion, or a document that keeps the schema."""
+    if version.is_delete_marker:
+        return True
+    try:
+        found = collection.documents.version(version)
+        if found is not None:
+            collection.documents.parse(entity_id, found)
+    except Invalid:
+        return False
+    return True
