@@ -37,6 +37,24 @@ class Invalid(WormError):
         self.path = path
 
 
+class UniqueViolation(Invalid):
+    """Another document has this value of a unique index; nothing was written, unless the hint says so. Reading again
+    does not help, so it is no `Conflict`. `holder` is the id of the document that has `value`, the JSON value itself,
+    in `field`; `shown` is the value as the message writes it."""
+
+    exit_code = 11
+
+    def __init__(self, field: str, value: object, holder: str, *, shown: str, hint: str | None = None) -> None:
+        super().__init__(f"Unique constraint violation: {field}={shown} already exists on entity '{holder}'", hint=hint)
+        self.path = field
+        self.value = value
+        self.holder = holder
+
+    @property
+    def field(self) -> str:
+        return self.path or ""
+
+
 class NotFound(WormError):
     """The named thing does not exist."""
 

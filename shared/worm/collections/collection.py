@@ -8,6 +8,7 @@ from functools import cached_property
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.collections.changes import Row, project
+from worm.collections.claims import Claims
 from worm.collections.companions import Recorded
 from worm.collections.documents import MAX_DOCUMENT_BYTES, Documents
 from worm.collections.entries import Document, Head, OplogEntry
@@ -52,6 +53,10 @@ class Collection:
     @cached_property
     def trash(self) -> Trash:
         return Trash(self.documents, self.clock)
+
+    @cached_property
+    def claims(self) -> Claims:
+        return Claims(self.documents, self.clock, self.ids)
 
     @cached_property
     def path(self) -> str:

@@ -1,12 +1,13 @@
 """Many documents at once: concurrent inside, one result for each, in order. Inline maintenance folds the bulk once.
 
 One item's error fails no other. Of several documents with one id only the first is saved, the others fail: which of
-them should stay is not for this code to guess.
+them should stay is not for this code to guess. Documents that share a unique value are saved one after the other, in
+order: the first that can be saved gets it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -45,6 +46,7 @@ class Bulk(Writing):
     ) -> list[Result[Document]]:
         """`save` for each. A document whose id an earlier one has is not saved: `Invalid`."""
         ids = [self._named(document) for document in documents]
+        holders = self._claiming.holders(documents) if self._claiming.is_needed else None
         first = {one: position for position, one in reversed(list(enumerate(ids)))}
 
         def save(position: int) -> tuple[Document, Touched]:
@@ -55,9 +57,10 @@ class Bulk(Writing):
                     key=self._collection.documents.key(one) if self._is_id(one) else None,
                     hint="only the first one was tried; give the other its own id, or save it afterwards",
                 )
-            return self._save(documents[position], actor)
+            return self._save(documents[position], actor, holders)
 
-        return self._bulk(ids, range(len(documents)), save)
+        shared = self._claiming.shared_values(documents) if self._claiming.is_needed else None
+        return self._bulk(ids, range(len(documents)), save, shared)
 
     def delete_many(self, ids: Sequence[str], *, actor: str | None = None) -> list[Result[Document]]:
         """`delete` for each; `document` is what was deleted."""
@@ -109,12 +112,16 @@ class Bulk(Writing):
         return typed_problem(self._collection.definition.id_type, text) is None
 
     def _bulk(
-        self, ids: Sequence[str], items: Sequence[T], work: Callable[[T], tuple[Document, Touched] | None]
+        self,
+        ids: Sequence[str],
+        items: Sequence[T],
+        work: Callable[[T], tuple[Document, Touched] | None],
+        shared: Sequence[Iterable[Hashable]] | None = None,
     ) -> list[Result[Document]]:
         results: list[Result[Document]] = [Result(one) for one in ids]
         touched: dict[str, Touched] = {}
 
-        def one_id(positions: Sequence[int]) -> None:
+        def one_group(positions: Sequence[int]) -> None:
             for position in positions:
                 try:
                     done = work(items[position])
@@ -125,10 +132,8 @@ class Bulk(Writing):
                     results[position] = Result(ids[position], done[0])
                     touched.setdefault(ids[position], done[1])
 
-        groups: dict[str, list[int]] = {}
-        for position, one in enumerate(ids):
-            groups.setdefault(one, []).append(position)
-        in_parallel(one_id, groups.values())
+        names = [{one, *more} for one, more in zip(ids, shared or [()] * len(ids), strict=True)]
+        in_parallel(one_group, groups_of(names))
         try:
             self._maintain(list(touched.values()))
         except WormError as error:
@@ -136,3 +141,23 @@ class Bulk(Writing):
                 Result(one.id, one.document, error) if one.document is not None and one.ok else one for one in results
             ]
         return results
+
+
+def groups_of(names: Sequence[Iterable[Hashable]]) -> list[list[int]]:
+    """The positions that share a name, directly or through others, together and in order."""
+    leader = list(range(len(names)))
+
+    def leading(position: int) -> int:
+        while leader[position] != position:
+            leader[position] = leader[leader[position]]
+            position = leader[position]
+        return position
+
+    first: dict[Hashable, int] = {}
+    for position, own in enumerate(names):
+        for name in own:
+            leader[leading(position)] = leading(first.setdefault(name, position))
+    groups: dict[int, list[int]] = {}
+    for position in range(len(names)):
+        groups.setdefault(leading(position), []).append(position)
+    return list(groups.values())

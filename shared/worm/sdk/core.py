@@ -16,15 +16,18 @@ from typing import TypeVar
 from worm.clock import backoff, iso_millis
 from worm.codec.strict_json import JsonObject, JsonValue, check_json, dumps_document, loads_document
 from worm.collections.changes import Change
+from worm.collections.claims import Holders
 from worm.collections.collection import Collection
 from worm.collections.documents import write_metadata
 from worm.collections.entries import Document
 from worm.collections.heads import Heads
 from worm.collections.ids import check_id
 from worm.collections.reconcile import Reconciled, Sighting
-from worm.errors import CommitStateUnknown, Conflict, Invalid, Unavailable
+from worm.errors import CommitStateUnknown, Conflict, Invalid, Unavailable, WormError
+from worm.schema import IndexDef
 from worm.schema.definition import TIME_FIELDS
 from worm.schema.fields import is_datetime
+from worm.sdk.claiming import Claiming
 from worm.sdk.context import Context
 from worm.sdk.memory import Memory, Seen
 from worm.store.base import Gone, Lost, Object, Won
@@ -38,11 +41,13 @@ RECONCILE_ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """An entity that this session wrote: the version it was written over, and who deleted which version."""
+    """An entity that this session wrote: the version it was written over, who deleted which version, and why a value
+    that it had could not be freed."""
 
     id: str
     parent: Seen | None = None
     deletion: Sighting | None = None
+    unfreed: WormError | None = None
 
 
 class Core:
@@ -51,9 +56,10 @@ class Core:
     def __init__(self, session: Context, collection: Collection) -> None:
         self._session = session
         self._collection = collection
-        self._memory = Memory(session.clock)
+        self._memory = Memory(session.clock, collection.definition)
         self._tables = threading.RLock()  # a table is for one thread at a time
         self.table = Table(collection)
+        self._claiming = Claiming(collection, self._memory, self._ids_with)
 
     @property
     def name(self) -> str:
@@ -106,8 +112,13 @@ class Core:
         *,
         op: str | None = None,
         note: JsonObject | None = None,
-    ) -> None:
-        """One conditional write: over `parent`, or where nothing is. Remembers it; `Conflict` when it lost."""
+        holders: Holders | None = None,
+    ) -> Touched:
+        """One conditional write: over `parent`, or where nothing is. Remembers it; `Conflict` when it lost.
+
+        Unique values that the document gets are claimed before, those that it had are freed after; `UniqueViolation`
+        when one is taken.
+        """
         check_json(document)
         self._collection.definition.check_document(document, id=entity_id)
         body = dumps_document(document)
@@ -124,15 +135,37 @@ class Core:
             op=op,
             note=note,
         )
+        before = self._before(entity_id, parent)
+        reservation = self._claiming.reserve(entity_id, before, document, holders)
         store = self._session.store
-        outcome: Won | Lost | Gone
-        if etag is None:
-            outcome = store.put_if_absent(key, body, metadata=metadata)
-        else:
-            outcome = store.put_if_match(key, body, etag, metadata=metadata)
-        if not isinstance(outcome, Won):
-            raise self._defeat(entity_id, etag, outcome)
+        with self._claiming.around(reservation):
+            outcome: Won | Lost | Gone
+            if etag is None:
+                outcome = store.put_if_absent(key, body, metadata=metadata)
+            else:
+                outcome = store.put_if_match(key, body, etag, metadata=metadata)
+            if not isinstance(outcome, Won):
+                raise self._defeat(entity_id, etag, outcome)
         self._memory.wrote(entity_id, outcome, document)
+        self._claiming.settle(reservation, outcome, before, is_new=parent is None)
+        return Touched(entity_id, parent, unfreed=self._claiming.free(reservation))
+
+    def _before(self, entity_id: str, parent: Seen | None) -> Document | None:
+        """The document that a write replaces, where its unique values matter; one that is no JSON has none. Read again
+        where the session does not remember it."""
+        if parent is None or parent.document is not None or not self._claiming.is_needed:
+            return None if parent is None else parent.document
+        try:
+            found = self._collection.documents.current(entity_id)
+        except Invalid:
+            return None
+        if found is None or found.etag != parent.etag:
+            raise self._defeat(entity_id, parent.etag, Gone() if found is None else Lost(found))
+        return self._collection.documents.recorded(found)
+
+    def _ids_with(self, index: IndexDef, values: Sequence[JsonValue]) -> set[str] | None:
+        with self._tables:
+            return self.table.ids_with(index, values)
 
     def _defeat(self, entity_id: str, expected: str | None, outcome: Lost | Gone) -> Conflict | CommitStateUnknown:
         key = self._collection.documents.key(entity_id)
@@ -198,26 +231,32 @@ class Core:
 
     def _maintain(self, touched: Sequence[Touched]) -> None:
         """Do at once what the deployed workers would do after the events."""
-        if self._session.maintenance != "inline" or not touched:
-            return
-        with self._tables:
-            try:
-                if self._collection.definition.oplog:
-                    self._record(touched)
-                else:
-                    self.table.fold_documents(one.id for one in touched)
-                    for one in touched:
-                        self._memory.folded(one.id)
-            except Unavailable as error:
-                names = ", ".join(f"'{one.id}'" for one in touched[:3]) + (" …" if len(touched) > 3 else "")
-                raise Unavailable(
-                    f"{self.name} {names}: the change is stored, but history and table are behind: {error.message}",
-                    key=error.key,
-                    hint="the next save of it, the sweep or `worm repair` makes it good",
-                ) from error
+        if self._session.maintenance == "inline" and touched:
+            with self._tables:
+                self._catch_up(touched)
+        for one in touched:
+            if one.unfreed is not None:
+                raise one.unfreed
+
+    def _catch_up(self, touched: Sequence[Touched]) -> None:
+        unsettled = self._memory.unsettled(one.id for one in touched)
+        try:
+            if self._collection.definition.oplog:
+                self._record(touched)
+            else:
+                self.table.fold_documents(one.id for one in touched)
+            # Without `autoUpdate` the manifest is known to be behind now, and queries read the documents.
+            self._memory.folded(unsettled)
+        except Unavailable as error:
+            names = ", ".join(f"'{one.id}'" for one in touched[:3]) + (" …" if len(touched) > 3 else "")
+            raise Unavailable(
+                f"{self.name} {names}: the change is stored, but history and table are behind: {error.message}",
+                key=error.key,
+                hint="the next save of it, the sweep or `worm repair` makes it good",
+            ) from error
 
     def _record(self, touched: Sequence[Touched]) -> None:
-        heads = self.table.heads.read() or Heads(self.name)
+        heads = self.table.heads.among(one.id for one in touched) or Heads(self.name)
         results = in_parallel(lambda one: self._reconcile(one, heads), touched)
         changes = []
         for result in results:

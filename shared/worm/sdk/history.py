@@ -16,7 +16,7 @@ from worm.collections.entries import Document, OplogEntry
 from worm.collections.heads import Heads
 from worm.collections.ids import SINGLETON_ID
 from worm.errors import Invalid, NotFound
-from worm.sdk.core import Core, Touched
+from worm.sdk.core import Core
 from worm.sdk.memory import Seen
 
 
@@ -104,14 +104,13 @@ class History(Core):
             seen = self._memory.seen(entity_id)
             known = seen.document if seen is not None and seen.etag == found.etag else None
             parent, op = Seen(found.etag, known, found.version_id), None
-        self._put(entity_id, document, parent, actor, op=op, note=note)
-        self._maintain([Touched(entity_id, parent)])
+        self._maintain([self._put(entity_id, document, parent, actor, op=op, note=note)])
         return {"id": entity_id, **document}
 
     def _tail(self, entity_id: str) -> OplogEntry:
         """The newest entry: from the head hint a step or two."""
         with self._tables:
-            head = (self.table.heads.read() or Heads(self.name)).get(entity_id)
+            head = (self.table.heads.among([entity_id]) or Heads(self.name)).get(entity_id)
         tail = self._collection.oplog.tail(entity_id, at_least=0 if head is None else head.seq)
         if tail is None:
             raise self._no_history(entity_id)

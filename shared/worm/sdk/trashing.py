@@ -11,7 +11,7 @@ from worm.collections.documents import OP, write_metadata
 from worm.collections.entries import Document
 from worm.collections.ids import SINGLETON_ID
 from worm.collections.trash_reading import Trashed
-from worm.errors import Conflict, Invalid
+from worm.errors import Conflict, Invalid, UniqueViolation, WormError
 from worm.sdk.core import Core, Touched
 from worm.store.base import Lost, Object
 
@@ -26,35 +26,52 @@ class Trashing(Core):
 
     def restore(self, id: str = SINGLETON_ID, *, actor: str | None = None) -> Document:
         """Bring a deleted document back, exactly as it was. `NotFound` when it is not in trash or has expired;
-        `Conflict` when the id was created anew, and nothing is overwritten. Append mode allows it: what was removed is
+        `Conflict` when the id was created anew, `UniqueViolation` when another document has a unique value of it by
+        now; nothing is overwritten, and it stays in trash. Append mode allows it: what was removed is
         created once more, under put-if-absent."""
         self._require_trash()
         self._begin_write(creates=True)
         self._checked(id)
-        trash, key = self._collection.trash, self._collection.documents.key(id)
+        trash = self._collection.trash
         # With the bytes of the deleted version its etag would come back, and a writer that read that version before it
         # was deleted would pass its If-Match. A newline more is the same document under a new etag.
         body = _under_new_etag(trash.begin_restore(id, self._session.clock.now()), self._collection.max_bytes)
-        metadata = write_metadata(actor=actor or self._session.actor, parent=None, op="restore")
-        outcome = self._session.store.put_if_absent(key, body, metadata=metadata)
-        if isinstance(outcome, Lost) and not _is_this_restore(outcome.current, body):
-            if outcome.in_doubt:
-                raise self._defeat(id, None, outcome)  # ours may have been there and replaced: trash stays as it is
-            trash.abort_restore(id)
-            raise Conflict(
-                f"{self.name} '{id}' was created anew since it was deleted",
-                key=key,
-                found=outcome.current.etag,
-                hint=self._way_back(id),
-            )
         document = self._readable(id, body)
-        if document is None:
-            self._memory.forget(id)
-        else:
-            self._memory.wrote(id, outcome.current if isinstance(outcome, Lost) else outcome, document)
+        try:
+            self._put_back(id, body, document, actor)
+        except UniqueViolation:
+            trash.abort_restore(id)
+            raise
         trash.finish_restore(id)
         self._maintain([Touched(id)])
         return {"id": id, **(document or {})}
+
+    def _put_back(self, entity_id: str, body: bytes, document: Document | None, actor: str | None) -> None:
+        """The document under its key again, if nothing is there and its unique values are free."""
+        key = self._collection.documents.key(entity_id)
+        metadata = write_metadata(actor=actor or self._session.actor, parent=None, op="restore")
+        reservation = self._claiming.reserve(entity_id, None, document, None)
+        with self._claiming.around(reservation):
+            outcome = self._session.store.put_if_absent(key, body, metadata=metadata)
+            if isinstance(outcome, Lost) and not _is_this_restore(outcome.current, body):
+                raise self._not_restored(entity_id, outcome)
+        stored = outcome.current if isinstance(outcome, Lost) else outcome
+        if document is None:
+            self._memory.forget(entity_id)
+        else:
+            self._memory.wrote(entity_id, stored, document)
+        self._claiming.settle(reservation, stored, None, is_new=True)
+
+    def _not_restored(self, entity_id: str, outcome: Lost) -> WormError:
+        if outcome.in_doubt:  # ours may have been there and replaced: trash stays as it is
+            return self._defeat(entity_id, None, outcome)
+        self._collection.trash.abort_restore(entity_id)
+        return Conflict(
+            f"{self.name} '{entity_id}' was created anew since it was deleted",
+            key=self._collection.documents.key(entity_id),
+            found=outcome.current.etag,
+            hint=self._way_back(entity_id),
+        )
 
     def _require_trash(self) -> None:
         if not self._collection.definition.soft_delete:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from worm.clock import backoff, iso_seconds
 from worm.codec.field_path import Missing
 from worm.codec.strict_json import JsonValue, check_json
+from worm.collections.claims import Holders
 from worm.collections.entries import Document
 from worm.collections.ids import SINGLETON_ID, check_id, id_text, new_id
 from worm.collections.reconcile import Sighting
@@ -61,13 +62,13 @@ class Writing(Core):
             parent = Seen(stored.etag, before, stored.version_id)
             patched = self._stamped(merged, is_new=False)
             try:
-                self._put(id, patched, parent, actor)
+                touched = self._put(id, patched, parent, actor)
             except Conflict:
                 if attempt == PATCH_ATTEMPTS - 1:
                     raise
                 self._session.clock.sleep(backoff(self._session.ids, attempt, base_seconds=0.01, cap_seconds=1.0))
                 continue
-            self._maintain([Touched(id, parent)])
+            self._maintain([touched])
             return {"id": id, **patched}
         raise AssertionError("unreachable")
 
@@ -84,7 +85,9 @@ class Writing(Core):
 
     # Without maintenance, for bulks
 
-    def _save(self, document: Mapping[str, JsonValue], actor: str | None) -> tuple[Document, Touched]:
+    def _save(
+        self, document: Mapping[str, JsonValue], actor: str | None, holders: Holders | None = None
+    ) -> tuple[Document, Touched]:
         self._begin_write(creates=True)
         entity_id = self._id_of(document)
         if document.get("id", "") is None:  # of a singleton
@@ -93,8 +96,7 @@ class Writing(Core):
         if parent is not None and self.mode == "append":
             raise self._append_only(self._collection.documents.key(entity_id))
         saved = self._stamped(document, is_new=parent is None)
-        self._put(entity_id, saved, parent, actor)
-        return dict(saved), Touched(entity_id, parent)
+        return dict(saved), self._put(entity_id, saved, parent, actor, holders=holders)
 
     def _delete(self, entity_id: str, actor: str | None) -> tuple[Document, Touched] | None:
         """The deleted document (only its id where it was no valid one), or None where there was none."""
@@ -105,6 +107,7 @@ class Writing(Core):
         if found is None:
             self._memory.forget(entity_id)
             return None
+        reservation = self._claiming.leaving(found, entity_id)
         if self._collection.definition.soft_delete:
             self._collection.trash.put_away(
                 entity_id,
@@ -122,7 +125,7 @@ class Writing(Core):
         # Gone: a hidden retry met our own delete, or another deleted the same version. What was asked for is the case.
         marker = None if isinstance(outcome, Gone) else Sighting(outcome.version_id, actor)
         return {"id": entity_id, **(document or {})}, Touched(
-            entity_id, Seen(found.etag, document, found.version_id), marker
+            entity_id, Seen(found.etag, document, found.version_id), marker, self._claiming.free(reservation)
         )
 
     def _id_of(self, document: Mapping[str, JsonValue]) -> str:

@@ -1,0 +1,192 @@
+"""Claims by themselves: values and their names, the stored shape, and the audit of all claims against all documents."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.sdk.unique_room import BOTH, Room
+from worm.codec.strict_json import JsonValue
+from worm.collections.claim_audit import Finding, audit_claims, restore_claims
+from worm.collections.claim_values import Claim, UniqueValue
+from worm.collections.entries import Document
+from worm.collections.layout import KeyKind, StorageResolver
+from worm.errors import Corrupt
+from worm.store.base import Object
+from worm.tables.index import entry_key
+
+HI, OTHER = "hi@acme.com", "other@acme.com"
+HI_KEY = "org/customers/.worm.index/email/.claims/63f3ceec43b6b706ae6baa0a01de8dab77c5863523d4a505dcd693866b11fe09"
+
+json_values = st.recursive(
+    st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def key_of(room: Room, value: JsonValue, field: str = "email") -> str:
+    claims = room.collection.claims
+    return claims.key(UniqueValue(field, value))
+
+
+def stored(room: Room, value: JsonValue) -> Object:
+    found = room.store.get(key_of(room, value))
+    assert found is not None
+    return found
+
+
+@given(json_values, json_values)
+def test_a_claim_and_an_index_entry_tell_the_same_values_apart(one: JsonValue, other: JsonValue) -> None:
+    first, second = UniqueValue("f", one), UniqueValue("f", other)
+    same_entry = entry_key(one) == entry_key(other)
+    assert (first.digest == second.digest) is same_entry
+    assert first.is_in({"f": other}) is same_entry
+
+
+def test_the_stored_claim_is_as_documented() -> None:
+    room = Room()
+    room.customers(maintenance="events").save({"id": "a", "email": HI})
+    found = stored(room, HI)
+    shape = json.loads(found.body)
+    assert found.key == HI_KEY
+    assert {**shape, "claim": "…"} == {"version": 1, "id": "a", "value": HI, "claim": "…"}
+    assert len(shape["claim"]) == 26
+    info = StorageResolver(room.schema).parse(found.key)
+    assert (info.kind, info.model, info.field) == (KeyKind.CLAIM, "Customer", "email")
+
+
+def test_a_claim_reads_back_and_ignores_members_that_it_does_not_know() -> None:
+    claim = Claim("a", [1, None], "01ARZ3", over="b")
+    assert Claim.from_bytes(claim.to_bytes(), "k") == claim
+    later = json.dumps({**json.loads(claim.to_bytes()), "later": 1}).encode()
+    assert Claim.from_bytes(later, "k") == claim
+    assert Claim.from_bytes(Claim("a", 1, "c").to_bytes(), "k").over is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"no json",
+        b"{}",
+        b'{"version":2,"id":"a","value":1,"claim":"c"}',
+        b'{"version":1,"id":1,"claim":"c"}',
+        b'{"version":1,"id":"a","claim":"c"}',
+        b'{"version":1,"id":"a","value":1,"claim":"c","over":3}',
+    ],
+)
+def test_what_is_no_claim_is_corrupt(body: bytes) -> None:
+    with pytest.raises(Corrupt) as caught:
+        Claim.from_bytes(body, "the/key")
+    assert caught.value.key == "the/key"
+
+
+def test_a_damaged_claim_stops_its_value_and_nothing_else() -> None:
+    room = Room()
+    customers = room.customers(maintenance="events")
+    customers.save({"id": "a", "email": HI})
+    room.store.put(key_of(room, HI), b"damage")
+    with pytest.raises(Corrupt, match="repair"):
+        room.customers(maintenance="events").save({"id": "b", "email": HI, "name": "b"})
+    customers.patch("a", {"email": OTHER})
+    customers.delete("a")
+    assert restore_claims(room.collection.claims, {}).removed == [key_of(room, HI)]
+    customers.save({"id": "b", "email": HI})
+
+
+def documents(room: Room, *ids: str) -> dict[str, Document]:
+    found = room.customers().find_many(list(ids))
+    return {one.id: one.document for one in found if one.document is not None}
+
+
+def test_the_audit_names_conflicts_stale_and_damaged_claims() -> None:
+    room = Room()
+    customers = room.customers(maintenance="events")
+    for number, value in enumerate((HI, OTHER, "x@acme.com", "y@acme.com")):
+        customers.save({"id": f"c{number}", "email": value})
+    room.raw("raw", email=HI)
+    room.raw("c1", email="changed@acme.com")
+    room.store.put(key_of(room, "x@acme.com"), b"damage")
+    room.store.put(key_of(room, "z@acme.com"), stored(room, "y@acme.com").body)
+    claims, rows = room.collection.claims, documents(room, "c0", "c1", "c2", "c3", "raw")
+    kinds = {(one.kind, one.key) for one in audit_claims(claims, rows)}
+    young = {
+        ("unique-conflict", key_of(room, HI)),
+        ("claim-damaged", key_of(room, "x@acme.com")),
+        ("claim-damaged", key_of(room, "z@acme.com")),
+    }
+    assert kinds == young, "a claim of this minute may be of a save under way"
+    room.after_grace()
+    found = audit_claims(claims, rows)
+    assert {(one.kind, one.key) for one in found} == young | {("claim-stale", key_of(room, OTHER))}
+    assert Finding("unique-conflict", key_of(room, HI), "email='hi@acme.com' is on 2 documents: c0, raw") in found
+    damaged = {one.detail for one in found if one.kind == "claim-damaged"}
+    assert len(damaged) == 2
+    assert all(detail.endswith(" (`worm repair` writes it anew)") for detail in damaged)
+    assert not any(".worm.index" in detail for detail in damaged)
+    assert Finding("claim-stale", key_of(room, OTHER), "'c1' has not the value that is claimed for it") in found
+
+    report = restore_claims(claims, rows)
+    assert report.written == [key_of(room, "changed@acme.com")]
+    assert report.corrected == [key_of(room, "x@acme.com")]
+    assert set(report.removed) == {key_of(room, OTHER), key_of(room, "z@acme.com")}
+    assert [one.kind for one in report.conflicts] == ["unique-conflict"]
+    assert room.claims() == {HI: "c0", "changed@acme.com": "c1", "x@acme.com": "c2", "y@acme.com": "c3"}
+    assert [one.kind for one in audit_claims(claims, rows)] == ["unique-conflict"]
+
+
+def test_the_audit_believes_the_document_and_not_a_row_that_is_behind() -> None:
+    room = Room()
+    room.customers(maintenance="events").save({"id": "a", "email": HI})
+    room.after_grace()
+    claims = room.collection.claims
+    assert audit_claims(claims, {"a": {"email": OTHER}}) == []
+    assert restore_claims(claims, {}).removed == []
+
+
+def test_restoring_gives_a_claim_of_several_to_the_one_that_has_it_or_to_the_first() -> None:
+    room = Room(indexes=BOTH)
+    room.customers(maintenance="events").save({"id": "b", "email": HI})
+    for name in ("a", "c"):
+        room.raw(name, email=HI, phone="1")
+    rows = documents(room, "a", "b", "c")
+    restore_claims(room.collection.claims, rows)
+    assert (room.claims(), room.claims("phone")) == ({HI: "b"}, {"1": "a"})
+
+
+def test_restoring_writes_claims_of_documents_from_before_the_index_was_unique() -> None:
+    room = Room(indexes={"byEmail": {"field": "email"}})
+    room.customers(maintenance="events").save({"id": "a", "email": HI})
+    assert room.claims() == {}
+    unique = Room()
+    unique.store = room.store
+    assert restore_claims(unique.collection.claims, documents(room, "a")).written == [key_of(unique, HI)]
+    assert unique.claims() == {HI: "a"}
+
+
+def test_restoring_claims_nothing_for_a_document_that_has_another_value_by_now() -> None:
+    """A claim from a row that is behind would refuse the value to everybody for a minute."""
+    room = Room()
+    customers = room.customers(maintenance="events")
+    customers.save({"id": "a", "email": OTHER})
+    room.raw("c", email=HI)
+    behind: dict[str, Document] = {"a": {"email": HI}, "b": {"email": HI}, "z": {"email": "x@acme.com"}}
+    report = restore_claims(room.collection.claims, behind)
+    assert (report.written, room.claims()) == ([], {OTHER: "a"})
+    room.store.put(key_of(room, HI), b"damage")
+    assert restore_claims(room.collection.claims, behind).removed == [key_of(room, HI)]
+    customers.save({"id": "d", "email": "x@acme.com"})
+    behind["c"] = {"email": HI}
+    assert restore_claims(room.collection.claims, behind).written == [key_of(room, HI)]
+    assert room.claims() == {OTHER: "a", "x@acme.com": "d", HI: "c"}
+
+
+def test_many_holders_of_one_value_are_named_in_part() -> None:
+    rows: dict[str, Document] = {f"c{number:02}": {"email": HI} for number in range(16)}
+    (found,) = audit_claims(Room().collection.claims, rows)
+    assert found.detail == "email='hi@acme.com' is on 16 documents: c00, c01, c02, c03, c04, …"
+    (few,) = audit_claims(Room().collection.claims, {one: rows[one] for one in list(rows)[:5]})
+    assert few.detail.endswith("5 documents: c00, c01, c02, c03, c04")
