@@ -65,7 +65,9 @@ def test_of_documents_with_the_same_id_only_the_first_is_saved(tmp_path: Path) -
     customers = bench.customers()
     save = customers._save
 
-    def first_ones_slowly(document: Mapping[str, JsonValue], actor: str | None) -> tuple[Document, Touched]:
+    def first_ones_slowly(
+        document: Mapping[str, JsonValue], actor: str | None, holders: object = None
+    ) -> tuple[Document, Touched]:
         time.sleep(0.02 if document["score"] == 0 else 0)
         return save(document, actor)
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from decimal import Decimal
+from inspect import signature
 from pathlib import Path
 from typing import ClassVar
 
@@ -10,6 +12,8 @@ import worm
 from tests.sdk.sessions import KEY, Bench, must
 from worm.codec.strict_json import loads
 from worm.errors import Invalid
+from worm.model import Model
+from worm.sdk.typed import TypedModel
 
 
 class Customer(BaseModel):
@@ -124,14 +128,134 @@ def test_a_class_without_an_id_is_refused(bench: Bench) -> None:
         bench.session().model(Nameless)
 
 
-def test_rows_are_objects_only_where_they_are_whole_documents(tmp_path: Path) -> None:
-    loose = Bench("memory", tmp_path).session().model(Customer)
-    loose.save(Customer(id="a", name="Acme"))
-    assert [type(row) for row in loose.find_all()] == [dict]
-    strict = Bench("memory", tmp_path, strict=True).session().model(Customer)
-    strict.save(Customer(id="a", name="Acme"))
-    assert strict.find_all(filter={"name": "Acme"}) == [Customer(id="a", name="Acme")]
-    assert strict.find_all(select=["name"]) == [{"id": "a", "name": "Acme"}]
+class Extended(BaseModel):
+    """Knows a field that the schema does not."""
+
+    worm_model: ClassVar[str] = "Customer"
+    id: str
+    name: str
+    vat: str | None = None
+
+
+def test_rows_are_objects_unless_a_part_is_selected(tmp_path: Path) -> None:
+    bench = Bench("memory", tmp_path)
+    bench.customers().save({"id": "a", "name": "Acme", "vat": "X1"})
+    customers = bench.session().model(Customer)
+    with bench.store.requests.measure() as spent:
+        assert customers.find_all(filter={"name": "Acme"}) == [Customer(id="a", name="Acme")]
+    assert spent["total"] == 1  # the manifest has all that the class knows
+    assert [list(batch) for batch in customers.find_batches()] == [[Customer(id="a", name="Acme")]]
+    assert customers.find_all(select=["name"]) == [{"id": "a", "name": "Acme"}]
+    assert [list(batch) for batch in customers.find_batches(select=["name"])] == [[{"id": "a", "name": "Acme"}]]
+    assert customers.explain().strategy == "manifest_scan"
+
+
+def test_an_object_of_a_query_has_what_the_document_has(tmp_path: Path) -> None:
+    """Also what the manifest lacks: a field of the class alone, or anything where the class holds all."""
+    bench = Bench("memory", tmp_path)
+    bench.customers().save({"id": "a", "name": "Acme", "vat": "X1", "more": {"x": 1}})
+    extended = bench.session().model(Extended)
+    assert extended.find_all() == [extended.find_by_id("a")] == [Extended(id="a", name="Acme", vat="X1")]
+    assert [list(batch) for batch in extended.find_batches()] == [[Extended(id="a", name="Acme", vat="X1")]]
+    clients = bench.session().model(Client)
+    found = clients.find_all(sort={"field": "name"})
+    assert list(found) == [must(clients.find_by_id("a"))]
+    assert isinstance(found[0], Client)
+    assert must(found[0].model_extra)["more"] == {"x": 1}
+    assert [list(batch) for batch in clients.find_batches()] == [list(found)]
+    assert (
+        clients.explain().strategy == clients.explain(analyze=True).strategy == found.plan.strategy != "manifest_scan"
+    )
+    assert clients.find_all(select=["name"]).plan.strategy == "manifest_scan"
+
+
+def test_a_strict_model_has_whole_rows_for_every_class(tmp_path: Path) -> None:
+    strict = Bench("memory", tmp_path, strict=True)
+    strict.customers().save({"id": "a", "name": "Acme"})
+    clients = strict.session().model(Client)
+    assert [type(one) for one in clients.find_all()] == [Client]
+    assert clients.explain().strategy == "manifest_scan"
+
+
+class Slim(BaseModel):
+    worm_model: ClassVar[str] = "Customer"
+    id: str
+
+
+class Price(BaseModel):
+    worm_model: ClassVar[str] = "Customer"
+    model_config = ConfigDict(extra="allow")
+    id: str
+    score: Decimal | None = None
+    name: Decimal | None = None  # the schema says string
+    parts: dict[str, Decimal | list[Decimal] | tuple[Decimal, str]] = {}
+    several: frozenset[Decimal] = frozenset()
+
+
+def test_a_decimal_is_stored_as_a_number_and_reads_back_the_same(bench: Bench) -> None:
+    bench.customers().save({"id": "a", "score": 10.0, "name": "1.50", "parts": {"x": 3, "y": [0.1]}})
+    before = loads(must(bench.store.get(KEY)).body)
+    prices = bench.session().model(Price)
+    found = must(prices.find_by_id("a"))
+    assert (found.score, found.parts["y"]) == (Decimal("10.0"), [Decimal("0.1")])
+    prices.save(found)
+    after = loads(must(bench.store.get(KEY)).body)
+    assert isinstance(after, dict)
+    assert isinstance(before, dict)
+    assert {**after, "updatedAt": 0} == {**before, "updatedAt": 0, "several": []}
+    assert repr(after["score"]) == "10.0"  # not 10, which is another value in history
+    found.score, found.parts = Decimal("12.34"), {"t": (Decimal(7), "7")}
+    found.several = frozenset({Decimal("0.25"), Decimal(4)})
+    saved = prices.save(found)
+    stored = must(bench.customers().find_by_id("a"))
+    assert (stored["score"], stored["parts"], sorted(stored["several"])) == (12.34, {"t": [7, "7"]}, [0.25, 4])  # type: ignore[arg-type,type-var]
+    assert (saved.score, saved.several) == (Decimal("12.34"), frozenset({Decimal("0.25"), Decimal(4)}))
+    bench.assert_clean()
+
+
+@pytest.mark.parametrize("digits", ["0.12345678901234567890", "NaN", "Infinity", "1e400"])
+def test_a_decimal_that_no_number_holds_is_refused(bench: Bench, digits: str) -> None:
+    with pytest.raises(Invalid, match="score") as caught:
+        bench.session().model(Price).save(Price.model_construct(id="a", score=Decimal(digits)))
+    assert "as text" in str(caught.value.hint)
+    assert bench.store.get(KEY) is None
+
+
+def test_decimals_in_arrow_and_pandas_are_the_numbers_of_the_documents(bench: Bench) -> None:
+    prices = bench.session().model(Price)
+    prices.save(Price(id="a", score=Decimal("12.34"), name=Decimal(1)))
+    rows = prices.find_all()
+    assert rows.to_arrow().column("score").to_pylist() == [12.34]
+    assert rows.to_pandas()["score"].tolist() == [12.34]
+    rows.append(Price(id="b", score=Decimal("0.5")))
+    assert rows.to_arrow().column("score").to_pylist() == [12.34, 0.5]
+    assert bench.session().model(Slim).find_all().to_arrow().column("score").to_pylist() == [12.34]  # not of the class
+    del rows[0]
+    assert rows.to_arrow().column("id").to_pylist() == ["b"]
+
+
+def test_a_typed_model_has_every_verb_with_the_same_arguments() -> None:
+    """Except `remembered` and what is for dicts alone."""
+    verbs = {name for name in dir(Model) if not name.startswith("_")} - {"remembered", "check_removing"}
+    assert verbs <= set(dir(TypedModel))
+    for name in verbs:
+        if callable(getattr(Model, name)):
+            mine, theirs = (list(signature(getattr(one, name)).parameters) for one in (TypedModel, Model))
+            assert [one for one in theirs if one != "whole"] == mine, name
+
+
+def test_the_table_of_a_typed_model(bench: Bench) -> None:
+    customers = bench.session().model(Customer)
+    customers.save(Customer(id="a", name="Acme"))
+    assert customers.get_manifest_status().count == 1
+    assert [one.name for one in customers.get_index_status()] == ["byStatus"]
+    customers.invalidate_manifest()
+    assert not customers.get_manifest_status().exists
+    steps: list[int] = []
+    assert customers.build_manifest(progress=lambda done, _: steps.append(done)).fresh
+    assert steps
+    assert [one.values for one in customers.build_indexes()] == [1]
+    assert customers.build_index("byStatus").values == 1
 
 
 def test_the_package_names_missing() -> None:

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 import worm
 from tests.sdk.sessions import KEY, Bench, must, spent
 from worm.clock import VirtualClock
+from worm.codec.strict_json import JsonValue
 from worm.errors import CommitStateUnknown, Conflict, Invalid, NotFound
 from worm.store.base import Store
 from worm.store.faulty import Fault, FaultyStore, Operation
@@ -256,3 +260,30 @@ def test_in_events_mode_a_save_is_one_request_and_a_delete_is_few(tmp_path: Path
     assert spent(bench.store, lambda: customers.save({"id": "a", "name": "one"})) == 1
     assert spent(bench.store, lambda: customers.patch("a", {"name": "two"})) == 2
     assert spent(bench.store, lambda: customers.delete("a")) == 4
+
+
+def test_a_datetime_in_a_document_is_refused_with_what_to_write(bench: Bench) -> None:
+    customers, moment = bench.customers(), datetime(2026, 2, 24, tzinfo=UTC)
+    customers.save({"id": "a", "name": "Acme"})
+    wrong = cast("dict[str, JsonValue]", {"name": moment})
+    writes: list[Callable[[], object]] = [
+        lambda: customers.create(wrong),
+        lambda: customers.save({"id": "b", **wrong}),
+        lambda: customers.patch("a", wrong),
+    ]
+    for write in writes:
+        with pytest.raises(Invalid, match="name: datetime is not a JSON type") as caught:
+            write()
+        assert caught.value.hint == "write ISO 8601 text in UTC, ending in Z"
+    (result,) = customers.save_many([{"id": "b", **wrong}])
+    assert isinstance(result.error, Invalid)
+
+
+def test_a_query_takes_datetimes(bench: Bench) -> None:
+    customers, start = bench.customers(), bench.clock.now()
+    customers.save({"id": "a", "name": "Acme"})
+    bench.tick(10)
+    customers.save({"id": "b", "name": "Bee"})
+    later = {"createdAt": {"$gt": start + timedelta(seconds=5)}}
+    assert [row["id"] for row in customers.find_all(filter=later)] == ["b"]
+    assert customers.count({"createdAt": start}) == 1

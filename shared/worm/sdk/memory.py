@@ -2,27 +2,27 @@
 
 - *seen*: the etag that the session read or wrote last; a save is conditional on it. Of the newest ones also the
   document, which saves reading it again to compute a diff.
-- *own writes*: documents that the session wrote, and ids that it deleted. A query shows them until the table knows. How
-  that is told, without a request: by the seq where the session recorded the write itself (inline); else by `updatedAt`,
-  or by the row that is gone. After `OWN_SECONDS` the table is believed in any case.
+- *own writes*: documents that the session wrote, and ids that it deleted, until the table knows (`own_writes.py`).
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime
 
 from worm.clock import Clock
+from worm.codec.strict_json import JsonValue
 from worm.collections.documents import TRUST
 from worm.collections.entries import Document
+from worm.schema import IndexDef, ModelDef
+from worm.sdk.own_writes import Known, OwnWrite, OwnWrites
 from worm.store.base import Object, ObjectInfo, Won
-from worm.tables.manifest import Manifest
 
 DOCUMENTS_MAX = 1000
-OWN_SECONDS = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,26 +34,15 @@ class Seen:
     version_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Own:
-    """A write of this session. `document` None: deleted. `seq`: of its entry, where the session recorded it itself;
-    `updated`: the time in what was written, or in what was deleted."""
-
-    document: Document | None
-    updated: str
-    at: datetime
-    seq: int | None = None
-
-
 class Memory:
     """Safe across threads."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, definition: ModelDef) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._versions: dict[str, tuple[str, str | None, datetime]] = {}
         self._documents: OrderedDict[str, Document] = OrderedDict()
-        self._own: dict[str, _Own] = {}
+        self._own = OwnWrites(clock, definition)
 
     def seen(self, entity_id: str) -> Seen | None:
         with self._lock:
@@ -76,50 +65,48 @@ class Memory:
     def wrote(self, entity_id: str, stored: Won | Object, document: Document) -> None:
         with self._lock:
             self._remember(entity_id, stored, document)
-            own = deepcopy(document)
-            self._own[entity_id] = _Own(own, str(own.get("updatedAt", "")), self._clock.now())
+            self._own.add(entity_id, deepcopy(document), str(document.get("updatedAt", "")))
 
     def deleted(self, entity_id: str, document: Document | None) -> None:
         """The session deleted this document (None: one that could not be read)."""
         with self._lock:
             self._forget(entity_id)
-            self._own[entity_id] = _Own(None, str((document or {}).get("updatedAt", "")), self._clock.now())
+            self._own.add(entity_id, None, str((document or {}).get("updatedAt", "")))
 
     def recorded(self, entity_id: str, seq: int) -> None:
         """What the session wrote stands in the oplog up to this seq."""
         with self._lock:
-            own = self._own.get(entity_id)
-            if own is not None:
-                self._own[entity_id] = replace(own, seq=seq)
+            self._own.recorded(entity_id, seq)
 
-    def folded(self, entity_id: str) -> None:
-        """The table knows what the session wrote (a model without oplog, maintained inline)."""
+    def unsettled(self, ids: Iterable[str]) -> dict[str, int]:
+        """Own writes of these ids that tables may not know, by number. For `folded`."""
         with self._lock:
-            self._own.pop(entity_id, None)
+            return self._own.numbers(ids)
+
+    def folded(self, unsettled: Mapping[str, int]) -> None:
+        """Queries need not be told of these writes any more; of later ones of the same ids they do."""
+        with self._lock:
+            self._own.settle(unsettled)
 
     def forget(self, entity_id: str) -> None:
         """The document is not there (any more)."""
         with self._lock:
             self._forget(entity_id)
 
-    def own_writes(self, manifest: Manifest) -> dict[str, Document | None]:
+    def own_writes(self, known: Known) -> dict[str, Document | None]:
         """What the table does not know yet; None for a deletion. What it knows is forgotten."""
         with self._lock:
-            for entity_id in [one for one, own in self._own.items() if self._is_known(one, own, manifest)]:
-                del self._own[entity_id]
-            return {entity_id: own.document for entity_id, own in self._own.items()}
+            return self._own.unknown_to(known)
 
-    def _is_known(self, entity_id: str, own: _Own, manifest: Manifest) -> bool:
-        if own.seq is not None:
-            return manifest.seqs.get(entity_id, 0) >= own.seq
-        if own.at + timedelta(seconds=OWN_SECONDS) <= self._clock.now():
-            return True
-        row = manifest.entities.get(entity_id)
-        if own.document is None:
-            if row is None:
-                return entity_id in manifest.seqs  # never heard of: the creation itself may still come
-            return str(row.get("updatedAt", "")) > own.updated
-        return row is not None and str(row.get("updatedAt", "")) >= own.updated
+    def recent_writes(self) -> dict[str, OwnWrite]:
+        """All that the session wrote lately and that is not known to be in the table."""
+        with self._lock:
+            return self._own.recent()
+
+    def ids_with(self, index: IndexDef, values: Sequence[JsonValue]) -> set[str]:
+        """The ids of those that have one of the values in the indexed field."""
+        with self._lock:
+            return self._own.ids_with(index, values)
 
     def _remember(self, entity_id: str, stored: Won | Object, document: Document) -> None:
         self._versions[entity_id] = (stored.etag, stored.version_id, self._clock.now())

@@ -9,8 +9,9 @@ from __future__ import annotations
 from worm.sdk.bulk import Bulk
 from worm.sdk.reading import Reading
 from worm.sdk.snapshotting import Snapshotting
+from worm.sdk.tabling import Tabling
 from worm.sdk.trashing import Trashing
 
 
-class Model(Bulk, Reading, Snapshotting, Trashing):
+class Model(Bulk, Reading, Snapshotting, Tabling, Trashing):
     """Documents of one model: plain dicts with `id`, `createdAt`, `updatedAt`."""

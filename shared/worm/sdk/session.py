@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Mapping
@@ -21,6 +22,9 @@ from worm.sdk.typed import TypedModel, model_name
 from worm.store.base import Store
 from worm.store.open import open_store
 from worm.store.probe import ensure_safe
+from worm.workers.settings import Settings
+from worm.workers.sweep import Sweep
+from worm.workers.workspace import Workspace
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -56,10 +60,16 @@ def connect(
 
 
 def push(store: Store, schema: Schema, *, force: bool = False) -> PushReport:
-    """Upload the schema and its sentinels, and start the tables of collections that have none."""
+    """Upload the schema and its sentinels, and start the tables of collections that have none. Documents of a model
+    that keeps an oplog from now on get their first entries: its table is made of what is recorded."""
     ensure_safe(store)
     report = push_schema(store, schema, force=force)
     session = Worm(store, schema)
+    if report.recording:
+        workspace = Workspace(store, Settings(bucket=store.url))
+        for swept in Sweep(workspace).run(lambda: math.inf, report.recording, resume=False):
+            if swept.error is not None:
+                raise swept.error
     for name in schema.models:
         session.model(name).table.complete()
     return report

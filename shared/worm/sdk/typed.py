@@ -3,12 +3,12 @@
 The model's name is the class attribute `worm_model`, or the name of the class. Nothing of a document is lost by reading
 and saving it: fields that the class does not declare are kept on the object if its configuration allows extra fields,
 else they are carried over from the document as the session read it. An optional field that a document lacks stays
-lacking: None is written as null only where it was set.
+lacking: None is written as null only where it was set. A Decimal is stored as a number (see `dumping.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Generic, TypeVar, cast
 
@@ -20,9 +20,16 @@ from worm.codec.strict_json import JsonObject, JsonValue
 from worm.collections.entries import Document, OplogEntry
 from worm.collections.ids import SINGLETON_ID
 from worm.errors import Invalid
+from worm.schema import ModelDef
 from worm.schema.definition import SYSTEM_FIELDS
 from worm.sdk.bulk import Result
+from worm.sdk.dumping import dump
 from worm.sdk.model import Model
+from worm.sdk.reading import Fields, Sort
+from worm.sdk.rows import Rows
+from worm.sdk.tabling import IndexStatus, ManifestStatus
+from worm.tables.build import Progress, silent
+from worm.tables.plan import Plan, row_fields
 from worm.tables.query import Row
 
 M = TypeVar("M", bound=BaseModel)
@@ -39,13 +46,15 @@ class TypedModel(Generic[M]):
         self.untyped = untyped
         self._cls = cls
         self._extra = cls.model_config.get("extra") or "ignore"
+        self._holds_all = self._extra == "allow"
         self._declared = {field.alias or name: name for name, field in cls.model_fields.items()}
         definition = untyped.table.collection.definition
         if "id" not in self._declared and self._extra != "allow" and not definition.is_singleton:
             raise Invalid(
                 f"{cls.__name__} has no field id, so its objects cannot be saved", hint="id: str | None = None"
             )
-        self._rows_are_whole = definition.strict and set(definition.fields) <= set(definition.table_fields())
+        self._fields = definition.fields
+        self._select = self._needed(definition)
 
     @property
     def name(self) -> str:
@@ -90,23 +99,114 @@ class TypedModel(Generic[M]):
     def exists(self, id: str = SINGLETON_ID) -> bool:
         return self.untyped.exists(id)
 
-    def count(self, filter: Mapping[str, JsonValue] | None = None) -> int:
+    def count(self, filter: Mapping[str, object] | None = None) -> int:
         return self.untyped.count(filter)
 
     def find_all(
         self,
         *,
-        filter: Mapping[str, JsonValue] | None = None,
-        sort: Mapping[str, str] | Sequence[Mapping[str, str]] | None = None,
+        filter: Mapping[str, object] | None = None,
+        sort: Sort | None = None,
         select: Sequence[str] | None = None,
         limit: int | None = None,
         offset: int = 0,
-    ) -> list[M | Row]:
-        """Objects where a row is the whole document (a `strict` model, all its fields in the table, no `select`), else
-        the rows as dicts: an object made of half a document would lose the other half when it is saved."""
-        rows = self.untyped.find_all(filter=filter, sort=sort, select=select, limit=limit, offset=offset)
-        whole = self._rows_are_whole and not select
-        return [self._typed(row) if whole else row for row in rows]
+        cursor: str | None = None,
+        populate: Fields | None = None,
+        strategy: str | None = None,
+        _strategy: str | None = None,
+    ) -> Rows[M | Row]:
+        """Objects; with `select` or `populate` the rows as dicts, because a part of a document makes no object."""
+        is_whole = select is None and not populate
+        rows = self.untyped.find_all(
+            filter=filter,
+            sort=sort,
+            select=self._select if is_whole else select,
+            limit=limit,
+            offset=offset,
+            cursor=cursor,
+            populate=populate,
+            strategy=strategy or _strategy,
+            whole=is_whole and self._holds_all,
+        )
+        return self._typed_rows(rows, is_whole=is_whole)
+
+    def find_batches(
+        self,
+        *,
+        filter: Mapping[str, object] | None = None,
+        select: Sequence[str] | None = None,
+        batch_size: int = 1000,
+    ) -> Iterator[Rows[M | Row]]:
+        """As `find_all`, in batches."""
+        is_whole = select is None
+        batches = self.untyped.find_batches(
+            filter=filter,
+            select=self._select if is_whole else select,
+            batch_size=batch_size,
+            whole=is_whole and self._holds_all,
+        )
+        return (self._typed_rows(rows, is_whole=is_whole) for rows in batches)
+
+    def aggregate(
+        self,
+        *,
+        count: bool = False,
+        sum: str | None = None,
+        avg: str | None = None,
+        min: str | None = None,
+        max: str | None = None,
+        group_by: Fields | None = None,
+        filter: Mapping[str, object] | None = None,
+    ) -> dict[str, JsonValue]:
+        return self.untyped.aggregate(count=count, sum=sum, avg=avg, min=min, max=max, group_by=group_by, filter=filter)
+
+    def explain(
+        self,
+        *,
+        filter: Mapping[str, object] | None = None,
+        sort: Sort | None = None,
+        select: Sequence[str] | None = None,
+        limit: int | None = None,
+        offset: int = 0,
+        cursor: str | None = None,
+        populate: Fields | None = None,
+        strategy: str | None = None,
+        _strategy: str | None = None,
+        analyze: bool = False,
+    ) -> Plan:
+        is_whole = select is None and not populate
+        return self.untyped.explain(
+            filter=filter,
+            sort=sort,
+            select=self._select if is_whole else select,
+            limit=limit,
+            offset=offset,
+            cursor=cursor,
+            populate=populate,
+            strategy=strategy or _strategy,
+            analyze=analyze,
+            whole=is_whole and self._holds_all,
+        )
+
+    # The table
+
+    def get_manifest_status(self) -> ManifestStatus:
+        return self.untyped.get_manifest_status()
+
+    def get_index_status(self) -> list[IndexStatus]:
+        return self.untyped.get_index_status()
+
+    def build_manifest(self, *, progress: Progress = silent) -> ManifestStatus:
+        return self.untyped.build_manifest(progress=progress)
+
+    def invalidate_manifest(self) -> None:
+        self.untyped.invalidate_manifest()
+
+    def build_indexes(self) -> list[IndexStatus]:
+        return self.untyped.build_indexes()
+
+    def build_index(self, name: str) -> IndexStatus:
+        return self.untyped.build_index(name)
 
     # History, snapshots, trash
 
@@ -150,6 +250,14 @@ class TypedModel(Generic[M]):
 
     # Objects and documents
 
+    def _needed(self, definition: ModelDef) -> list[str] | None:
+        """The fields to ask for, so that a row makes an object as the whole document would; None: rows are whole, or
+        have all that the class knows, or must be whole, because its objects hold everything."""
+        rows = row_fields(definition)
+        wanted = [name for name in self._declared if name != "id"]
+        is_enough = rows is None or definition.strict or set(wanted) <= set(rows)
+        return None if is_enough or self._holds_all else wanted
+
     def _typed(self, document: Mapping[str, JsonValue]) -> M:
         given = dict(document)
         if self._extra == "forbid":
@@ -160,6 +268,11 @@ class TypedModel(Generic[M]):
             first = mistake.errors()[0]
             path = ".".join(str(part) for part in first["loc"])
             raise Invalid(f"no {self._cls.__name__}: {first['msg']}", path=path) from mistake
+
+    def _typed_rows(self, rows: Rows[Row], *, is_whole: bool) -> Rows[M | Row]:
+        if not is_whole:
+            return cast("Rows[M | Row]", rows)
+        return cast("Rows[M | Row]", rows.with_items([self._typed(row) for row in rows]))
 
     def _maybe(self, document: Document | None) -> M | None:
         return None if document is None else self._typed(document)
@@ -172,7 +285,7 @@ class TypedModel(Generic[M]):
         return document
 
     def _dumped(self, item: BaseModel) -> Document:
-        document = cast(Document, item.model_dump(mode="json", by_alias=True))
+        document = dump(item, self._fields)
         for alias, name in self._declared.items():
             if document.get(alias, "") is None and name not in item.model_fields_set:
                 del document[alias]

@@ -1,0 +1,180 @@
+"""Documents that a session wrote, and ids that it deleted, until the table knows: a query shows them at once.
+
+How it is told that the table knows, without a request: by the seq where the session recorded the write itself; else by
+`updatedAt`, or by the row that is gone. After `OWN_SECONDS` the table is believed in any case. Of more than `OWN_MAX`
+the oldest go first; then a query may show what the table has of them.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from worm.clock import Clock
+from worm.codec.field_path import Missing, field_value
+from worm.codec.strict_json import JsonValue
+from worm.collections.changes import Row
+from worm.collections.entries import Document
+from worm.schema import IndexDef, ModelDef
+from worm.tables.index import entry_key
+
+OWN_SECONDS = 3600
+OWN_MAX = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class OwnWrite:
+    """A write of this session, with its number among them. `document` None: deleted. `seq`: of its entry, where the
+    session recorded it itself; `updated`: the time in what was written, or in what was deleted."""
+
+    number: int
+    document: Document | None
+    updated: str
+    at: datetime
+    seq: int | None = None
+
+    def is_in(self, row: Row | None) -> bool:
+        """Does the row, by its `updatedAt`, tell of this write or of a later one?"""
+        if row is None:
+            return False
+        seen = str(row.get("updatedAt", ""))
+        return seen > self.updated if self.document is None else seen >= self.updated
+
+
+class Known(Protocol):
+    """What a table knows: its rows, and the newest seq that it has folded of every entity."""
+
+    @property
+    def rows(self) -> Mapping[str, Row]: ...
+    @property
+    def seqs(self) -> Mapping[str, int]: ...
+
+
+class OwnWrites:
+    """The newest write of every id, oldest first. Not for several threads at once."""
+
+    def __init__(self, clock: Clock, definition: ModelDef) -> None:
+        self._clock = clock
+        self._is_needed = definition.keeps_manifest  # else queries read the documents
+        self._writes: OrderedDict[str, OwnWrite] = OrderedDict()
+        self._values = [(index, _Values(index)) for index in definition.indexes.values()]
+        self._count = 0
+        self._compared: tuple[weakref.ref[Known], int] | None = None
+
+    def __len__(self) -> int:
+        return len(self._writes)
+
+    def add(self, entity_id: str, document: Document | None, updated: str) -> None:
+        """The document is kept as it is: nobody may change it."""
+        if not self._is_needed:
+            return
+        self._drop(entity_id)
+        self._count += 1
+        self._writes[entity_id] = OwnWrite(self._count, document, updated, self._clock.now())
+        for _, values in self._values:
+            values.add(entity_id, document)
+        self._forget_old()
+        if len(self._writes) > OWN_MAX:
+            self._drop(next(iter(self._writes)))
+
+    def recorded(self, entity_id: str, seq: int) -> None:
+        own = self._writes.get(entity_id)
+        if own is not None:
+            self._writes[entity_id] = replace(own, seq=seq)
+
+    def numbers(self, ids: Iterable[str]) -> dict[str, int]:
+        """Those of these ids that are remembered, each with the number of its write."""
+        return {one: self._writes[one].number for one in ids if one in self._writes}
+
+    def settle(self, numbers: Mapping[str, int]) -> None:
+        """Forget these writes, but none that came after them."""
+        for entity_id, number in numbers.items():
+            own = self._writes.get(entity_id)
+            if own is not None and own.number == number:
+                self._drop(entity_id)
+
+    def unknown_to(self, known: Known) -> dict[str, Document | None]:
+        """What the table does not know yet; None for a deletion. What it knows is forgotten.
+
+        A table that has not changed since it was asked last is only asked for what was written since.
+        """
+        self._forget_old()
+        compared = 0
+        if self._compared is not None and self._compared[0]() is known:
+            compared = self._compared[1]
+        news: list[str] = []
+        for entity_id in reversed(self._writes):
+            if self._writes[entity_id].number <= compared:
+                break
+            news.append(entity_id)
+        for entity_id in news:
+            if _is_known(entity_id, self._writes[entity_id], known):
+                self._drop(entity_id)
+        self._compared = weakref.ref(known), self._count
+        return {entity_id: own.document for entity_id, own in self._writes.items()}
+
+    def recent(self) -> dict[str, OwnWrite]:
+        """All of them."""
+        self._forget_old()
+        return dict(self._writes)
+
+    def ids_with(self, index: IndexDef, values: Sequence[JsonValue]) -> set[str]:
+        """The ids of documents among them that have one of the values in the indexed field."""
+        self._forget_old()
+        kept = next((kept for known, kept in self._values if known == index), None)
+        return set() if kept is None else kept.ids(values)
+
+    def _forget_old(self) -> None:
+        before = self._clock.now() - timedelta(seconds=OWN_SECONDS)
+        while self._writes:
+            oldest = next(iter(self._writes))
+            if self._writes[oldest].at > before:
+                return
+            self._drop(oldest)
+
+    def _drop(self, entity_id: str) -> None:
+        own = self._writes.pop(entity_id, None)
+        if own is not None:
+            for _, values in self._values:
+                values.remove(entity_id, own.document)
+
+
+class _Values:
+    """Which of the documents have a value in an indexed field."""
+
+    def __init__(self, index: IndexDef) -> None:
+        self._index = index
+        self._ids: dict[str, set[str]] = {}
+
+    def ids(self, values: Sequence[JsonValue]) -> set[str]:
+        return set().union(*(self._ids.get(entry_key(value), ()) for value in values))
+
+    def add(self, entity_id: str, document: Document | None) -> None:
+        for key in self._keys(document):
+            self._ids.setdefault(key, set()).add(entity_id)
+
+    def remove(self, entity_id: str, document: Document | None) -> None:
+        for key in self._keys(document):
+            self._ids[key].discard(entity_id)
+            if not self._ids[key]:
+                del self._ids[key]
+
+    def _keys(self, document: Document | None) -> set[str]:
+        value = field_value(document, self._index.field) if document is not None else None
+        if document is None or isinstance(value, Missing):
+            return set()
+        is_multiple = self._index.type == "multiValue" and isinstance(value, list)
+        return {entry_key(item) for item in value} if is_multiple and isinstance(value, list) else {entry_key(value)}
+
+
+def _is_known(entity_id: str, own: OwnWrite, known: Known) -> bool:
+    if own.seq is not None:
+        return known.seqs.get(entity_id, 0) >= own.seq
+    row = known.rows.get(entity_id)
+    if own.document is None and row is None:
+        return entity_id in known.seqs  # never heard of: the creation itself may still come
+    return own.is_in(row)

@@ -1,0 +1,67 @@
+"""The table of a model: how it stands, and building it anew."""
+
+from __future__ import annotations
+
+from worm.collections.claim_audit import restore_claims
+from worm.errors import Invalid, NotFound
+from worm.sdk.core import Core
+from worm.tables.build import Progress, silent
+from worm.tables.status import IndexStatus, ManifestStatus, index_status, manifest_status
+
+__all__ = ["IndexStatus", "ManifestStatus", "Tabling"]
+
+
+class Tabling(Core):
+    """`get_manifest_status`, `build_manifest`, `invalidate_manifest`, `build_index`, `build_indexes`."""
+
+    def get_manifest_status(self) -> ManifestStatus:
+        """Does the manifest exist, is it fresh, how large is it? Lists the documents to tell."""
+        with self._tables:
+            return manifest_status(self.table)
+
+    def get_index_status(self) -> list[IndexStatus]:
+        """Every declared index, in the order of the schema."""
+        with self._tables:
+            names = self._collection.definition.indexes
+            return [index_status(self.table, *one) for one in zip(names, self.table.indexes, strict=True)]
+
+    def build_manifest(self, *, progress: Progress = silent) -> ManifestStatus:
+        """Manifest, indexes, heads and claims anew from the source, beside live writers; a second build changes
+        nothing."""
+        self._begin_building()
+        with self._tables:
+            manifest = self.table.rebuild(progress)
+            if manifest is not None:
+                restore_claims(self._collection.claims, manifest.entities)
+            self.table.collect()
+            return manifest_status(self.table)
+
+    def invalidate_manifest(self) -> None:
+        """Take the manifest away. This session's next query builds it again, or anybody's next fold or sweep; until
+        then other sessions read the documents."""
+        self._begin_building()
+        with self._tables:
+            self.table.invalidate()
+
+    def build_indexes(self) -> list[IndexStatus]:
+        """All indexes anew from the manifest, which is built where there is none."""
+        self._begin_building()
+        return [self.build_index(name) for name in self._collection.definition.indexes]
+
+    def build_index(self, name: str) -> IndexStatus:
+        """One index, by its name in the schema or by its field."""
+        self._begin_building()
+        indexes = self._collection.definition.indexes
+        for known, files in zip(indexes, self.table.indexes, strict=True):
+            if name in (known, files.definition.field):
+                with self._tables:
+                    self.table.rebuild_index(files)
+                    return index_status(self.table, known, files)
+        there = ", ".join(indexes) or "none"
+        raise NotFound(f"{self.name} has no index {name!r}; declared: {there}")
+
+    def _begin_building(self) -> None:
+        if not self._collection.definition.keeps_manifest:
+            hint = 'set "manifest": {"enabled": true} for it in schema.json, and push'
+            raise Invalid(f"{self.name} keeps no manifest", hint=hint)
+        self._session.ensure_safe_store()

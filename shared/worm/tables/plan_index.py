@@ -1,0 +1,229 @@
+"""Which ids can match a filter, told by indexes alone: look-ups, intersected for AND, united for OR.
+
+What is found is never less than what matches (the documents are filtered again), so a condition counts only where its
+index cannot miss a document:
+- `$eq` and `$in` of texts, numbers and booleans on a standard index whose field the schema declares as a single value
+  (in an array, equality would also find an element);
+- the same and `$contains` on a multiValue index whose field the schema declares as an array (in a text, `$contains`
+  would also find a part);
+- never null, which also matches documents that lack the field and so have no entry; nor numbers from 2^53 on, of which
+  an integer and a float that are equal have different entry keys.
+`id` with `$eq` or `$in` is a look-up without an index. Without `autoUpdate` no index is asked: nothing tells whether it
+is behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from worm.codec.strict_json import JsonValue
+from worm.schema import IndexDef, ModelDef
+from worm.schema.crosscheck import find_field
+from worm.tables.filters import And, Leaf, Node, Or
+
+EXACT_MAX = 2**53
+
+Ids = Callable[[IndexDef, Sequence[JsonValue]], "set[str] | None"]
+"""The ids of documents with one of these values; None: the index cannot answer now."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByIds:
+    """The filter names the ids."""
+
+    ids: frozenset[str]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def fields(self) -> frozenset[str]:
+        return frozenset({"id"})
+
+    @property
+    def most(self) -> int | None:
+        return len(self.ids)
+
+    def resolve(self, ids: Ids) -> set[str] | None:
+        return set(self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class ByIndex:
+    """One index, any of these values."""
+
+    name: str
+    index: IndexDef
+    values: tuple[JsonValue, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    @property
+    def fields(self) -> frozenset[str]:
+        return frozenset({self.index.field})
+
+    @property
+    def most(self) -> int | None:
+        """A unique index gives one id for a value (more only where raw uploads violate it)."""
+        return len(self.values) if self.index.unique else None
+
+    def resolve(self, ids: Ids) -> set[str] | None:
+        return ids(self.index, self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """What all of them give. One that cannot answer is left out: the others give more than enough."""
+
+    parts: tuple[Lookup, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return _names(self.parts)
+
+    @property
+    def fields(self) -> frozenset[str]:
+        return frozenset().union(*(part.fields for part in self.parts))
+
+    @property
+    def most(self) -> int | None:
+        return min((part.most for part in self.parts if part.most is not None), default=None)
+
+    def resolve(self, ids: Ids) -> set[str] | None:
+        found: set[str] | None = None
+        for part in self.parts:
+            one = part.resolve(ids)
+            if one is not None:
+                found = one if found is None else found & one
+            if found is not None and not found:
+                break
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """What any of them gives; all must answer."""
+
+    parts: tuple[Lookup, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return _names(self.parts)
+
+    @property
+    def fields(self) -> frozenset[str]:
+        return frozenset().union(*(part.fields for part in self.parts))
+
+    @property
+    def most(self) -> int | None:
+        known = [part.most for part in self.parts if part.most is not None]
+        return sum(known) if len(known) == len(self.parts) else None
+
+    def resolve(self, ids: Ids) -> set[str] | None:
+        found: set[str] = set()
+        for part in self.parts:
+            one = part.resolve(ids)
+            if one is None:
+                return None
+            found |= one
+        return found
+
+
+Lookup = ByIds | ByIndex | Both | Either
+
+
+def leaves(lookup: Lookup) -> tuple[ByIndex, ...]:
+    """Every look-up in an index that it takes."""
+    if isinstance(lookup, ByIndex):
+        return (lookup,)
+    parts = () if isinstance(lookup, ByIds) else lookup.parts
+    return tuple(leaf for part in parts for leaf in leaves(part))
+
+
+def find_lookup(definition: ModelDef, tree: Node) -> Lookup | None:
+    """How indexes answer the filter; None when they cannot."""
+    if isinstance(tree, Leaf):
+        return _leaf(definition, tree)
+    if isinstance(tree, And):
+        parts = [part for child in tree.children if (part := find_lookup(definition, child)) is not None]
+        return _both(parts)
+    if isinstance(tree, Or):
+        parts = []
+        for child in tree.children:
+            part = find_lookup(definition, child)
+            if part is None:
+                return None
+            parts.append(part)
+        return _either(parts)
+    return None
+
+
+def _leaf(definition: ModelDef, leaf: Leaf) -> Lookup | None:
+    values = _values(leaf)
+    if not values:
+        return None
+    if leaf.field == "id":
+        texts = [value for value in values if isinstance(value, str)]
+        return ByIds(frozenset(texts)) if leaf.op in ("$eq", "$in") else None
+    for name, index in definition.indexes.items() if definition.manifest.auto_update else ():
+        if index.field == leaf.field and _answers(definition, index, leaf.op):
+            return ByIndex(name, index, values)
+    return None
+
+
+def _values(leaf: Leaf) -> tuple[JsonValue, ...]:
+    """The values that are looked up, empty when one of them cannot be."""
+    listed = leaf.value if leaf.op == "$in" and isinstance(leaf.value, list) else [leaf.value]
+    values = tuple(listed) if leaf.op in ("$eq", "$in", "$contains") else ()
+    return values if all(_is_exact(value) for value in values) else ()
+
+
+def _is_exact(value: JsonValue) -> bool:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return abs(value) < EXACT_MAX
+    return isinstance(value, str | bool)
+
+
+def _answers(definition: ModelDef, index: IndexDef, op: str) -> bool:
+    _, field = find_field(definition.fields, index.field)
+    if field is None:
+        return False
+    if index.type == "multiValue":
+        return field.type == "array"
+    return op != "$contains" and field.type not in ("array", "object")
+
+
+def _both(parts: Sequence[Lookup]) -> Lookup | None:
+    """All of them; where some promise few ids, only the best of those: another index would cost more than it saves."""
+    promising = [part for part in parts if part.most is not None]
+    if promising:
+        return min(promising, key=lambda part: part.most or 0)
+    distinct = list({part.names: part for part in reversed(parts)}.values())[::-1]
+    if len(distinct) < 2:
+        return distinct[0] if distinct else None
+    return Both(tuple(distinct))
+
+
+def _either(parts: Sequence[Lookup]) -> Lookup | None:
+    """Values of one index are looked up at once."""
+    merged: dict[str, ByIndex] = {}
+    others: list[Lookup] = []
+    for part in parts:
+        if isinstance(part, ByIndex):
+            known = merged.get(part.name)
+            values = part.values if known is None else (*known.values, *part.values)
+            merged[part.name] = ByIndex(part.name, part.index, values)
+        else:
+            others.append(part)
+    together: list[Lookup] = [*merged.values(), *others]
+    if len(together) < 2:
+        return together[0] if together else None
+    return Either(tuple(together))
+
+
+def _names(parts: Sequence[Lookup]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for part in parts for name in part.names))

@@ -1,0 +1,222 @@
+"""One state of a table, as of one root: what queries read. It stays while the root stays, and with it what was parsed.
+
+Rows come as bytes and are decoded as far as a query needs (`stored_rows.py`), or parsed: where msgspec is missing, and
+where this process has just written them and so has them at hand.
+
+A file of a spread table may be gone by the time it is read (merged, and deleted a day later) or damaged: `rows`,
+`columns` and `batches` then raise `Corrupt`, and the reader asks for the state again or reads the documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Protocol
+
+from worm.collections.changes import Row
+from worm.tables.columns import Columns
+from worm.tables.manifest import Manifest
+from worm.tables.pieces import Pieces
+from worm.tables.spread import Piece, Spread, cut
+from worm.tables.stored_columns import MergedRows, ParsedRows, Part, RowsById, StoredColumns
+from worm.tables.stored_rows import StoredRows, is_available
+from worm.tables.trees import ManifestTree
+
+
+class _Content(Protocol):
+    """The rows of a state and what was folded into them."""
+
+    @property
+    def columns(self) -> Columns: ...
+    @property
+    def rows(self) -> Mapping[str, Row]: ...
+    @property
+    def seqs(self) -> Mapping[str, int]: ...
+    @property
+    def etags(self) -> Mapping[str, str]: ...
+    @property
+    def revision(self) -> int: ...
+
+
+class _Parsed:
+    """Rows in memory."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.rows = manifest.entities
+        self.seqs = manifest.seqs
+        self.etags = manifest.etags
+        self.revision = manifest.revision
+
+    @cached_property
+    def columns(self) -> Columns:
+        return Columns(list(self.rows), list(self.rows.values()))
+
+
+class _Stored:
+    """Rows as bytes."""
+
+    def __init__(self, parts: list[Part], root: StoredRows | Spread, keeps_seqs: bool) -> None:
+        self._parts = parts
+        self._root = root
+        self._keeps_seqs = keeps_seqs
+        self.columns = StoredColumns(parts)
+        self.rows = RowsById(self.columns)
+
+    @cached_property
+    def seqs(self) -> Mapping[str, int]:
+        """In a delta of a model without oplog they are numbers of folds."""
+        return {one: seq for part in self._parts for one, seq in part.seqs.items()} if self._keeps_seqs else {}
+
+    @cached_property
+    def etags(self) -> Mapping[str, str]:
+        return {one: etag for part in self._parts for one, etag in part.etags.items()}
+
+    @property
+    def revision(self) -> int:
+        """A spread root knows the sum of the seqs in its base only."""
+        is_of_base = isinstance(self._root, Spread) and self._keeps_seqs
+        return sum(self.seqs.values()) if is_of_base else self._root.revision
+
+
+class StoredFiles:
+    """The partitions of a spread table as bytes, kept as long as a root names them."""
+
+    def __init__(self, tree: ManifestTree) -> None:
+        self._tree = tree
+        self._pieces: Pieces[StoredRows] = Pieces(tree.collection.store, tree.pieces.directory, StoredRows)
+
+    def requests(self, root: Spread) -> int:
+        """How many GETs `load` takes."""
+        tree = self._tree
+        if not is_available() or not tree.knows_partitions(root):
+            return tree.requests(root)
+        unknown = self._pieces.missing(self._unparsed(tree.partitions(root)))
+        return unknown + tree.pieces.missing(piece.file for piece in root.deltas)
+
+    def load(self, root: Spread) -> _Content:
+        """What this process wrote itself, and has in memory, is taken from there."""
+        tree = self._tree
+        if not is_available():
+            return _Parsed(tree.load(root))
+        partitions = tree.partitions(root)
+        files = self._unparsed(partitions)
+        stored = dict(zip(files, self._pieces.get(files), strict=True))
+        self._pieces.keep(set(files))
+        delta = tree.delta(root)
+        tree.pieces.keep({piece.file for piece in (*partitions, *root.deltas)})
+        slices = cut(delta.ids(), [piece.start for piece in partitions])
+        parts = [
+            MergedRows.of(stored.get(piece.file) or self._parsed(piece), delta.part(touched))
+            for piece, touched in zip(partitions, slices, strict=True)
+        ]
+        return _Stored(parts, root, tree.keeps_seqs)
+
+    def _unparsed(self, partitions: Sequence[Piece]) -> list[str]:
+        return [piece.file for piece in partitions if self._tree.pieces.missing([piece.file])]
+
+    def _parsed(self, piece: Piece) -> ParsedRows:
+        return ParsedRows(*self._tree.pieces.get([piece.file]))
+
+
+class TableState:
+    """Rows of a table. What it hands out belongs to the cache: readers copy before they change."""
+
+    def __init__(
+        self,
+        tree: ManifestTree,
+        files: StoredFiles,
+        root: Manifest | Spread | StoredRows,
+        etag: str | None,
+        root_size: int,
+    ) -> None:
+        self.etag = etag
+        self._tree = tree
+        self._files = files
+        self._root = root
+        self._root_size = root_size
+
+    @property
+    def is_partitioned(self) -> bool:
+        return isinstance(self._root, Spread)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return self._root.fields
+
+    @property
+    def oplog(self) -> bool:
+        return self._root.oplog
+
+    @property
+    def last_updated(self) -> str:
+        return self._root.last_updated
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all files that hold the rows."""
+        if isinstance(self._root, Spread):
+            return self._root_size + self._root.base_size + self._root.delta_size
+        return self._root_size
+
+    @property
+    def requests(self) -> int:
+        """How many GETs it takes to have the rows."""
+        if not isinstance(self._root, Spread) or "_content" in self.__dict__:
+            return 0
+        return self._files.requests(self._root)
+
+    @property
+    def partitions(self) -> int:
+        return len(self._tree.partitions(self._root)) if isinstance(self._root, Spread) else 0
+
+    @property
+    def deltas(self) -> int:
+        return len(self._root.deltas) if isinstance(self._root, Spread) else 0
+
+    @property
+    def count_hint(self) -> int:
+        """About how many rows there are, without a request."""
+        return self._root.count
+
+    @property
+    def count(self) -> int:
+        return len(self.rows)
+
+    @property
+    def revision(self) -> int:
+        return self._content.revision
+
+    @property
+    def rows(self) -> Mapping[str, Row]:
+        return self._content.rows
+
+    @property
+    def seqs(self) -> Mapping[str, int]:
+        return self._content.seqs
+
+    @property
+    def etags(self) -> Mapping[str, str]:
+        return self._content.etags
+
+    def seq(self, entity_id: str) -> int:
+        return self.seqs.get(entity_id, 0)
+
+    @property
+    def columns(self) -> Columns:
+        return self._content.columns
+
+    def batches(self) -> Iterator[Mapping[str, Row]]:
+        """The rows partition by partition, holding one partition at a time."""
+        if not isinstance(self._root, Spread) or "_content" in self.__dict__:
+            yield self.rows
+            return
+        for part in self._tree.parts(self._root):
+            yield part.entities
+
+    @cached_property
+    def _content(self) -> _Content:
+        if isinstance(self._root, Spread):
+            return self._files.load(self._root)
+        if isinstance(self._root, StoredRows):
+            return _Stored([self._root], self._root, keeps_seqs=True)
+        return _Parsed(self._root)

@@ -1,0 +1,256 @@
+"""Tables through pushes, losses and long sessions: what is true stays true, and what is lost comes back."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import cast
+
+import pytest
+
+from worm.clock import Ids, VirtualClock
+from worm.codec.strict_json import JsonValue
+from worm.errors import WormError
+from worm.model import Model, Worm, push
+from worm.schema import Schema, load_schema
+from worm.store.memory import MemoryStore
+from worm.tables.index import Index
+from worm.tables.spread import Spread
+from worm.tables.verify import verify_collection
+from worm.workers.purge import Purge
+from worm.workers.settings import Settings
+from worm.workers.sweep import Sweep
+from worm.workers.workspace import Workspace
+
+BASE: dict[str, object] = {
+    "path": "#org/@customers/(id:string)",
+    "oplog": True,
+    "fields": {
+        "name": {"type": "string"},
+        "status": {"type": "string"},
+        "email": {"type": "string"},
+        "tags": {"type": "array", "items": "string"},
+    },
+    "manifest": {"enabled": True, "partitionThreshold": 20, "maxPartitions": 4},
+    "indexes": {"byStatus": {"field": "status"}},
+}
+WHOLE: dict[str, object] = {"manifest": {"enabled": True}}
+MANIFEST = "org/customers/.worm.manifest.json"
+DAY = 86_400
+
+
+class Bucket:
+    """One bucket, pushed to again and again."""
+
+    def __init__(self, **model: object) -> None:
+        self.clock = VirtualClock()
+        self.ids = Ids.seeded(7, self.clock)
+        self.store = MemoryStore(versioned=True, clock=self.clock, ids=self.ids)
+        self.push(**model)
+
+    def push(self, **model: object) -> None:
+        self.schema: Schema = load_schema({"version": "1.0", "models": {"Customer": {**BASE, **model}}})
+        push(self.store, self.schema)
+
+    def customers(self) -> Model:
+        session = Worm(self.store, self.schema, actor="ann", probe=False, clock=self.clock, ids=self.ids)
+        return session.model("Customer")
+
+    def _workspace(self) -> Workspace:
+        return Workspace(self.store, Settings("documents", threads=2), ids=self.ids, clock=self.clock)
+
+    def sweep(self) -> None:
+        for report in Sweep(self._workspace()).run(lambda: math.inf, resume=False):
+            assert report.error is None
+
+    def purge(self) -> int:
+        return sum(report.table_files for report in Purge(self._workspace()).run(lambda: math.inf))
+
+    def differences(self) -> list[str]:
+        return [found.kind for found in verify_collection(self.customers().table.collection).differences]
+
+    def root(self) -> dict[str, JsonValue]:
+        held = self.store.get(MANIFEST)
+        assert held is not None
+        return cast("dict[str, JsonValue]", json.loads(held.body))
+
+
+def save(customers: Model, entity_id: str, **data: JsonValue) -> None:
+    number = int(entity_id[1:])
+    known: dict[str, JsonValue] = {"name": f"n{number}", "status": f"s{number % 5}", "email": f"{entity_id}@x"}
+    customers.save(customers.create({**known, **data}, id=entity_id))
+
+
+def save_all(customers: Model, count: int, prefix: str = "a") -> None:
+    for number in range(count):
+        save(customers, f"{prefix}{number:03d}")
+
+
+def ids(rows: object) -> list[str]:
+    return [row["id"] for row in cast("list[dict[str, str]]", rows)]
+
+
+@pytest.mark.parametrize("off", [{"manifest": {"enabled": True, "autoUpdate": False}}, {"manifest": {}, "indexes": {}}])
+def test_a_manifest_that_was_not_kept_for_a_while_is_built_anew(off: dict[str, object]) -> None:
+    bucket = Bucket(**WHOLE)
+    save(bucket.customers(), "a1")
+    bucket.push(**off)
+    save(bucket.customers(), "a2")
+    bucket.customers().delete("a1")
+    bucket.push(**WHOLE)
+    found = bucket.customers().find_all(select=["name"])
+    assert (ids(found), found.plan.strategy) == (["a2"], "manifest_scan")
+    assert bucket.differences() == []
+
+
+@pytest.mark.parametrize("count", [5, 26])
+@pytest.mark.parametrize("oplog", [True, False])
+def test_a_model_that_gains_or_loses_its_oplog_gets_a_new_manifest(oplog: bool, count: int) -> None:
+    bucket = Bucket(oplog=not oplog)
+    save_all(bucket.customers(), count)
+    bucket.clock.advance(10)
+    bucket.push(oplog=oplog)
+    customers = bucket.customers()
+    last = f"a{count - 1:03d}"
+    customers.patch(last, {"name": "new"})
+    customers.delete("a001")
+    fresh = bucket.customers()
+    scanned = fresh.find_all(select=["name"], strategy="manifest_scan")
+    assert scanned == fresh.find_all(select=["name"], strategy="full_scan")
+    assert {"id": last, "name": "new"} in scanned
+    bucket.sweep()
+    assert bucket.differences() == []
+    assert bucket.customers().get_manifest_status().fresh
+
+
+def test_lost_heads_do_not_stand_in_the_way() -> None:
+    bucket = Bucket()
+    save_all(bucket.customers(), 60)
+    root = bucket.customers().table.heads.root()
+    assert isinstance(root, Spread)
+    bucket.store.delete(f"org/customers/.worm.heads/{root.partitions[0].file}")
+    customers = bucket.customers()
+    save_all(customers, 20, "b")
+    bucket.sweep()
+    assert bucket.differences() == []
+    assert bucket.customers().count() == 80
+
+
+def test_an_index_that_a_push_adds_to_a_spread_table_is_built() -> None:
+    bucket = Bucket()
+    save_all(bucket.customers(), 60)
+    bucket.push(indexes={"byStatus": {"field": "status"}, "byTags": {"field": "tags", "type": "multiValue"}})
+    assert sorted(cast("dict[str, object]", bucket.root()["indexes"])) == ["status", "tags"]
+    assert bucket.differences() == []
+    assert bucket.customers().get_manifest_status().fresh
+    bucket.push(indexes={"byTags": {"field": "tags", "type": "multiValue"}})
+    assert sorted(cast("dict[str, object]", bucket.root()["indexes"])) == ["tags"]
+
+
+def test_an_index_of_a_spread_table_that_is_missing_is_not_fresh() -> None:
+    bucket = Bucket()
+    save_all(bucket.customers(), 60)
+    indexes = {"byStatus": {"field": "status"}, "byTags": {"field": "tags", "type": "multiValue"}}
+    bucket.schema = load_schema({"version": "1.0", "models": {"Customer": {**BASE, "indexes": indexes}}})
+    assert not bucket.customers().get_manifest_status().fresh, "the schema says so, nobody pushed it"
+    assert "index-missing" in bucket.differences()
+
+
+def test_making_an_index_of_a_spread_table_unique_finds_what_is_there() -> None:
+    bucket = Bucket(indexes={"byEmail": {"field": "email"}})
+    save_all(bucket.customers(), 60)
+    bucket.push(indexes={"byEmail": {"field": "email", "unique": True}})
+    customers = bucket.customers()
+    for number in range(5):
+        with pytest.raises(WormError, match="Unique constraint violation"):
+            save(customers, f"z{number:03d}", email=f"a{number:03d}@x")
+    assert bucket.differences() == []
+
+
+def test_parts_of_an_index_serve_also_before_they_are_made_unique() -> None:
+    bucket = Bucket(indexes={"byEmail": {"field": "email"}})
+    save_all(bucket.customers(), 60)
+    bucket.schema = load_schema(
+        {"version": "1.0", "models": {"Customer": {**BASE, "indexes": {"byEmail": {"field": "email", "unique": True}}}}}
+    )
+    with pytest.raises(WormError, match="Unique constraint violation"):
+        save(bucket.customers(), "z001", email="a001@x")
+
+
+def test_a_table_that_is_made_anew_counts_anew_and_open_sessions_notice() -> None:
+    bucket = Bucket(oplog=False)
+    customers = bucket.customers()
+    save_all(customers, 60)
+    customers.invalidate_manifest()
+    customers.find_all()
+    for _ in range(3):
+        save(customers, "b1")
+        customers.find_all()
+        customers.delete("b1")
+        customers.find_all()
+    customers.invalidate_manifest()
+    assert len(customers.find_all()) == 60
+    save(customers, "b1")
+    assert ids(customers.find_all(filter={"email": "b1@x"})) == ["b1"]
+    save_all(customers, 60, "c")
+    assert ids(bucket.customers().find_all(filter={"email": "b1@x"})) == ["b1"]
+    assert bucket.differences() == []
+
+
+def test_a_session_writes_files_again_that_were_deleted_while_there_was_no_root() -> None:
+    bucket = Bucket()
+    customers = bucket.customers()
+    save_all(customers, 60)
+    customers.build_manifest()
+    customers.find_all()
+    bucket.clock.advance(2 * DAY)
+    bucket.customers().invalidate_manifest()
+    before = len(list(bucket.store.list("org/customers/.worm.manifest/")))
+    bucket.purge()
+    after = len(list(bucket.store.list("org/customers/.worm.manifest/")))
+    assert after == before, "nothing is deleted while no root says what is needed"
+    for listed in list(bucket.store.list("org/customers/.worm.manifest/")):
+        bucket.store.delete(listed.key)
+    save(customers, "b1")
+    for piece in cast("list[dict[str, str]]", bucket.root()["partitions"]):
+        assert bucket.store.get(f"org/customers/.worm.manifest/{piece['file']}") is not None
+    assert bucket.differences() == []
+
+
+@pytest.mark.parametrize("lost", ["partition", "delta", "part"])
+def test_the_sweep_finds_that_a_file_of_a_table_is_gone(lost: str) -> None:
+    bucket = Bucket()
+    save_all(bucket.customers(), 60)
+    bucket.customers().build_manifest()
+    save(bucket.customers(), "b1")
+    root = bucket.customers().table.manifest.root()
+    assert isinstance(root, Spread)
+    file = {"partition": root.partitions, "delta": root.deltas, "part": root.indexes["status"].parts}[lost][0].file
+    bucket.store.delete(f"org/customers/{'.worm.index/status' if lost == 'part' else '.worm.manifest'}/{file}")
+    assert bucket.differences() != []
+    bucket.sweep()
+    assert bucket.differences() == []
+
+
+def test_a_stub_that_outlived_its_partitions_is_replaced_by_the_sweep() -> None:
+    bucket = Bucket(**WHOLE)
+    save_all(bucket.customers(), 5)
+    table = bucket.customers().table
+    manifest = table.manifest.read()
+    assert manifest is not None
+    table.indexes[0].stub(Index.of(manifest, table.indexes[0].definition))
+    assert "index-differs" in bucket.differences()
+    bucket.sweep()
+    assert bucket.differences() == []
+
+
+def test_parts_of_indexes_do_not_pile_up_in_memory() -> None:
+    bucket = Bucket()
+    customers = bucket.customers()
+    save_all(customers, 120)
+    for _ in range(3):
+        customers.build_manifest()
+        save_all(bucket.customers(), 0)
+    root = customers.table.manifest.root()
+    assert isinstance(root, Spread)
+    assert len(customers.table.indexes[0].pieces) <= len(root.indexes["status"].parts)
