@@ -1,8 +1,11 @@
-"""Tables on narrow terminals."""
+"""Tables on narrow terminals, sizes, and CSV for spreadsheets."""
 
 from __future__ import annotations
 
-from worm.cli.output import cell, count, printable, table_lines
+import csv
+import io
+
+from worm.cli.output import cell, count, csv_text, printable, size, table_lines
 from worm.codec.strict_json import JsonValue
 
 
@@ -58,3 +61,49 @@ def test_numbers_of_things_are_spoken() -> None:
         "2 entries",
         "1,200 documents",
     ]
+
+
+def test_columns_have_at_least_the_width_that_is_asked() -> None:
+    assert table_lines(("a", "b"), [["xyz", "1"]], right={"b"}, widths_min=(2, 3)) == [
+        "a      b",
+        "---  ---",
+        "xyz    1",
+    ]
+
+
+def test_sizes_are_in_thousands_with_three_digits() -> None:
+    sizes = (0, 999, 1000, 84_700, 99_950, 847_000, 999_499, 999_500, 2_100_000, 1_500_000_000, 2 * 10**15)
+    assert [size(one) for one in sizes] == [
+        "0 B",
+        "999 B",
+        "1.0 KB",
+        "84.7 KB",
+        "100 KB",
+        "847 KB",
+        "999 KB",
+        "1.0 MB",
+        "2.1 MB",
+        "1.5 GB",
+        "2,000 TB",
+    ]
+
+
+FORMULAS = ["=cmd|' /C calc'!A0", "+1", "-1", "@x", "\t=1", "\r=1", "\n=1", "\uff1d1", "\uff20x", "'=1", "''@x"]
+PLAIN = ["1", "a=b", "'tis", "", "a\nb", 'say "x"', "a,b"]
+
+
+def test_csv_neutralises_what_a_spreadsheet_would_run_and_taking_one_apostrophe_away_gives_it_back() -> None:
+    rows: list[dict[str, JsonValue]] = [{"x": text} for text in (*FORMULAS, *PLAIN)]
+    read = [row[0] for row in csv.reader(io.StringIO(csv_text(["x"], rows, header=False), newline=""))]
+    assert read == [*(f"'{text}" for text in FORMULAS), *PLAIN]
+
+
+def test_raw_csv_keeps_every_text() -> None:
+    rows: list[dict[str, JsonValue]] = [{"x": text} for text in (*FORMULAS, *PLAIN)]
+    text = csv_text(["x"], rows, raw=True)
+    assert [row[0] for row in csv.reader(io.StringIO(text, newline=""))] == ["x", *FORMULAS, *PLAIN]
+
+
+def test_csv_numbers_stay_numbers_and_other_values_are_json() -> None:
+    row: dict[str, JsonValue] = {"n": -1, "t": True, "none": None, "list": ["a", 1], "object": {"b": 2}}
+    assert csv_text([*row, "gone"], [row]) == ('n,t,none,list,object,gone\r\n-1,true,,"[""a"",1]","{""b"":2}",\r\n')

@@ -81,6 +81,9 @@ def test_shells_can_complete_the_command() -> None:
         ("worm get C", ["Customer"]),
         ("worm trash list ", ["Customer", "OrgSettings"]),
         ("worm snapshot t", ["take"]),
+        ("worm table inspect C", ["Customer"]),
+        ("worm table rebuild Or", ["OrgSettings"]),
+        ("worm table query Customer --strategy m", ["manifest_scan", "manifest_targeted"]),
         ("worm get --url ./nowhere C", []),
     ],
 )

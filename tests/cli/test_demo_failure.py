@@ -40,6 +40,8 @@ def test_a_dead_letter_makes_the_demo_fail_and_keeps_its_logs(
 def test_the_sample_is_the_same_for_the_same_seed_and_touches_all_models() -> None:
     assert sample_documents(40) == sample_documents(40)
     assert sample_documents(40) != sample_documents(40, seed=2)
+    emails = [document["email"] for document in sample_documents(1000) if "email" in document]
+    assert len(set(emails)) == len(emails) == 400
     load = workload(300)
     assert (len(load.uploads), len(load.overwrites), len(load.deletes)) == (300, 60, 20)
     assert {change.key.split("/")[1] for change in load.overwrites} == {"customers", "invoices", "settings"}

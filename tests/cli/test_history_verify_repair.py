@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.company import Command
 from worm.model import Worm, push
 from worm.schema import load_schema
@@ -84,7 +86,8 @@ def test_verify_names_the_differences_and_ends_with_one(worm: Command, url: str,
         "--------  ---------  -------  -----------  --------\n"
         "Customer          4        4            2         0\n"
         "document-unrecorded  org/customers/new/data.json: the oplog does not know the document\n"
-        "index-missing  org/customers/.worm.index/status.json: there is no index\n"
+        "index-missing  org/customers/.worm.index/status.json: there is no index "
+        "(`worm repair` builds it anew)\n"
         "2 differences\n"
     )
 
@@ -183,3 +186,28 @@ def test_repair_finishes_what_a_scheduled_sweep_left_half_done(worm: Command, ur
 def test_a_model_named_twice_or_unknown_is_refused(worm: Command, url: str, session: Worm) -> None:
     assert worm("verify", "Customer", "Customer", "--url", url).exit_code == 2
     assert worm("repair", "Nobody", "--url", url).exit_code == 3
+
+
+@pytest.mark.parametrize("body", [b"damage", b"[]", b"{}", b'{"checksum":"sha256:00","version":1}'])
+@pytest.mark.parametrize("file", [".worm.manifest.json", ".worm.index/status.json"])
+def test_a_damaged_file_is_named_once_with_what_to_do(
+    worm: Command, url: str, session: Worm, file: str, body: bytes
+) -> None:
+    session.store.put(f"org/customers/{file}", body)
+    (line,) = [one for one in worm("verify", "--url", url).stdout.splitlines() if "-damaged" in one]
+    assert line.count(file) == 1
+    assert line.endswith(" (`worm repair` builds it anew)")
+    assert line.count("repair") == 1
+
+
+def test_a_missing_file_is_named_with_what_to_do(worm: Command, url: str, session: Worm) -> None:
+    session.store.delete("org/customers/.worm.index/status.json")
+    line = "index-missing  org/customers/.worm.index/status.json: there is no index (`worm repair` builds it anew)"
+    assert line in worm("verify", "--url", url).stdout.splitlines()
+
+
+def test_a_damaged_entry_is_named_once_with_what_to_do(worm: Command, url: str, session: Worm) -> None:
+    session.store.put(".oplog/customers/acme/0002.json", b"damage")
+    (line,) = [one for one in worm("verify", "--url", url).stdout.splitlines() if "oplog-corrupt" in one]
+    assert line.startswith("oplog-corrupt  .oplog/customers/acme/0002.json: not valid JSON: ")
+    assert line.endswith(" (entries are never rewritten: put an earlier version of the object back)")

@@ -9,9 +9,10 @@ import typer
 
 from worm.cli.arguments import MOMENT_HELP, DryRun, ModelName, Rows, SingleId, entity_id, parse_moment, read_input
 from worm.cli.bulk import Outcome, attempted, note_dry_run, show_outcomes
-from worm.cli.filters import parse_filter, undeclared
+from worm.cli.filters import filter_fields, parse_filter
 from worm.cli.options import Actor, EndpointUrl, Url, target
 from worm.cli.output import RowFormat, echo_document
+from worm.cli.table_options import note_undeclared
 from worm.codec.strict_json import JsonValue, loads
 from worm.collections.entries import Document
 from worm.collections.ids import SINGLETON_ID, id_text
@@ -83,7 +84,7 @@ def rm(
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids; of a singleton `_`.")] = None,
     filter: Annotated[
         list[str] | None,
-        typer.Option("--filter", metavar="FIELD=VALUE", help="Documents with this value, as in `worm table query`."),
+        typer.Option("--filter", metavar="CONDITIONS", help="Documents that match, as in `worm table query`."),
     ] = None,
     dry_run: DryRun = None,
     actor: Actor = None,
@@ -99,8 +100,7 @@ def rm(
     documents.check_removing()
     if filter:
         conditions = parse_filter(session.schema.model(model), filter)
-        for name in undeclared(session.schema.model(model), conditions):
-            typer.echo(f"worm: note: the schema of {model} declares no field {name!r}", err=True)
+        note_undeclared(session.schema.model(model), filter_fields(conditions))
         chosen = [str(row["id"]) for row in documents.find_all(filter=conditions, select=["id"])]
     else:
         chosen = list(dict.fromkeys(ids or []))

@@ -3,7 +3,8 @@
 - A table shows control characters escaped, so that a document cannot move the cursor or recolour the terminal. Columns
   are cut to the terminal's width; in a pipe or a file nothing is cut.
 - JSON output is UTF-8 and complete, whatever the terminal.
-- CSV quotes by RFC 4180. A text that a spreadsheet would run as a formula gets a leading apostrophe unless `raw`.
+- CSV quotes by RFC 4180. A text that a spreadsheet would run as a formula gets a leading apostrophe unless `raw`. One
+  that has apostrophes there already gets one more, so taking one away gives the text back.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +26,7 @@ from worm.codec.strict_json import JsonValue, dumps
 
 GAP = "  "
 COLUMN_MIN = 8
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = re.compile(r"'*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")  # the last four: their wide forms
 
 JsonRow = Mapping[str, JsonValue]
 
@@ -78,10 +80,17 @@ def echo_rows(columns: Sequence[str], rows: Sequence[JsonRow], format: RowFormat
         echo_table(columns, [[cell(row.get(name)) if name in row else "" for name in columns] for row in rows])
 
 
-def echo_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[str] = ()) -> None:
+def echo_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Iterable[str] = (),
+    widths_min: Sequence[int] | None = None,
+) -> None:
     """An aligned table; `right` names the columns that are aligned to the right."""
     width_max = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for line in table_lines(columns, [list(row) for row in rows], right=set(right), width_max=width_max):
+    listed = [list(row) for row in rows]
+    for line in table_lines(columns, listed, right=set(right), width_max=width_max, widths_min=widths_min):
         typer.echo(line)
 
 
@@ -91,10 +100,13 @@ def table_lines(
     *,
     right: set[str] | None = None,
     width_max: int | None = None,
+    widths_min: Sequence[int] | None = None,
 ) -> list[str]:
-    """Header, a line of dashes, and the rows."""
+    """Header, a line of dashes, and the rows. Columns are as wide as their widest text, and `widths_min` at least."""
     shown = [[printable(text) for text in row] for row in rows]
-    widths = [max(cell_len(text) for text in column) for column in zip(columns, *shown, strict=True)]
+    least = widths_min or [0] * len(columns)
+    texts = zip(columns, *shown, strict=True)
+    widths = [max(low, *(cell_len(text) for text in column)) for low, column in zip(least, texts, strict=True)]
     widths = _fitted(widths, width_max)
     to_right = [name in (right or set()) for name in columns]
     lines = [list(columns), ["-" * width for width in widths], *shown]
@@ -122,11 +134,12 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
 
 
-def csv_text(columns: Sequence[str], rows: Iterable[JsonRow], *, raw: bool = False) -> str:
-    """RFC 4180 with a header. Missing and null are empty; lists and objects are JSON."""
+def csv_text(columns: Sequence[str], rows: Iterable[JsonRow], *, raw: bool = False, header: bool = True) -> str:
+    """RFC 4180. Missing and null are empty; lists and objects are JSON."""
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\r\n")
-    writer.writerow([_csv_cell(name, raw) for name in columns])
+    if header:
+        writer.writerow([_csv_cell(name, raw) for name in columns])
     for row in rows:
         writer.writerow([_csv_cell(row.get(name), raw) for name in columns])
     return target.getvalue()
@@ -138,12 +151,23 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else plural}"
 
 
+def size(number: int) -> str:
+    """`812 B`, `847 KB`, `2.1 MB`: a kilobyte is 1,000 bytes."""
+    if number < 1000:
+        return f"{number} B"
+    amount, units = number / 1000, ["KB", "MB", "GB", "TB"]
+    while round(amount) >= 1000 and len(units) > 1:
+        amount /= 1000
+        units.pop(0)
+    return f"{amount:,.0f} {units[0]}" if round(amount, 1) >= 100 else f"{amount:.1f} {units[0]}"
+
+
 def _csv_cell(value: JsonValue, raw: bool) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
         return dumps(value).decode()
-    return f"'{value}" if value.startswith(_FORMULA_STARTS) and not raw else value
+    return f"'{value}" if not raw and _FORMULA.match(value) else value
 
 
 def _padded(text: str, width: int, ahead: bool) -> str:

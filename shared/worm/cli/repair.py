@@ -9,6 +9,7 @@ import typer
 
 from worm.cli.options import EndpointUrl, Url, chosen_models, target
 from worm.cli.output import echo_table, printable
+from worm.collections.claim_audit import restore_claims
 from worm.collections.collection import Collection
 from worm.collections.companions import failure_of
 from worm.errors import WormError
@@ -28,7 +29,8 @@ def repair(
     url: Url = None,
     endpoint_url: EndpointUrl = None,
 ) -> None:
-    """Write missing oplog entries from the documents, then time marks, manifests, indexes and heads from the oplogs.
+    """Write missing oplog entries from the documents, then time marks, manifests, indexes, heads and claims from the
+    oplogs.
 
     Documents and existing oplog entries are never changed. Run `worm verify` to see what is left.
     """
@@ -42,6 +44,9 @@ def repair(
         table = workspace.table(name)
         problems.update(_mark(workspace, table.collection))
         manifest = table.rebuild()
+        if manifest is not None:
+            claimed = restore_claims(table.collection.claims, manifest.entities)
+            problems.update({found.key: found.detail for found in claimed.conflicts})
         shown = "--" if manifest is None else f"{manifest.count:,}"
         rows.append([name, f"{report.listed:,}", f"{report.recorded:,}", shown])
         problems.update({_key(session, name, entity_id): reason for entity_id, reason in report.problems.items()})

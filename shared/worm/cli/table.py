@@ -1,4 +1,4 @@
-"""`worm table …`: what tables there are, and queries on them."""
+"""`worm table …`: what tables there are; the other commands have modules of their own."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from typing import Annotated
 
 import typer
 
-from worm.cli.filters import columns_of, parse_filter, parse_select, parse_sort, undeclared
+from worm.cli import table_aggregate, table_export, table_inspect, table_query, table_rebuild
 from worm.cli.options import EndpointUrl, Url, target
-from worm.cli.output import ReportFormat, RowFormat, echo_json, echo_rows, echo_table
-from worm.cli.table_status import TableStatus, table_status
+from worm.cli.output import ReportFormat, echo_json, echo_table
+from worm.codec.strict_json import JsonObject
+from worm.model import Worm
 
 COLUMNS = ("Model", "Count", "Manifest", "Indexes", "Last Updated")
+WIDTHS_MIN = (13, 8, 10, 20, 22)
 
-app = typer.Typer(help="Tables: list them, query them.", no_args_is_help=True)
+app = typer.Typer(help="Tables: list, inspect, query, aggregate, export and rebuild them.", no_args_is_help=True)
 
 
 @app.command("list")
@@ -28,56 +30,38 @@ def list_tables(
     A manifest is stale while a change of a document is not in it yet, fresh otherwise, n/a where the model keeps none.
     """
     session = target(context, url, endpoint_url).connect()
-    found = [table_status(session, name) for name in session.schema.models]
+    found = [_state(session, name) for name in session.schema.models]
     if format is ReportFormat.json:
-        echo_json([status.shape() for status in found])
+        echo_json([*found])
     else:
-        echo_table(COLUMNS, [_row(status) for status in found], right=["Count"])
+        echo_table(COLUMNS, [_row(one) for one in found], right=["Count"], widths_min=WIDTHS_MIN)
 
 
-@app.command("query")
-def query(
-    context: typer.Context,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.")],
-    filter: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--filter", metavar="FIELD=VALUE", help="Only rows with this value; commas or repeating: all hold."
-        ),
-    ] = None,
-    sort: Annotated[
-        str | None, typer.Option("--sort", metavar="FIELD:ORDER", help="asc or desc; several with commas.")
-    ] = None,
-    select: Annotated[
-        str | None,
-        typer.Option("--select", metavar="FIELDS", help="Only these fields, with commas; the id is always there."),
-    ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=0, help="At most N rows.")] = None,
-    offset: Annotated[int, typer.Option("--offset", metavar="N", min=0, help="Leave out the first N rows.")] = 0,
-    format: Annotated[RowFormat, typer.Option("--format", help="How to show the rows.")] = RowFormat.table,
-    csv_raw: Annotated[
-        bool,
-        typer.Option("--csv-raw", help="CSV without the apostrophe that keeps spreadsheets from running formulas."),
-    ] = False,
-    url: Url = None,
-    endpoint_url: EndpointUrl = None,
-) -> None:
-    """Query the rows of a model."""
-    session = target(context, url, endpoint_url).connect()
-    definition = session.schema.model(model)
-    conditions, orders, selected = parse_filter(definition, filter or []), parse_sort(sort), parse_select(select)
-    named = [*conditions, *(order["field"] for order in orders), *(selected or [])]
-    for name in undeclared(definition, named):
-        typer.echo(f"worm: note: the schema of {model} declares no field {name!r}", err=True)
-    rows = session.model(model).find_all(filter=conditions, sort=orders, select=selected, limit=limit, offset=offset)
-    echo_rows(columns_of(definition, selected), rows, format, raw_csv=csv_raw)
+def _state(session: Worm, name: str) -> JsonObject:
+    definition, status = session.schema.model(name), session.model(name).get_manifest_status()
+    kept = "fresh" if status.fresh else "stale"
+    return {
+        "model": name,
+        "count": status.count,
+        "manifest": kept if definition.keeps_manifest else "n/a",
+        "indexes": [index.field for index in definition.indexes.values()],
+        "lastUpdated": status.last_updated,
+    }
 
 
-def _row(status: TableStatus) -> list[str]:
+def _row(state: JsonObject) -> list[str]:
+    indexes = state["indexes"]
     return [
-        status.model,
-        f"{status.count:,}",
-        status.manifest,
-        ", ".join(status.indexes) or "--",
-        status.last_updated or "--",
+        str(state["model"]),
+        f"{state['count']:,}",
+        str(state["manifest"]),
+        ", ".join(map(str, indexes)) if isinstance(indexes, list) and indexes else "--",
+        str(state["lastUpdated"] or "--"),
     ]
+
+
+app.command("inspect")(table_inspect.inspect)
+app.command("query")(table_query.query)
+app.command("aggregate")(table_aggregate.aggregate)
+app.command("rebuild")(table_rebuild.rebuild)
+app.command("export")(table_export.export)
