@@ -6,6 +6,8 @@ import json
 import math
 import sys
 from contextlib import suppress
+from datetime import UTC, date, datetime
+from decimal import Decimal
 
 import orjson
 import pytest
@@ -181,6 +183,8 @@ def test_damage_of_an_own_object_names_its_key(body: bytes) -> None:
     with pytest.raises(Corrupt) as damage:
         loads_own(body, "org/customers/.worm.manifest.json")
     assert damage.value.key == "org/customers/.worm.manifest.json"
+    assert str(damage.value).count("org/customers/.worm.manifest.json") == 1
+    assert "org/customers" not in damage.value.message  # who prints the key prints it once
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -215,3 +219,19 @@ def test_a_cycle_is_refused() -> None:
         check_json(loop)
     with pytest.raises(Invalid):
         dumps(loop)
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        (datetime(2026, 2, 24, tzinfo=UTC), "write ISO 8601 text in UTC, ending in Z"),
+        (date(2026, 2, 24), "write ISO 8601 text in UTC, ending in Z"),
+        (Decimal(1), "write a number, or text where every digit counts"),
+        ((1,), "write a list"),
+        (b"x", None),
+    ],
+)
+def test_a_python_value_is_refused_with_what_to_write_instead(value: object, hint: str | None) -> None:
+    with pytest.raises(Invalid, match=r"a\[0\]: .* is not a JSON type") as caught:
+        check_json({"a": [value]})
+    assert caught.value.hint == hint

@@ -103,7 +103,7 @@ def test_the_layers_pins_are_those_of_the_development_environment() -> None:
 
 def test_every_dependency_is_pinned() -> None:
     extras = _project()["optional-dependencies"]
-    wanted = [*_project()["dependencies"], *extras["cli"], *extras["local"], *extras["dev"]]
+    wanted = [*_project()["dependencies"], *extras["fast"], *extras["cli"], *extras["local"], *extras["dev"]]
     names = {_requirement_name(requirement) for requirement in wanted} - {"s3worm"}
     assert names - set(_pins("constraints.txt")) == set()
     assert {"aws-sam-cli", "aws-sam-translator", "cfn-lint", "checkov"} <= set(_pins("constraints-tools.txt"))

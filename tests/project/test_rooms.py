@@ -32,6 +32,7 @@ HOMES = {
     "boto3": ["shared/worm/store/", "shared/worm/workers/dead_letters.py", "shared/worm_dev/"],
     "botocore": ["shared/worm/store/", "shared/worm/workers/dead_letters.py", "shared/worm_dev/"],
     "moto": ["shared/worm_dev/"],
+    "msgspec": ["shared/worm/tables/stored_rows.py"],
     "obstore": ["shared/worm/store/"],
     "pyspark": ["spark_jobs/"],
     "rich": ["shared/worm/cli/", "shared/worm_dev/"],

@@ -7,6 +7,7 @@ import pytest
 from worm.codec.strict_json import JsonObject, JsonValue
 from worm.errors import Invalid
 from worm.schema import ModelDef, load_schema
+from worm.schema.fields import is_datetime_start
 
 
 def model(fields: JsonObject, **definition: object) -> ModelDef:
@@ -144,3 +145,53 @@ def test_defaults_are_fresh_copies() -> None:
     )
     thing.defaults()["tags"] = ["changed"]
     assert thing.defaults() == {"tags": [], "n": None}
+
+
+STARTS = [
+    "2",
+    "2026",
+    "2026-",
+    "2026-1",
+    "2026-12-3",
+    "2026-04-3",
+    "2026-02-2",
+    "2026-02-24",
+    "2026-02-24T",
+    "2026-02-24T12",
+    "2026-02-24T12:",
+    "2026-02-24T12:00:00.",
+    "2026-02-24T12:00:00.123456789",
+    "2026-02-24T12:00:00Z",
+    "2026-02-24T12:00Z",
+    "2026-02-24T12:00:00+",
+    "2026-02-24T12:00:00+0",
+    "2026-02-24T12:00:00+01:0",
+    "2026-02-24T12:00:00-01:00",
+    "0",
+    "0999",
+]
+NO_STARTS = [
+    "",
+    "yesterday",
+    "2026-13",
+    "2026-2",
+    "2026-02-3",
+    "2026-02-30",
+    "2026-02-24T25",
+    "2026-02-24Z",
+    "2026-02-24T12:00:00ZZ",
+    "0000",
+    "x2026",
+    "2026-02-24T12:00:00+x",
+    "2026-02-24T12:00:00+01:000",
+]
+
+
+@pytest.mark.parametrize("text", STARTS)
+def test_the_start_of_a_time_is_known(text: str) -> None:
+    assert is_datetime_start(text)
+
+
+@pytest.mark.parametrize("text", NO_STARTS)
+def test_what_no_time_starts_with_is_known(text: str) -> None:
+    assert not is_datetime_start(text)

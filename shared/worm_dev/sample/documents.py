@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -102,6 +103,7 @@ class SampleCompany:
     seed: int = 1
     _random: random.Random = field(init=False)
     _invoices: int = field(init=False, default=0)
+    _offices: Counter[str] = field(init=False, default_factory=Counter)
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
@@ -113,7 +115,7 @@ class SampleCompany:
         return {
             "id": str(UUID(int=pick.getrandbits(128), version=4)),
             "name": name,
-            "email": f"office@{_domain(name)}.example",
+            "email": self._email(name),
             "status": pick.choices(("active", "inactive", "churned"), (7, 2, 1))[0],
             "score": pick.randint(0, 100),
             "tags": sorted(pick.sample(_TAGS, pick.randint(0, 3))),
@@ -168,6 +170,13 @@ class SampleCompany:
             after["features"] = {**after["features"], "beta": not after["features"]["beta"]}
         after["updatedAt"] = _iso(datetime.fromisoformat(after["updatedAt"]) + timedelta(hours=pick.randint(1, 72)))
         return after
+
+    def _email(self, name: str) -> str:
+        """No two customers have the same: the schema wants it unique."""
+        domain = _domain(name)
+        self._offices[domain] += 1
+        number = self._offices[domain]
+        return f"office{number if number > 1 else ''}@{domain}.example"
 
     def _times(self) -> Document:
         created = START + timedelta(minutes=self._random.randint(0, 300 * 24 * 60))

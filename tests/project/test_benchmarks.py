@@ -1,0 +1,68 @@
+"""The benchmarks are listed, described, and what their figures rest on holds."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from scripts import bench
+from scripts.benchmarks import _customers as customers
+from scripts.benchmarks._growth import HEADS, MANIFEST, Growth
+from scripts.benchmarks._turns import check_answers, medians
+from tests.project.source_tree import ROOT
+from worm.codec.strict_json import dumps
+from worm.store.memory import MemoryStore
+
+
+def test_every_benchmark_is_listed_with_its_first_line_and_described() -> None:
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    names = bench.names()
+    assert {"coldstart", "history", "query", "maintain"} <= set(names)
+    assert [name for name, about in names.items() if name.startswith("_") or not about] == []
+    assert [name for name in names if f"## {name}\n" not in page] == []
+
+
+def test_everybody_has_one_turn_in_a_round_and_every_round_has_another_order() -> None:
+    turns: list[str] = []
+    names = ["a", "b", "c", "d", "e"]
+    medians({name: partial(turns.append, name) for name in names}, 4, float("inf"), is_warm=True)
+    rounds = [turns[at : at + 5] for at in range(0, 20, 5)]
+    assert [sorted(one) for one in rounds] == [names] * 4
+    assert len({tuple(one) for one in rounds}) == 4
+
+
+def test_a_contestant_with_another_answer_is_found_out() -> None:
+    references = {"lookup": "floor_of_lookup", "": "floor"}
+    floors = {"floor": lambda: ["a"], "floor_of_lookup": lambda: ["b"]}
+    check_answers(references, {**floors, "scan": lambda: ["a"], "lookup": lambda: ["b"]})
+    with pytest.raises(RuntimeError, match="scan gives another answer than floor"):
+        check_answers(references, {**floors, "scan": lambda: ["b"]})
+
+
+def test_a_synthetic_table_is_what_folding_its_documents_gives() -> None:
+    """Else the benchmarks would measure tables that no worker writes."""
+    schema, store = customers.schema(), MemoryStore()
+    table = customers.session(store, schema).table
+    numbers = range(20)
+    for number in numbers:
+        document = customers.document(number)
+        assert schema.model(customers.MODEL).validate_document(document, id=customers.customer_id(number)) == []
+        assert table.collection.row(document) == customers.row(number)
+    table.manifest.update(lambda _: customers.manifest(20, schema))
+    state = table.state()
+    assert state is not None
+    assert state.count == 20
+    assert 250 <= len(dumps(customers.row(1))) <= 400
+
+
+def test_growth_counts_what_a_whole_and_a_spread_table_write() -> None:
+    whole = Growth(60, 100, 10).run(30)
+    assert (whole["changes"], whole["merges_left_to_the_sweep"]) == (200, 0)
+    spread = Growth(60, 20, 10).run(30)
+    assert spread["stopped_before_the_merge"] is False
+    for name in (MANIFEST, HEADS):
+        told = spread[name]
+        assert isinstance(told, dict)
+        assert told["merges_of_the_base"] >= 1
+        assert told["bytes_written_per_change"] > 0
