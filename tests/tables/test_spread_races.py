@@ -88,6 +88,22 @@ def test_a_fold_after_one_that_came_during_a_merge_wins(oplog: bool) -> None:
     path.assert_true()
 
 
+def test_two_merges_of_one_base_leave_one(oplog: bool) -> None:
+    path = spread_path(oplog=oplog)
+    fill(path, 9)
+    change(path, "c001", "x")
+
+    def merge_too() -> None:
+        second = path.table
+        change(path, "c003", "y")
+        second.settle(force=True)
+
+    interrupted(path.table, merge_too)
+    assert path.rows()["c003"]["status"] == "y"
+    assert_answers(path)
+    path.assert_true()
+
+
 def test_a_merge_of_deltas_that_are_gone_from_the_root_changes_nothing() -> None:
     path = spread_path(oplog=False)
     fill(path, 9)

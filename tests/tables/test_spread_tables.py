@@ -369,57 +369,6 @@ def test_only_old_files_that_no_root_names_are_deleted() -> None:
     path.assert_true()
 
 
-def test_a_fold_during_a_merge_of_the_base_is_not_lost(oplog: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree, "BASE_SHARE", 0)
-    path = spread_path(oplog=oplog)
-    fill(path, 9)
-    path.put("c001", {"status": "x", "tags": []})
-    path.settle()
-    merging = path.table
-    merging.manifest.root()
-    formed = merging.manifest.reformed
-
-    def slow(*given: object) -> object:
-        result = formed(*given)  # type: ignore[arg-type]
-        monkeypatch.setattr(merging.manifest, "reformed", formed)
-        path.put("c002", {"status": "meanwhile", "tags": []})
-        path.settle()
-        return result
-
-    monkeypatch.setattr(merging.manifest, "reformed", slow)
-    merging.settle(force=True)
-    assert merging.manifest.reformed is formed or merging.manifest.reformed == formed, "it did merge"
-    assert path.table.ids_with(BY_STATUS, ["meanwhile"]) == {"c002"}
-    assert_answers(path)
-    path.assert_true()
-
-
-def test_two_merges_of_one_base_leave_one(monkeypatch: pytest.MonkeyPatch, oplog: bool) -> None:
-    monkeypatch.setattr(tree, "BASE_SHARE", 0)
-    path = spread_path(oplog=oplog)
-    fill(path, 9)
-    path.put("c001", {"status": "x", "tags": []})
-    path.settle()
-    first = path.table
-    first.manifest.root()
-    formed = first.manifest.reformed
-
-    def slow(*given: object) -> object:
-        result = formed(*given)  # type: ignore[arg-type]
-        monkeypatch.setattr(first.manifest, "reformed", formed)
-        second = path.table
-        path.put("c003", {"status": "y", "tags": []})
-        path.settle()
-        second.manifest.root()
-        second.settle(force=True)
-        return result
-
-    monkeypatch.setattr(first.manifest, "reformed", slow)
-    first.settle(force=True)
-    assert_answers(path)
-    path.assert_true()
-
-
 def test_deltas_merged_during_a_merge_of_the_base_without_seqs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without seqs a delta that outlives the base it is in must not bring an older row back."""
     monkeypatch.setattr(settling, "DELTAS_MAX", 3)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
+from importlib.util import find_spec
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -31,11 +32,7 @@ NAMES_MAX = 32
 @cache
 def is_available() -> bool:
     """Is msgspec installed?"""
-    try:
-        import msgspec  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    return find_spec("msgspec") is not None
 
 
 class _File(Protocol):
@@ -43,7 +40,7 @@ class _File(Protocol):
 
     version: int
     revision: int
-    lastUpdated: str  # noqa: N815
+    lastUpdated: str  # noqa: N815 - the member's name in the file
     fields: list[str]
     oplog: bool
     entities: dict[str, Raw]
