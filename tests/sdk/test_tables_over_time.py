@@ -254,3 +254,122 @@ def test_parts_of_indexes_do_not_pile_up_in_memory() -> None:
     root = customers.table.manifest.root()
     assert isinstance(root, Spread)
     assert len(customers.table.indexes[0].pieces) <= len(root.indexes["status"].parts)
+
+
+BOTH = {"byStatus": {"field": "status"}, "byEmail": {"field": "email", "unique": True}}
+
+
+@pytest.mark.parametrize("oplog", [True, False])
+def test_an_index_that_comes_back_to_a_table_that_was_split_meanwhile(oplog: bool) -> None:
+    bucket = Bucket(indexes=BOTH, oplog=oplog)
+    save(bucket.customers(), "a000")
+    bucket.push(indexes={}, oplog=oplog)
+    for number in range(1, 40):
+        save(bucket.customers(), f"a{number:03d}")
+    bucket.push(indexes=BOTH, oplog=oplog)
+    fresh = bucket.customers()
+    assert len(fresh.find_all(filter={"status": "s1"}, strategy="index_lookup")) == 8
+    assert ids(bucket.customers().find_all(filter={"email": "a010@x"})) == ["a010"]
+    with pytest.raises(WormError, match="Unique constraint violation"):
+        save(bucket.customers(), "z001", email="a010@x")
+    assert bucket.differences() == []
+
+
+def test_a_file_of_entries_beside_a_split_table_is_found_and_replaced() -> None:
+    bucket = Bucket()
+    save_all(bucket.customers(), 40)
+    stale = Index("Customer", "status", "standard", False, "", 1, {"s1": ["a001"]})
+    bucket.store.put("org/customers/.worm.index/status.json", stale.encode())
+    assert bucket.differences() == ["index-differs"]
+    bucket.sweep()
+    assert bucket.differences() == []
+    assert len(bucket.customers().find_all(filter={"status": "s1"}, strategy="index_lookup")) == 8
+
+
+def test_a_push_that_turned_the_oplog_on_and_died_is_finished_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = Bucket(oplog=False, **WHOLE)
+    save_all(bucket.customers(), 5)
+
+    def die(*_: object, **__: object) -> None:
+        raise RuntimeError("the machine went down")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Sweep, "run", die)
+        with pytest.raises(RuntimeError):
+            bucket.push(oplog=True, **WHOLE)
+    bucket.push(oplog=True, **WHOLE)
+    found = bucket.customers().find_all(select=["name"])
+    assert (len(found), found.plan.strategy) == (5, "manifest_scan")
+    assert bucket.differences() == []
+
+
+def test_a_model_that_is_renamed_while_its_oplog_or_table_is_turned_on() -> None:
+    for before in ({"oplog": False}, {"manifest": {"enabled": True, "autoUpdate": False}}):
+        bucket = Bucket(**{**WHOLE, **before})
+        save_all(bucket.customers(), 5)
+        bucket.customers().build_manifest()
+        bucket.customers().delete("a001")
+        schema = load_schema({"version": "1.0", "models": {"Client": {**BASE, **WHOLE}}})
+        push(bucket.store, schema)
+        clients = Worm(bucket.store, schema, probe=False, clock=bucket.clock, ids=bucket.ids).model("Client")
+        found = clients.find_all(select=["name"])
+        assert (len(found), found.plan.strategy) == (4, "manifest_scan")
+
+
+def test_rows_of_a_merged_delta_are_not_taken_from_memory_without_an_oplog() -> None:
+    bucket = Bucket(oplog=False)
+    save_all(bucket.customers(), 60)
+    bucket.customers().build_manifest()
+    save(bucket.customers(), "z001")
+    reader = bucket.customers()
+    manifest = reader.table.manifest.read()
+    assert manifest is not None
+    assert "z001" in manifest.entities
+    other = bucket.customers()
+    other.delete("z001")
+    other.table.settle(force=True)
+    again = reader.table.manifest.read()
+    assert again is not None
+    assert "z001" not in again.entities
+    reader.build_index("byStatus")
+    assert bucket.differences() == []
+
+
+def test_a_part_that_was_replaced_deleted_and_is_wanted_again_is_written_again() -> None:
+    bucket = Bucket()
+    save_all(bucket.customers(), 60)
+    session = bucket.customers()
+    session.build_manifest()
+    other = bucket.customers()
+    other.patch("a000", {"status": "s9"})
+    other.table.settle(force=True)
+    bucket.clock.advance(2 * DAY)
+    assert bucket.purge() > 0
+    session.patch("a000", {"status": "s0"})
+    session.table.settle(force=True)
+    assert bucket.differences() == []
+
+
+def test_a_build_by_the_session_that_knew_a_lost_file_writes_it() -> None:
+    bucket = Bucket()
+    session = bucket.customers()
+    save_all(session, 60)
+    session.build_manifest()
+    for field in (".worm.manifest/", ".worm.index/status/"):
+        for listed in list(bucket.store.list(f"org/customers/{field}")):
+            bucket.store.delete(listed.key)
+    session.build_manifest()
+    assert bucket.differences() == []
+
+
+def test_the_file_of_an_index_that_was_dropped_is_not_believed_when_the_index_comes_back() -> None:
+    bucket = Bucket(oplog=False, **WHOLE)
+    save_all(bucket.customers(), 10)
+    bucket.push(oplog=False, indexes={}, **WHOLE)
+    customers = bucket.customers()
+    customers.invalidate_manifest()
+    customers.build_manifest()
+    customers.patch("a000", {"status": "changed"})
+    bucket.push(oplog=False, **WHOLE)
+    assert ids(bucket.customers().find_all(filter={"status": "changed"}, strategy="index_lookup")) == ["a000"]
+    assert bucket.differences() == []

@@ -7,7 +7,6 @@ id type, file or layout, or no model for them any more) is refused unless forced
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -56,7 +55,7 @@ def push_schema(store: Store, schema: Schema, *, force: bool = False) -> PushRep
         if previous is not None and not force:
             _refuse_stranding(store, previous, schema)
         if previous is not None:
-            _drop_neglected_manifests(store, previous, schema)
+            _drop_neglected_files(store, previous, schema)
         etag = _swap(store, current, body)
     old = previous.models if previous else {}
     return PushReport(
@@ -66,7 +65,11 @@ def push_schema(store: Store, schema: Schema, *, force: bool = False) -> PushRep
         added=tuple(name for name in schema.models if name not in old),
         changed=tuple(name for name, model in schema.models.items() if name in old and old[name] != model),
         removed=tuple(name for name in old if name not in schema.models),
-        recording=tuple(name for name, model in schema.models.items() if model.oplog and not _had_oplog(old, name)),
+        recording=tuple(
+            name
+            for name, before in _predecessors(previous, schema).items()
+            if schema.models[name].oplog and not before.oplog
+        ),
     )
 
 
@@ -107,17 +110,24 @@ def _swap(store: Store, current: Object | None, body: bytes) -> str:
     )
 
 
-def _had_oplog(old: Mapping[str, ModelDef], name: str) -> bool:
-    return name not in old or old[name].oplog
+def _predecessors(old: Schema | None, new: Schema) -> dict[str, ModelDef]:
+    """By the name of a new model, the old one that had its documents, whatever it was called."""
+    by_directory = {} if old is None else {model.location.directory: model for model in old.models.values()}
+    found = {name: by_directory.get(model.location.directory) for name, model in new.models.items()}
+    return {name: before for name, before in found.items() if before is not None}
 
 
-def _drop_neglected_manifests(store: Store, old: Schema, new: Schema) -> None:
-    """A manifest that no fold kept does not become true by keeping it from now on: it is built anew."""
+def _drop_neglected_files(store: Store, old: Schema, new: Schema) -> None:
+    """A manifest that no fold kept does not become true by keeping it from now on, nor does the file of an index: they
+    are built anew."""
     resolver = StorageResolver(new)
-    for name, model in new.models.items():
-        before = old.models.get(name)
-        if before is not None and model.folds_manifest and not before.folds_manifest:
+    for name, before in _predecessors(old, new).items():
+        model = new.models[name]
+        if model.folds_manifest and not before.folds_manifest:
             store.delete(resolver.manifest_key(name))
+        fields, others = ({one.field for one in each.indexes.values()} for each in (before, model))
+        for field in sorted(fields ^ others):
+            store.delete(resolver.index_key(name, field))
 
 
 def _refuse_stranding(store: Store, old: Schema, new: Schema) -> None:

@@ -65,14 +65,22 @@ def push(store: Store, schema: Schema, *, force: bool = False) -> PushReport:
     ensure_safe(store)
     report = push_schema(store, schema, force=force)
     session = Worm(store, schema)
-    if report.recording:
+    recording = [name for name in schema.models if name in report.recording or _is_unrecorded(session.model(name))]
+    if recording:
         workspace = Workspace(store, Settings(bucket=store.url))
-        for swept in Sweep(workspace).run(lambda: math.inf, report.recording, resume=False):
+        for swept in Sweep(workspace).run(lambda: math.inf, recording, resume=False):
             if swept.error is not None:
                 raise swept.error
     for name in schema.models:
         session.model(name).table.complete()
     return report
+
+
+def _is_unrecorded(model: Model) -> bool:
+    """Has it an oplog now, while its table was made without one? A push that turned it on may have died half way."""
+    table = model.table
+    root = table.manifest.root() if table.collection.definition.oplog and table.is_kept else None
+    return root is not None and not root.oplog
 
 
 class Worm(Context):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Generic, Protocol, Self, TypeVar
 
 from worm.tables.spread import Spread
@@ -28,6 +29,22 @@ class Keyed(Protocol):
 
 
 T = TypeVar("T", bound=Keyed)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[T]):
+    """A spread table in memory: the base and the deltas that are merged into it."""
+
+    base: tuple[str, ...]
+    deltas: set[str]
+    whole: T
+    revision: int
+
+    def goes_on(self, root: Spread, keeps_seqs: bool) -> bool:
+        """Is it a part of what this root names? A table made anew counts its revisions anew. Without seqs nothing
+        undoes what a delta said that is in the base, or nowhere, by now."""
+        named = {piece.file for piece in root.deltas}
+        return root.revision >= self.revision and (keeps_seqs or self.deltas <= named)
 
 
 class Gathering(Generic[T]):

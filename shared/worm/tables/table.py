@@ -201,6 +201,8 @@ class Table:
 
     def rebuild(self, progress: Progress = silent) -> Manifest | None:
         """Manifest, indexes and heads from the source, beside live folds; rows that no source has vanish."""
+        self.manifest.forget()
+        self.heads.forget()
         if not self._definition.oplog:
             return self._rebuild_from_documents(progress)
         changes = list(recorded_changes(self.collection, progress))
@@ -220,6 +222,7 @@ class Table:
         root = self.heads.file.held.value
         if isinstance(root, Spread):
             if self.heads.lacks_files(root):
+                self.heads.forget()
                 self._rebuild_heads(list(recorded_changes(self.collection)))
             self._settle_heads(SWEEP_BYTES_MAX)
 
@@ -232,7 +235,7 @@ class Table:
             self.index_files.revive(root)
         elif self.manifest.lacks_files(root):
             self.rebuild()
-        elif not self.manifest.has_all_indexes(root):
+        elif not self.manifest.has_all_indexes(root) or any(files.is_whole() for files in self.indexes):
             self.manifest.reform()
             self._follow()
         else:
@@ -250,6 +253,7 @@ class Table:
             manifest = self.rebuild()
             assert manifest is not None
         elif isinstance(self.manifest.file.held.value, Spread):
+            self.manifest.forget()
             self.manifest.update(lambda stored: None)
         else:
             self.index_files.replace(manifest, [files])

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Generic
 
 from worm.collections.collection import Collection
 from worm.errors import Corrupt
 from worm.store.cas_file import CasFile
 from worm.tables.forming import formed, reformed
-from worm.tables.keyed import Folding, Gathering, Keyed, T
+from worm.tables.keyed import Folding, Gathering, Keyed, Loaded, T
 from worm.tables.pieces import Pieces
 from worm.tables.settling import merge_base, merge_deltas
 from worm.tables.spread import Piece, Spread, covering, cut, decode_directory, encode_directory
@@ -28,16 +27,6 @@ from worm.tables.spread import Piece, Spread, covering, cut, decode_directory, e
 BASE_SHARE = 4
 READ_ATTEMPTS = 5
 PIECES_MAX = 256
-
-
-@dataclass
-class _Loaded(Generic[T]):
-    """A spread table in memory: the base and the deltas that are merged into it."""
-
-    base: tuple[str, ...]
-    deltas: set[str]
-    whole: T
-    revision: int
 
 
 class Tree(Generic[T]):
@@ -56,7 +45,7 @@ class Tree(Generic[T]):
         )
         self.pieces: Pieces[T] = Pieces(collection.store, directory, self.decode_piece)
         self._directories: Pieces[tuple[Piece, ...]] = Pieces(collection.store, directory, decode_directory)
-        self._loaded: _Loaded[T] | None = None
+        self._loaded: Loaded[T] | None = None
         self._delta: tuple[tuple[str, ...], T] | None = None
 
     # What a kind of tree says
@@ -102,9 +91,13 @@ class Tree(Generic[T]):
     def _met(self, root: T | Spread | None) -> None:
         """Where the table is not spread, files that we remember may be deleted any time."""
         if not isinstance(root, Spread):
-            self._loaded = self._delta = None
-            self.pieces.keep(set())
-            self._directories.keep(set())
+            self.forget()
+
+    def forget(self) -> None:
+        """Nothing that we read or wrote before is taken for stored."""
+        self._loaded = self._delta = None
+        self.pieces.keep(set())
+        self._directories.keep(set())
 
     def read(self) -> T | None:
         """The whole table; None where there is none or it is damaged (`damage` says which)."""
@@ -127,12 +120,12 @@ class Tree(Generic[T]):
         partitions = self.partitions(root)
         base = tuple(piece.file for piece in partitions)
         loaded = self._loaded
-        if loaded is None or loaded.base != base or root.revision < loaded.revision:  # a table made anew counts anew
-            loaded = _Loaded(base, set(), self.joined(self.pieces.get(base)), root.revision)
+        if loaded is None or loaded.base != base or not loaded.goes_on(root, self.keeps_seqs):
+            loaded = Loaded(base, set(), self.joined(self.pieces.get(base)), root.revision)
         news = [piece.file for piece in root.deltas if piece.file not in loaded.deltas]
         if news:
             whole = loaded.whole.merged(self.pieces.get(news))
-            loaded = _Loaded(base, loaded.deltas | set(news), whole, root.revision)
+            loaded = Loaded(base, loaded.deltas | set(news), whole, root.revision)
         self._loaded = loaded
         self.pieces.keep({*base, *(piece.file for piece in root.deltas)})
         return self.finished(loaded.whole, root)

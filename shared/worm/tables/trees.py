@@ -90,15 +90,21 @@ class IndexFiles:
             whole.conflicts.update(part.conflicts)
         return whole
 
-    def stub(self, index: Index) -> None:
-        """Before the table is spread: whoever reads the index from now on asks the table's root."""
-        self.file.update(
-            lambda stored: (
-                None
-                if stored is not None and stored.partitioned and stored.revision >= index.revision
-                else index.stub()
-            )
-        )
+    def stub(self, index: Index, *, is_split: bool = True) -> None:
+        """Before the table is spread, or an index of a spread one is made: whoever reads the index from now on asks the
+        table's root. A split raises the revision, so that no fold of before it brings the entries back."""
+
+        def change(stored: Index | None) -> Index | None:
+            is_stub = stored is not None and stored.partitioned
+            is_newer = stored is not None and stored.revision >= index.revision
+            return None if is_stub and (is_newer or not is_split) else index.stub()
+
+        self.file.update(change)
+
+    def is_whole(self) -> bool:
+        """Does its file hold entries? Of a spread table it must not: readers would believe them."""
+        stored = self.file.read()
+        return stored is not None and not stored.partitioned
 
 
 class IndexGathering(Gathering[Manifest]):
@@ -116,8 +122,7 @@ class IndexGathering(Gathering[Manifest]):
         indexes: dict[str, IndexPieces] = {}
         for files, entries in self._gathered:
             index = entries.index(root.model, root.last_updated, root.revision)
-            if is_split:
-                files.stub(index)
+            files.stub(index, is_split=is_split)
             indexes[files.definition.field] = files.spread(index, self._model.manifest.max_partitions)
         return replace(root, indexes=indexes, fields=self._model.table_fields(), oplog=self._model.oplog)
 
@@ -161,7 +166,15 @@ class ManifestTree(Tree[Manifest]):
         return root.revision if self.keeps_seqs else root.revision + 1
 
     def gathering(self) -> Gathering[Manifest]:
+        root = self.file.held.value
+        for files in self.indexes:  # a part that was replaced and is wanted again may be deleted by now
+            files.pieces.keep(set() if root is None else self._index_files(root, files.definition.field))
         return IndexGathering(self.indexes, self.collection.definition)
+
+    def forget(self) -> None:
+        super().forget()
+        for files in self.indexes:
+            files.pieces.keep(set())
 
     def lookup(self, files: IndexFiles, root: Spread, keys: Sequence[str]) -> set[str] | None:
         """The ids under the entry keys; None when the root has no such index."""

@@ -230,6 +230,9 @@ def _verify_index(files: IndexFiles, wanted: Index, report: VerifyReport) -> Non
 
 def _verify_parts(files: IndexFiles, root: Spread, wanted: Index, report: VerifyReport) -> None:
     """The parts of an index say what the partitions of the manifest say; the deltas belong to both."""
+    if files.is_whole():
+        report.differ("index-differs", files.key, f"holds entries, though the table is partitioned ({REPAIR})")
+        return
     try:
         index = files.joined(root)
     except Corrupt as damage:
