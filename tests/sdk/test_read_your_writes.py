@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.harness import DataPath, created, schema_of
+from tests.sdk.sessions import Bench
+from worm.clock import VirtualClock
 from worm.errors import Conflict
 from worm.model import Model, Worm
 from worm.schema import load_schema
@@ -146,3 +150,81 @@ def test_a_delete_and_restore_between_two_looks_is_not_lost_from_the_history() -
     deliver(path, "a")
     assert path.ops("a") == ["create", "delete", "restore", "update"]
     path.assert_true()
+
+
+@pytest.mark.parametrize(
+    "given", ["2030-01-01T00:00:00.000Z", "2026-01-01T09:00:00+09:00", "2025-12-31T23:00:03-01:00"]
+)
+def test_own_changes_are_seen_whatever_the_time_in_what_they_replace(given: str) -> None:
+    path = new_path()
+    mine, theirs = events(path), events(path)
+    theirs.save(theirs.create({"name": "theirs", "updatedAt": given}, id="a"))
+    deliver(path, "a")
+    path.clock.advance(1)
+    mine.save({**(mine.find_by_id("a") or {}), "name": "one"})
+    assert mine.find_all(filter={"name": "one"}, select=["id"]) == [{"id": "a"}]
+    path.clock.advance(1)
+    mine.patch("a", {"name": "two"})  # over a version that the table does not know
+    assert mine.find_all(filter={"name": "two"}, select=["id"]) == [{"id": "a"}]
+    assert [len(rows) for rows in mine.find_batches(filter={"name": "two"})] == [1]
+    path.clock.advance(1)
+    mine.delete("a")
+    assert ids(mine) == []
+    path.clock.advance(1)
+    mine.restore("a")
+    assert mine.find_all(filter={"name": "two"}, select=["id"]) == [{"id": "a"}]
+    deliver(path, "a")
+    assert mine.find_all(filter={"name": "two"}, select=["id"]) == [{"id": "a"}]
+    path.clock.advance(1)
+    theirs.patch("a", {"name": "three"})
+    deliver(path, "a")
+    assert mine.find_all(filter={"name": "three"}, select=["id"]) == [{"id": "a"}]  # nothing is held back
+
+
+def test_a_deletion_of_what_broke_its_schema_is_seen() -> None:
+    path = new_path()
+    customers = events(path)
+    customers.save({"id": "a", "name": "one"})
+    deliver(path, "a")
+    path.store.put(path.key("a"), b'{"id":"a","name":5}')
+    path.clock.advance(1)
+    other = events(path)
+    assert other.delete("a")
+    assert ids(other) == []
+    assert [rows for rows in other.find_batches() if rows] == []
+    assert ids(customers) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("row", "is_known"),
+    [
+        ("2026-01-01T00:00:01.000Z", True),  # the write itself
+        ("2026-01-01T01:00:01+01:00", False),  # the time is the same, but no later than what was replaced
+        ("2026-01-01T00:00:00.000Z", False),
+        ("2026-01-01T00:00:04.000Z", False),
+        ("2026-01-01T01:00:04+01:00", False),
+        ("2026-01-01T00:00:05.000Z", True),
+        ("2025-12-31T23:00:05.000-01:00", True),
+    ],
+)
+def test_a_row_no_later_than_what_was_replaced_does_not_know_the_write(row: str, is_known: bool) -> None:
+    path = new_path()
+    memory = events(path)._memory
+    stored = path.store.put("x", b"1")
+    memory.wrote("a", stored, {"updatedAt": "2026-01-01T00:00:01.000Z"}, {"updatedAt": "2026-01-01T00:00:04.000Z"})
+    assert memory.recent_writes()["a"].is_in({"updatedAt": row}) is is_known
+
+
+def test_a_patch_over_a_document_of_a_machine_whose_clock_is_ahead_is_seen(tmp_path: Path) -> None:
+    """The session never read the document; the row in the table has a later time than what the session writes."""
+    bench = Bench("memory", tmp_path)
+    ahead = VirtualClock()
+    ahead.advance((bench.clock.now() - ahead.now()).total_seconds() + 30)
+    other = Worm(bench.store, bench.schema, probe=False, clock=ahead, ids=bench.ids).model("Customer")
+    other.save(other.create({"name": "theirs", "status": "active"}, id="a"))
+    customers = bench.session(maintenance="events").model("Customer")
+    customers.patch("a", {"name": "mine", "status": "inactive"})
+    assert [row["name"] for row in customers.find_all()] == ["mine"]
+    assert customers.count({"status": "inactive"}) == 1
+    customers.delete("a")
+    assert customers.find_all() == []

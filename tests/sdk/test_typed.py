@@ -3,14 +3,15 @@ from __future__ import annotations
 from decimal import Decimal
 from inspect import signature
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, AliasGenerator, AliasPath, BaseModel, ConfigDict, Field, computed_field
+from pydantic.alias_generators import to_camel
 
 import worm
 from tests.sdk.sessions import KEY, Bench, must
-from worm.codec.strict_json import loads
+from worm.codec.strict_json import JsonValue, loads
 from worm.errors import Invalid
 from worm.model import Model
 from worm.sdk.typed import TypedModel
@@ -126,6 +127,123 @@ def test_a_class_that_forbids_extra_fields_reads_documents_without_them(bench: B
 def test_a_class_without_an_id_is_refused(bench: Bench) -> None:
     with pytest.raises(Invalid, match="no field id"):
         bench.session().model(Nameless)
+
+
+class Named(BaseModel):
+    worm_model: ClassVar[str] = "Customer"
+    id: str
+    full_name: str
+
+
+class Aliased(Named):
+    full_name: str = Field(validation_alias="fullName", serialization_alias="fullName")
+
+
+class Generated(Named):
+    model_config = ConfigDict(
+        alias_generator=AliasGenerator(validation_alias=to_camel, serialization_alias=to_camel),
+    )
+
+
+class Chosen(Named):
+    full_name: str = Field(validation_alias=AliasChoices("fullName", "full_name"))
+
+
+class ChosenWithAll(Chosen):
+    model_config = ConfigDict(extra="allow")
+
+
+class ByName(Named):
+    model_config = ConfigDict(populate_by_name=True)
+    full_name: str = Field(validation_alias="fullName")
+
+
+class Deep(Named):
+    full_name: str = Field(
+        validation_alias=AliasChoices("fullName", AliasPath("names", 0)), serialization_alias="fullName"
+    )
+
+
+@pytest.mark.parametrize(
+    ("cls", "stored", "expected"),
+    [
+        (Aliased, {"fullName": "old", "full_name": "other"}, {"fullName": "new", "full_name": "other"}),
+        (Generated, {"fullName": "old"}, {"fullName": "new"}),
+        (Chosen, {"fullName": "old"}, {"full_name": "new"}),
+        (Chosen, {"fullName": "old", "full_name": "older"}, {"full_name": "new"}),
+        (ChosenWithAll, {"fullName": "old", "full_name": "older"}, {"full_name": "new"}),
+        (ByName, {"fullName": "old"}, {"full_name": "new"}),
+        (Deep, {"names": ["old", "x"]}, {"fullName": "new", "names": ["old", "x"]}),
+    ],
+)
+def test_a_change_is_stored_whatever_the_names_of_the_field(
+    tmp_path: Path,
+    cls: type[Named],
+    stored: dict[str, JsonValue],
+    expected: dict[str, JsonValue],
+) -> None:
+    bench = Bench("memory", tmp_path)
+    bench.customers().save({"id": "a", "vat": "X1", **stored})
+    customers = bench.session().model(cls)
+    found = must(customers.find_by_id("a"))
+    assert customers.find_all() == [found]
+    found.full_name = "new"
+    assert customers.save(found).full_name == "new"
+    assert must(customers.find_by_id("a")).full_name == "new"
+    document = must(bench.customers().find_by_id("a"))
+    times = {"createdAt", "updatedAt"}
+    assert {name: value for name, value in document.items() if name not in times} == {
+        "id": "a",
+        "vat": "X1",
+        **expected,
+    }
+
+
+@pytest.mark.parametrize("extra", ["ignore", "allow", "forbid"])
+def test_a_computed_field_is_stored_as_it_is_now(tmp_path: Path, extra: Literal["ignore", "allow", "forbid"]) -> None:
+    class Doubled(BaseModel):
+        worm_model: ClassVar[str] = "Customer"
+        model_config = ConfigDict(extra=extra)
+        id: str
+        score: int
+
+        @computed_field
+        def twice(self) -> int:
+            return self.score * 2
+
+    bench = Bench("memory", tmp_path)
+    bench.customers().save({"id": "a", "score": 2, "twice": 4})
+    customers = bench.session().model(Doubled)
+    found = must(customers.find_by_id("a"))
+    found.score = 5
+    customers.save(found)
+    document = must(bench.customers().find_by_id("a"))
+    assert (document["score"], document["twice"]) == (5, 10)
+
+
+def test_a_class_that_could_not_read_what_it_writes_is_refused(tmp_path: Path) -> None:
+    class Reads(BaseModel):
+        worm_model: ClassVar[str] = "Customer"
+        id: str
+        name: str = Field(validation_alias="fullName")
+
+    class Writes(BaseModel):
+        worm_model: ClassVar[str] = "Customer"
+        id: str
+        name: str = Field(serialization_alias="fullName")
+
+    class Path(BaseModel):
+        worm_model: ClassVar[str] = "Customer"
+        id: str
+        name: str = Field(validation_alias=AliasChoices(AliasPath("names", 0), "name"))
+
+    db = Bench("memory", tmp_path).session()
+    with pytest.raises(Invalid, match=r"Reads.name is written as 'name', but read from 'fullName'.*alias='name'"):
+        db.model(Reads)
+    with pytest.raises(Invalid, match=r"Writes.name is written as 'fullName', but read from 'name'"):
+        db.model(Writes)
+    with pytest.raises(Invalid, match=r"read from 'names.0' or 'name'.*before any AliasPath"):
+        db.model(Path)
 
 
 class Extended(BaseModel):

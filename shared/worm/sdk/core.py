@@ -146,7 +146,7 @@ class Core:
                 outcome = store.put_if_match(key, body, etag, metadata=metadata)
             if not isinstance(outcome, Won):
                 raise self._defeat(entity_id, etag, outcome)
-        self._memory.wrote(entity_id, outcome, document)
+        self._memory.wrote(entity_id, outcome, document, before)
         self._claiming.settle(reservation, outcome, before, is_new=parent is None)
         return Touched(entity_id, parent, unfreed=self._claiming.free(reservation))
 

@@ -62,16 +62,20 @@ class Memory:
             self._forget(entity_id)
             self._versions[entity_id] = (stored.etag, stored.version_id, self._clock.now())
 
-    def wrote(self, entity_id: str, stored: Won | Object, document: Document) -> None:
+    def wrote(
+        self, entity_id: str, stored: Won | Object, document: Document, over: Mapping[str, JsonValue] | None = None
+    ) -> None:
+        """The session wrote this document, over that one (None: over the one that it remembers, if any)."""
         with self._lock:
+            replaced = _updated(self._documents.get(entity_id) if over is None else over)
             self._remember(entity_id, stored, document)
-            self._own.add(entity_id, deepcopy(document), str(document.get("updatedAt", "")))
+            self._own.add(entity_id, deepcopy(document), _updated(document), replaced)
 
     def deleted(self, entity_id: str, document: Document | None) -> None:
         """The session deleted this document (None: one that could not be read)."""
         with self._lock:
             self._forget(entity_id)
-            self._own.add(entity_id, None, str((document or {}).get("updatedAt", "")))
+            self._own.add(entity_id, None, _updated(document), _updated(document))
 
     def recorded(self, entity_id: str, seq: int) -> None:
         """What the session wrote stands in the oplog up to this seq."""
@@ -118,3 +122,7 @@ class Memory:
     def _forget(self, entity_id: str) -> None:
         self._versions.pop(entity_id, None)
         self._documents.pop(entity_id, None)
+
+
+def _updated(document: Mapping[str, JsonValue] | None) -> str:
+    return str((document or {}).get("updatedAt", ""))

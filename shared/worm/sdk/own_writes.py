@@ -1,8 +1,10 @@
 """Documents that a session wrote, and ids that it deleted, until the table knows: a query shows them at once.
 
 How it is told that the table knows, without a request: by the seq where the session recorded the write itself; else by
-`updatedAt`, or by the row that is gone. After `OWN_SECONDS` the table is believed in any case. Of more than `OWN_MAX`
-the oldest go first; then a query may show what the table has of them.
+`updatedAt`, or by the row that is gone. Clocks differ, and callers may give any `updatedAt`: a row that is no later
+than a version that the session wrote over does not know the write, whatever the time in the write itself. After
+`OWN_SECONDS` the table is believed in any case. Of more than `OWN_MAX` the oldest go first; then a query may show what
+the table has of them.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from worm.clock import Clock
+from worm.clock import Clock, moment_of
 from worm.codec.field_path import Missing, field_value
 from worm.codec.strict_json import JsonValue
 from worm.collections.changes import Row
@@ -29,20 +31,27 @@ OWN_MAX = 50_000
 @dataclass(frozen=True, slots=True)
 class OwnWrite:
     """A write of this session, with its number among them. `document` None: deleted. `seq`: of its entry, where the
-    session recorded it itself; `updated`: the time in what was written, or in what was deleted."""
+    session recorded it itself; `updated`: the time in what was written, or in what was deleted ("": not
+    known); `over`: the latest time in the versions that it, and own writes just before it, replaced."""
 
     number: int
     document: Document | None
     updated: str
     at: datetime
     seq: int | None = None
+    over: str = ""
 
     def is_in(self, row: Row | None) -> bool:
         """Does the row, by its `updatedAt`, tell of this write or of a later one?"""
-        if row is None:
+        is_deletion = self.document is None
+        if row is None or (is_deletion and not self.updated):
             return False
         seen = str(row.get("updatedAt", ""))
-        return seen > self.updated if self.document is None else seen >= self.updated
+        if not is_deletion and seen == self.updated:
+            return seen != self.over  # the same time twice tells nothing
+        if self.over and not _is_later(seen, self.over):
+            return False
+        return _is_later(seen, self.updated) if is_deletion else not _is_later(self.updated, seen)
 
 
 class Known(Protocol):
@@ -68,13 +77,16 @@ class OwnWrites:
     def __len__(self) -> int:
         return len(self._writes)
 
-    def add(self, entity_id: str, document: Document | None, updated: str) -> None:
-        """The document is kept as it is: nobody may change it."""
+    def add(self, entity_id: str, document: Document | None, updated: str, over: str = "") -> None:
+        """The document is kept as it is: nobody may change it. `over`: the time in the version that it replaced."""
         if not self._is_needed:
             return
+        before = self._writes.get(entity_id)
+        if before is not None and _is_later(before.over, over):
+            over = before.over
         self._drop(entity_id)
         self._count += 1
-        self._writes[entity_id] = OwnWrite(self._count, document, updated, self._clock.now())
+        self._writes[entity_id] = OwnWrite(self._count, document, updated, self._clock.now(), over=over)
         for _, values in self._values:
             values.add(entity_id, document)
         self._forget_old()
@@ -169,6 +181,12 @@ class _Values:
             return set()
         is_multiple = self._index.type == "multiValue" and isinstance(value, list)
         return {entry_key(item) for item in value} if is_multiple and isinstance(value, list) else {entry_key(value)}
+
+
+def _is_later(one: str, other: str) -> bool:
+    """As times where both are; else as texts."""
+    first, second = moment_of(one), moment_of(other)
+    return one > other if first is None or second is None else first > second
 
 
 def _is_known(entity_id: str, own: OwnWrite, known: Known) -> bool:

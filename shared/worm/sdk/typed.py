@@ -2,8 +2,9 @@
 
 The model's name is the class attribute `worm_model`, or the name of the class. Nothing of a document is lost by reading
 and saving it: fields that the class does not declare are kept on the object if its configuration allows extra fields,
-else they are carried over from the document as the session read it. An optional field that a document lacks stays
-lacking: None is written as null only where it was set. A Decimal is stored as a number (see `dumping.py`).
+else they are carried over from the document as the session read it, but never over what the object itself says. An
+optional field that a document lacks stays lacking: None is written as null only where it was set. A Decimal is stored
+as a number (see `dumping.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Generic, TypeVar, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
 
 from worm.codec.diff import Diff, FieldDiff
 from worm.codec.field_path import Missing
@@ -39,6 +40,46 @@ def model_name(cls: type[BaseModel]) -> str:
     return str(getattr(cls, "worm_model", cls.__name__))
 
 
+def _names(cls: type[BaseModel]) -> tuple[dict[str, str], list[str], set[str]]:
+    """The names in documents that a class writes, each with its attribute; those to ask for; and all that it reads.
+    `Invalid` where an object would not get back what it wrote."""
+    config = cls.model_config
+    by_alias = config.get("validate_by_alias") is not False
+    by_name = bool(config.get("populate_by_name") or config.get("validate_by_name"))
+    written: dict[str, str] = {}
+    wanted: list[str] = []
+    read: set[str] = set()
+    for name, field in cls.model_fields.items():
+        writes = name if field.serialization_alias is None else field.serialization_alias
+        paths = _paths(name, field.validation_alias) if by_alias else [[name]]
+        reads = [*paths, *([[name]] if by_name else [])]
+        if not field.exclude and not _is_read_back(writes, reads):
+            raise Invalid(
+                f"{cls.__name__}.{name} is written as '{writes}', but read from "
+                + " or ".join(f"'{'.'.join(str(part) for part in path)}'" for path in reads),
+                path=name,
+                hint=f"Field(alias='{writes}'), or AliasChoices with '{writes}' before any AliasPath",
+            )
+        written[writes] = name
+        wanted += [first for first in (writes, *(str(path[0]) for path in paths)) if first not in wanted]
+        read |= {str(path[0]) for path in reads if len(path) == 1}
+    return written, wanted, read
+
+
+def _paths(name: str, alias: str | AliasPath | AliasChoices | None) -> list[list[str | int]]:
+    """Where a field is read from, the first choice first."""
+    if alias is None:
+        return [[name]]
+    choices = alias.choices if isinstance(alias, AliasChoices) else [alias]
+    return [list(one.path) if isinstance(one, AliasPath) else [one] for one in choices]
+
+
+def _is_read_back(writes: str, reads: Sequence[Sequence[str | int]]) -> bool:
+    """A path into another value is not written, and so kept as it was: it must not go before what is written."""
+    first = next((path for path in reads if len(path) > 1 or path[0] == writes), None)
+    return first is not None and list(first) == [writes]
+
+
 class TypedModel(Generic[M]):
     """`Model` whose documents are objects of one class. `untyped` is the model that works on dicts."""
 
@@ -47,9 +88,11 @@ class TypedModel(Generic[M]):
         self._cls = cls
         self._extra = cls.model_config.get("extra") or "ignore"
         self._holds_all = self._extra == "allow"
-        self._declared = {field.alias or name: name for name, field in cls.model_fields.items()}
+        self._written, self._wanted, self._read = _names(cls)
+        computed = {field.alias or name for name, field in cls.model_computed_fields.items()}
+        self._unread = computed - self._read
         definition = untyped.table.collection.definition
-        if "id" not in self._declared and self._extra != "allow" and not definition.is_singleton:
+        if "id" not in self._written and self._extra != "allow" and not definition.is_singleton:
             raise Invalid(
                 f"{cls.__name__} has no field id, so its objects cannot be saved", hint="id: str | None = None"
             )
@@ -254,20 +297,25 @@ class TypedModel(Generic[M]):
         """The fields to ask for, so that a row makes an object as the whole document would; None: rows are whole, or
         have all that the class knows, or must be whole, because its objects hold everything."""
         rows = row_fields(definition)
-        wanted = [name for name in self._declared if name != "id"]
+        wanted = [name for name in self._wanted if name != "id"]
         is_enough = rows is None or definition.strict or set(wanted) <= set(rows)
         return None if is_enough or self._holds_all else wanted
 
     def _typed(self, document: Mapping[str, JsonValue]) -> M:
         given = dict(document)
         if self._extra == "forbid":
-            given = {name: given[name] for name in given if name in self._declared or name not in SYSTEM_FIELDS}
+            unwelcome = (SYSTEM_FIELDS - self._read) | self._unread
+            given = {name: value for name, value in given.items() if name not in unwelcome}
         try:
-            return self._cls.model_validate(given)
+            typed = self._cls.model_validate(given)
         except ValidationError as mistake:
             first = mistake.errors()[0]
             path = ".".join(str(part) for part in first["loc"])
             raise Invalid(f"no {self._cls.__name__}: {first['msg']}", path=path) from mistake
+        if typed.model_extra:  # another choice of a name, which a save would put over the field
+            for name in self._read:
+                typed.model_extra.pop(name, None)
+        return typed
 
     def _typed_rows(self, rows: Rows[Row], *, is_whole: bool) -> Rows[M | Row]:
         if not is_whole:
@@ -281,12 +329,13 @@ class TypedModel(Generic[M]):
         document = self._dumped(item)
         if self._extra != "allow":
             carried = self.untyped.remembered(str(document.get("id", SINGLETON_ID)))
-            document |= {name: value for name, value in carried.items() if name not in self._declared}
+            own = document.keys() | self._written.keys() | self._read
+            document |= {name: value for name, value in carried.items() if name not in own}
         return document
 
     def _dumped(self, item: BaseModel) -> Document:
         document = dump(item, self._fields)
-        for alias, name in self._declared.items():
+        for alias, name in self._written.items():
             if document.get(alias, "") is None and name not in item.model_fields_set:
                 del document[alias]
         return document

@@ -37,7 +37,7 @@ ROUNDS_MAX = 10
 # A worker merges bases up to this size right after its fold, the sweep larger ones, as far as its memory goes (about
 # four times the base); still larger ones are left to rebuilds.
 SETTLE_BYTES_MAX = 64 << 20
-SWEEP_BYTES_MAX = 192 << 20
+SWEEP_BYTES_MAX = 512 << 20
 
 
 class Table:
