@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Generic, TypeVar, cast
 
-from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from worm.codec.diff import Diff, FieldDiff
 from worm.codec.field_path import Missing
@@ -29,6 +29,7 @@ from worm.sdk.model import Model
 from worm.sdk.reading import Fields, Sort
 from worm.sdk.rows import Rows
 from worm.sdk.tabling import IndexStatus, ManifestStatus
+from worm.sdk.typed_names import names_of
 from worm.tables.build import Progress, silent
 from worm.tables.plan import Plan, row_fields
 from worm.tables.query import Row
@@ -40,46 +41,6 @@ def model_name(cls: type[BaseModel]) -> str:
     return str(getattr(cls, "worm_model", cls.__name__))
 
 
-def _names(cls: type[BaseModel]) -> tuple[dict[str, str], list[str], set[str]]:
-    """The names in documents that a class writes, each with its attribute; those to ask for; and all that it reads.
-    `Invalid` where an object would not get back what it wrote."""
-    config = cls.model_config
-    by_alias = config.get("validate_by_alias") is not False
-    by_name = bool(config.get("populate_by_name") or config.get("validate_by_name"))
-    written: dict[str, str] = {}
-    wanted: list[str] = []
-    read: set[str] = set()
-    for name, field in cls.model_fields.items():
-        writes = name if field.serialization_alias is None else field.serialization_alias
-        paths = _paths(name, field.validation_alias) if by_alias else [[name]]
-        reads = [*paths, *([[name]] if by_name else [])]
-        if not field.exclude and not _is_read_back(writes, reads):
-            raise Invalid(
-                f"{cls.__name__}.{name} is written as '{writes}', but read from "
-                + " or ".join(f"'{'.'.join(str(part) for part in path)}'" for path in reads),
-                path=name,
-                hint=f"Field(alias='{writes}'), or AliasChoices with '{writes}' before any AliasPath",
-            )
-        written[writes] = name
-        wanted += [first for first in (writes, *(str(path[0]) for path in paths)) if first not in wanted]
-        read |= {str(path[0]) for path in reads if len(path) == 1}
-    return written, wanted, read
-
-
-def _paths(name: str, alias: str | AliasPath | AliasChoices | None) -> list[list[str | int]]:
-    """Where a field is read from, the first choice first."""
-    if alias is None:
-        return [[name]]
-    choices = alias.choices if isinstance(alias, AliasChoices) else [alias]
-    return [list(one.path) if isinstance(one, AliasPath) else [one] for one in choices]
-
-
-def _is_read_back(writes: str, reads: Sequence[Sequence[str | int]]) -> bool:
-    """A path into another value is not written, and so kept as it was: it must not go before what is written."""
-    first = next((path for path in reads if len(path) > 1 or path[0] == writes), None)
-    return first is not None and list(first) == [writes]
-
-
 class TypedModel(Generic[M]):
     """`Model` whose documents are objects of one class. `untyped` is the model that works on dicts."""
 
@@ -88,7 +49,7 @@ class TypedModel(Generic[M]):
         self._cls = cls
         self._extra = cls.model_config.get("extra") or "ignore"
         self._holds_all = self._extra == "allow"
-        self._written, self._wanted, self._read = _names(cls)
+        self._written, self._wanted, self._read = names_of(cls)
         computed = {field.alias or name for name, field in cls.model_computed_fields.items()}
         self._unread = computed - self._read
         definition = untyped.table.collection.definition
