@@ -44,6 +44,7 @@ def test_every_document_reaches_the_function_once_and_no_system_key_does(env: En
     assert seen[-1] == Progress(waiting=0, in_flight=0, events_pending=0, running=0)
 
 
+@pytest.mark.slow
 def test_only_the_poison_message_comes_again_and_ends_in_the_dead_letter_queue(env: Environment) -> None:
     put(env, "good/1", "poison/1", "good/2")
     env.wait_quiet(20)
@@ -60,6 +61,7 @@ def test_only_the_poison_message_comes_again_and_ends_in_the_dead_letter_queue(e
     assert s3_key == "poison/1"
 
 
+@pytest.mark.slow
 def test_killing_a_worker_only_causes_a_redelivery(env: Environment) -> None:
     """kill -9 in the middle of a batch: every message of it must come again, and none may be lost."""
     put(env, "slow/1")

@@ -261,6 +261,7 @@ def test_one_key_that_obstore_cannot_spell_does_not_hide_the_others_from_a_listi
     assert sorted(row.key for row in outside.list_versions("h/")) == sorted(keys)
 
 
+@pytest.mark.slow
 def test_a_listing_of_more_than_a_page_is_complete_and_lazy(outside: S3Store) -> None:
     """F37."""
     keys = [f"many/{number:04d}" for number in range(1003)]
@@ -283,6 +284,7 @@ def test_a_listing_with_a_limit_asks_for_no_more_keys(script: ScriptedS3, script
     assert "max-keys=1" in script.requests[0].path.split("?")[1].split("&")
 
 
+@pytest.mark.slow
 def test_versions_of_more_than_a_page_are_complete(moto_endpoint: str) -> None:
     store = S3Store(new_bucket(moto_endpoint, versioned=True), endpoint_url=moto_endpoint)
     ids = [store.put("doc", b"%d" % number).version_id for number in range(1003)]
