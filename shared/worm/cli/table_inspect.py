@@ -15,8 +15,8 @@ from worm.codec.strict_json import JsonObject
 from worm.collections.collection import Collection
 from worm.model import Worm
 from worm.schema import ModelDef
-from worm.sdk.core import in_parallel
 from worm.sdk.tabling import IndexStatus, ManifestStatus
+from worm.tables.pieces import in_parallel
 
 SAMPLES = 20
 

@@ -15,9 +15,10 @@ from worm.codec.strict_json import JsonValue
 from worm.collections.entries import Document
 from worm.collections.ids import SINGLETON_ID, typed_problem
 from worm.errors import Invalid, WormError
-from worm.sdk.core import Touched, in_parallel
+from worm.sdk.core import Touched
 from worm.sdk.writing import Writing
 from worm.store.base import Object, Read
+from worm.tables.pieces import in_parallel
 
 D = TypeVar("D")
 T = TypeVar("T")

@@ -8,8 +8,7 @@ says so; the next save, sweep or `worm repair` makes it good.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -31,11 +30,11 @@ from worm.sdk.claiming import Claiming
 from worm.sdk.context import Context
 from worm.sdk.memory import Memory, Seen
 from worm.store.base import Gone, Lost, Object, Won
+from worm.tables.pieces import in_parallel
 from worm.tables.table import Table
 
 T = TypeVar("T")
 R = TypeVar("R")
-THREADS = 16
 RECONCILE_ATTEMPTS = 5
 
 
@@ -286,12 +285,3 @@ def _check_time(name: str, given: JsonValue) -> None:
     """A time that the caller gives at creation is kept; tables and overlays compare it, so it must be one."""
     if not isinstance(given, str) or not is_datetime(given):
         raise Invalid(f"must be a time such as 2026-02-24T12:00:00.000Z, not {given!r}", path=name)
-
-
-def in_parallel(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """Results in order; one item is done in this thread."""
-    listed = list(items)
-    if len(listed) < 2:
-        return [work(one) for one in listed]
-    with ThreadPoolExecutor(min(THREADS, len(listed)), thread_name_prefix="worm") as pool:
-        return list(pool.map(work, listed))

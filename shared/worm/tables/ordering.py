@@ -49,8 +49,8 @@ def _sorted(columns: Columns, positions: Sequence[int], orders: Sequence[Order])
     for field, descending in reversed(orders):
         column = columns.column(field)
         present = column.present(positions)
-        keys = column.sort_keys
-        ordered = sorted(present, key=lambda at, keys=keys: keys[at], reverse=descending)  # type: ignore[misc]
+        keys = cast("list[int]", column.sort_keys)  # of whatever type: one column's can be compared
+        ordered = sorted(present, key=keys.__getitem__, reverse=descending)
         positions = ordered if len(ordered) == len(positions) else ordered + _absent(column, positions)
     return positions
 
