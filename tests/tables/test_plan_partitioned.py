@@ -76,7 +76,7 @@ def test_two_partitions_are_scanned_at_once() -> None:
 
 
 def test_large_files_weigh_more_than_their_number(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_estimate, "GET_BYTES", 100)
+    monkeypatch.setattr(plan_estimate, "GET_BYTES", 10)
     found = room.fresh().find_all(filter={"status": "active"}, select=["name"])
     assert (found.plan.strategy, len(found)) == ("index_lookup", 80)
 

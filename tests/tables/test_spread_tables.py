@@ -19,6 +19,7 @@ from worm.collections.layout import SCHEMA_KEY
 from worm.schema import IndexDef, load_schema
 from worm.store.faulty import FaultyStore, SimulatedCrash
 from worm.tables import settling, tree
+from worm.tables.column_files import column_files
 from worm.tables.spread import Spread
 from worm.tables.table import Table
 from worm.workers.purge import Purge
@@ -362,8 +363,10 @@ def test_only_old_files_that_no_root_names_are_deleted() -> None:
         for field, pieces in root.indexes.items()
         for part in pieces.parts
     }
+    columns = {f"org/customers/.worm.manifest/{one}" for one in column_files(root.partitions)}
+    assert len(columns) == len(root.partitions)
     kept = {key for key in rest if "/.worm.manifest/" in key or "/part-" in key}
-    assert kept == named | parts | {"org/customers/.worm.manifest/_meta.json"}
+    assert kept == named | columns | parts | {"org/customers/.worm.manifest/_meta.json"}
     assert rest < young
     assert_answers(path)
     path.assert_true()

@@ -23,10 +23,11 @@ MANIFEST = "org/customers/.worm.manifest.json"
 ACTIVE = Query.of(filter={"status": {"$ne": "inactive"}}, sort={"field": "score", "order": "desc"})
 
 
-@pytest.fixture(params=[True, False], ids=["msgspec", "orjson"])
+@pytest.fixture(params=["msgspec", "hashed beside", "orjson"])
 def by_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Are rows kept as bytes?"""
-    is_available = bool(request.param)
+    is_available = bool(request.param != "orjson")
+    monkeypatch.setattr(stored_rows, "HASH_BESIDE_BYTES", 0 if request.param == "hashed beside" else 1 << 20)
     monkeypatch.setattr(stored_rows, "is_available", lambda: is_available)
     monkeypatch.setattr(states, "is_available", lambda: is_available)
     return is_available
@@ -89,6 +90,20 @@ def test_a_state_says_the_same_with_and_without_parsing(oplog: bool, monkeypatch
     assert_same(opened, parsed)
     assert opened.seq("c003") == (2 if oplog else 0)
     assert list(opened.batches()) == [parsed.rows]
+
+
+def reading_partitions(path: DataPath) -> TableState:
+    """A state whose column files are gone; they are there again after it."""
+    kept = {one.key: path.store.get(one.key) for one in path.store.list("org/customers/.worm.manifest/")}
+    columns = {key: found.body for key, found in kept.items() if found is not None and key.endswith(".columns")}
+    for key in columns:
+        path.store.delete(key)
+    state = state_of(path.table)
+    assert len(state.rows) == state.count
+    assert len(state.damages) == len(columns) > 0
+    for key, body in columns.items():
+        path.store.put(key, body)
+    return state
 
 
 def assert_same(one: TableState, other: TableState) -> None:
@@ -195,7 +210,7 @@ def test_partitions_are_read_once_and_stay_while_deltas_come(by_bytes: bool, opl
     assert deltas
     assert state_of(table).requests == deltas
     assert requests(path, ACTIVE, table) == (1 + deltas, [100, 10, 7, 3, 1])
-    assert isinstance(state_of(table).columns, StoredColumns) is by_bytes
+    assert isinstance(state_of(table).columns, StoredColumns)
     assert list(state_of(table).columns.ids) == sorted(state_of(table).rows)
     assert_answers(path)
 
@@ -208,13 +223,13 @@ def test_a_spread_state_says_the_same_with_and_without_parsing(oplog: bool, monk
         change(path, entity_id)
     path.remove("c008")
     path.settle()
-    opened = state_of(path.table)
-    assert isinstance(opened.columns, StoredColumns)
-    monkeypatch.setattr(stored_rows, "is_available", lambda: False)
+    by_columns, by_partitions = state_of(path.table), reading_partitions(path)
+    assert_same(by_columns, by_partitions)
+    assert not by_columns.damages
     monkeypatch.setattr(states, "is_available", lambda: False)
-    parsed = state_of(path.table)
-    assert not isinstance(parsed.columns, StoredColumns)
-    assert_same(opened, parsed)
+    parsed = reading_partitions(path)
+    assert_same(by_columns, parsed)
+    opened = by_columns
     streamed: dict[str, Row] = {}
     for batch in state_of(path.table).batches():
         streamed |= batch
@@ -264,7 +279,7 @@ def test_a_partition_that_is_replaced_is_forgotten() -> None:
     path.table.settle(force=True)
     assert requests(path, ACTIVE, table)[1] == [100, 7, 5, 3, 1]
     assert (before.requests, before.rows["c000"]["score"]) == (0, 0)
-    assert len(table._stored_files._pieces) == len(root_of(path).partitions)
+    assert len(table._stored_files._parts) == len(root_of(path).partitions)
 
 
 @pytest.mark.parametrize("how", ["gone", "changed"])
@@ -279,4 +294,7 @@ def test_a_lost_partition_sends_the_query_to_the_documents(by_bytes: bool, how: 
         path.store.delete(key)
     else:
         path.store.put(key, held.body.replace(b'"active"', b'"acTive"'))
+    assert requests(path, ACTIVE, path.table) == (1 + len(root_of(path).partitions), [7, 5, 3, 1])
+    path.store.delete(key.replace(".json", ".columns"))
+    assert requests(path, ACTIVE, path.table)[0] > 9, "it read the documents"
     assert requests(path, ACTIVE, path.table)[1] == [7, 5, 3, 1]

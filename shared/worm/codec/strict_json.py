@@ -121,6 +121,17 @@ def loads_own(body: bytes | memoryview, key: str) -> JsonObject:
     return value
 
 
+def loads_own_array(body: bytes, key: str) -> list[JsonValue]:
+    """Parse an array this library wrote. `Corrupt`, naming the key, when it is not one."""
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Corrupt(f"not valid JSON: {error}", key=key) from error
+    if not isinstance(value, list):
+        raise Corrupt(f"must hold a JSON array, not {type_name(value)}", key=key)
+    return value
+
+
 def dumps(value: JsonValue) -> bytes:
     """Canonical bytes: the same value gives the same bytes in every process, Lambda, CLI and Spark alike."""
     return _dump(value, _CANONICAL)

@@ -41,7 +41,10 @@ __all__ = ["BUCKET_SENTINEL", "SCHEMA_KEY", "SINGLETON_ID", "KeyInfo", "KeyKind"
 
 _SEQ = re.compile(r"([0-9]{4}|[1-9][0-9]{4,18})\.json")
 _SNAPSHOT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?Z)\.json")
-_MANIFEST_PIECE = re.compile(r"(_meta|(?:partition-(?:0|[1-9][0-9]{0,5})|delta|directory)-[0-9a-f]{16})\.json")
+_MANIFEST_PIECE = re.compile(
+    r"(_meta|(?:partition-(?:0|[1-9][0-9]{0,5})|delta|directory)-[0-9a-f]{16})\.json"
+    r"|partition-(?:0|[1-9][0-9]{0,5})-[0-9a-f]{16}\.columns"
+)
 _HEADS_PIECE = re.compile(r"((?:heads-(?:0|[1-9][0-9]{0,5})|delta|directory)-[0-9a-f]{16})\.json")
 _INDEX_PIECE = re.compile(r"(part-(?:0|[1-9][0-9]{0,5})-[0-9a-f]{16})\.json")
 _CHANGE_SET = re.compile(r"([0-7][0-9A-HJKMNP-TV-Z]{25})\.json")
@@ -278,7 +281,7 @@ class StorageResolver:
             case [".worm.heads.json"]:
                 return KeyInfo(KeyKind.HEADS, model.name)
             case [".worm.manifest", file] if piece := _MANIFEST_PIECE.fullmatch(file):
-                return KeyInfo(KeyKind.MANIFEST, model.name, name=piece[1])
+                return KeyInfo(KeyKind.MANIFEST, model.name, name=piece[1] or file)
             case [".worm.heads", file] if piece := _HEADS_PIECE.fullmatch(file):
                 return KeyInfo(KeyKind.HEADS, model.name, name=piece[1])
             case [".worm.index", file] if file.endswith(".json"):

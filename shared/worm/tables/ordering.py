@@ -84,8 +84,11 @@ def _split(column: Column, present: Sequence[int], descending: bool, key: object
     """The positions that come strictly after the key in this direction, and those that are equal to it."""
     keys = cast("list[int]", column.sort_keys)
     bound = cast(int, key)
-    later = [at for at in present if (keys[at] < bound if descending else keys[at] > bound)]
-    return later, [at for at in present if keys[at] == bound]
+    if descending:
+        not_before = [at for at in present if keys[at] <= bound]
+    else:
+        not_before = [at for at in present if keys[at] >= bound]
+    return [at for at in not_before if keys[at] != bound], [at for at in not_before if keys[at] == bound]
 
 
 def after(columns: Columns, positions: Sequence[int], orders: Sequence[Order], place: Place) -> Sequence[int]:

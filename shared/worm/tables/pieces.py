@@ -32,6 +32,8 @@ class Pieces(Generic[T]):
         self._store = store
         self._decode = decode
         self._known: dict[str, T] = {}
+        self.beside: Callable[[str, T], int] | None = None
+        """Writes what lies beside a file that is put, under a name of its own; gives its size."""
 
     def __len__(self) -> int:
         """How many are kept."""
@@ -46,7 +48,7 @@ class Pieces(Generic[T]):
         if file not in self._known:
             self._store.put(self.key(file), body)
             self._known[file] = value
-        return Piece(file, count, len(body), start, level)
+        return Piece(file, count, len(body), start, level, self.beside(file, value) if self.beside else 0)
 
     def get(self, files: Sequence[str]) -> list[T]:
         """Concurrent reads of those not known yet; `Corrupt` when one is gone or damaged."""

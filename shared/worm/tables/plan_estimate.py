@@ -30,8 +30,8 @@ GET_BYTES = 256 << 10
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What is known of a collection: how many documents, bytes of one, bytes of all rows and of the root that has or
-    names them, and that root where the table is partitioned."""
+    """What is known of a collection: how many documents, bytes of one, bytes that a scan reads and of the root that has
+    or names the rows, and that root where the table is partitioned."""
 
     count: int = 0
     each: int = ASSUMED_BYTES
@@ -46,7 +46,8 @@ class Size:
         root = file.held.value if file.undecoded is None else None
         if isinstance(root, Spread):
             whole = file.held.size + root.base_size + root.delta_size
-            return cls(root.count, _each(whole, root.count), whole, file.held.size, root)
+            scanned = file.held.size + root.scan_size
+            return cls(root.count, _each(whole, root.count), scanned, file.held.size, root)
         if state is None:
             return None
         return cls(

@@ -25,13 +25,15 @@ INLINE_PARTITIONS = 64
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One immutable file. `start`: the first key of its range (partitions and index parts); `level`: of a delta."""
+    """One immutable file. `start`: the first key of its range (partitions and index parts); `level`: of a delta;
+    `columns`: bytes of the column file beside it, 0 where there is none (of a directory: of all that it lists)."""
 
     file: str
     count: int
     size: int
     start: str = ""
     level: int = 0
+    columns: int = 0
 
     def shape(self) -> dict[str, JsonValue]:
         shape: dict[str, JsonValue] = {"file": self.file, "count": self.count, "bytes": self.size}
@@ -39,7 +41,14 @@ class Piece:
             shape["level"] = self.level
         if self.start:
             shape["from"] = self.start
+        if self.columns:
+            shape["columnBytes"] = self.columns
         return shape
+
+    @property
+    def scan_size(self) -> int:
+        """Bytes that a scan reads of it."""
+        return self.columns or self.size
 
     @classmethod
     def of_shape(cls, shape: JsonValue) -> Piece:
@@ -50,6 +59,7 @@ class Piece:
             size=cast(int, found["bytes"]),
             start=cast(str, found.get("from", "")),
             level=cast(int, found.get("level", 0)),
+            columns=cast(int, found.get("columnBytes", 0)),
         )
 
 
@@ -85,6 +95,13 @@ class Spread:
     @property
     def delta_size(self) -> int:
         return sum(piece.size for piece in self.deltas)
+
+    @property
+    def scan_size(self) -> int:
+        """Bytes that a scan reads of its files."""
+        if self.directory is not None:
+            return self.directory.size + (self.directory.columns or self.base_size) + self.delta_size
+        return sum(piece.scan_size for piece in self.partitions) + self.delta_size
 
     def files(self) -> set[str]:
         """All files that it names itself (those of a directory come beside)."""

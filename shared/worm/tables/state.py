@@ -1,26 +1,31 @@
 """One state of a table, as of one root: what queries read. It stays while the root stays, and with it what was parsed.
 
-Rows come as bytes and are decoded as far as a query needs (`stored_rows.py`), or parsed: where msgspec is missing, and
-where this process has just written them and so has them at hand.
+Rows come as bytes and are decoded as far as a query needs (`stored_rows.py`, and `column_rows.py` of partitions), or
+parsed: a whole table where msgspec is missing, and what this process has just written and so has at hand.
 
 A file of a spread table may be gone by the time it is read (merged, and deleted a day later) or damaged: `rows`,
-`columns` and `batches` then raise `Corrupt`, and the reader asks for the state again or reads the documents.
+`columns` and `batches` then raise `Corrupt`, and the reader asks for the state again or reads the documents. A column
+file alone is not missed: its partition is read instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Protocol, TypeVar
 
 from worm.collections.changes import Row
-from worm.tables.columns import Columns
+from worm.errors import Corrupt
+from worm.tables.column_rows import ColumnRows
+from worm.tables.columns import Cell, Columns
 from worm.tables.manifest import Manifest
 from worm.tables.pieces import Pieces
 from worm.tables.spread import Piece, Spread, cut
 from worm.tables.stored_columns import MergedRows, ParsedRows, Part, RowsById, StoredColumns
 from worm.tables.stored_rows import StoredRows, is_available
 from worm.tables.trees import ManifestTree
+
+R = TypeVar("R")
 
 
 class _Content(Protocol):
@@ -78,41 +83,99 @@ class _Stored:
         return sum(self.seqs.values()) if is_of_base else self._root.revision
 
 
+class _ColumnPart:
+    """A partition by its column file. Where that turns out to be damaged, by the partition itself."""
+
+    def __init__(self, rows: ColumnRows, instead: Callable[[Corrupt], Part]) -> None:
+        self._part: Part = rows
+        self._instead = instead
+        self.ids = rows.ids
+
+    @property
+    def seqs(self) -> Mapping[str, int]:
+        return self._try(lambda part: part.seqs)
+
+    @property
+    def etags(self) -> Mapping[str, str]:
+        return self._try(lambda part: part.etags)
+
+    def row(self, at: int) -> Row:
+        return self._try(lambda part: part.row(at))
+
+    def cells(self, field: str) -> list[Cell]:
+        return self._try(lambda part: part.cells(field))
+
+    def prepare(self, fields: Iterable[str]) -> None:
+        self._try(lambda part: part.prepare(fields))
+
+    def _try(self, work: Callable[[Part], R]) -> R:
+        try:
+            return work(self._part)
+        except Corrupt as damage:
+            self._part = self._instead(damage)
+            return work(self._part)
+
+
 class StoredFiles:
-    """The partitions of a spread table as bytes, kept as long as a root names them."""
+    """The partitions of a spread table as bytes, kept as long as a root names them. `damages`: what was wrong with
+    column files, by the names of their partitions."""
 
     def __init__(self, tree: ManifestTree) -> None:
         self._tree = tree
-        self._pieces: Pieces[StoredRows] = Pieces(tree.collection.store, tree.pieces.directory, StoredRows)
+        self._parts: dict[str, Part] = {}
+        self.damages: dict[str, Corrupt] = {}
 
     def requests(self, root: Spread) -> int:
         """How many GETs `load` takes."""
         tree = self._tree
-        if not is_available() or not tree.knows_partitions(root):
+        if not tree.knows_partitions(root):
             return tree.requests(root)
-        unknown = self._pieces.missing(self._unparsed(tree.partitions(root)))
+        unknown = sum(piece.file not in self._parts for piece in self._unparsed(tree.partitions(root)))
         return unknown + tree.pieces.missing(piece.file for piece in root.deltas)
 
     def load(self, root: Spread) -> _Content:
         """What this process wrote itself, and has in memory, is taken from there."""
         tree = self._tree
-        if not is_available():
-            return _Parsed(tree.load(root))
         partitions = tree.partitions(root)
-        files = self._unparsed(partitions)
-        stored = dict(zip(files, self._pieces.get(files), strict=True))
-        self._pieces.keep(set(files))
+        unparsed = self._unparsed(partitions)
+        self._read([piece for piece in unparsed if piece.file not in self._parts])
+        self._parts = {piece.file: self._parts[piece.file] for piece in unparsed}
+        self.damages = {file: damage for file, damage in self.damages.items() if file in self._parts}
         delta = tree.delta(root)
         tree.pieces.keep({piece.file for piece in (*partitions, *root.deltas)})
         slices = cut(delta.ids(), [piece.start for piece in partitions])
         parts = [
-            MergedRows.of(stored.get(piece.file) or self._parsed(piece), delta.part(touched))
+            MergedRows.of(self._parts.get(piece.file) or self._parsed(piece), delta.part(touched))
             for piece, touched in zip(partitions, slices, strict=True)
         ]
         return _Stored(parts, root, tree.keeps_seqs)
 
-    def _unparsed(self, partitions: Sequence[Piece]) -> list[str]:
-        return [piece.file for piece in partitions if self._tree.pieces.missing([piece.file])]
+    def _read(self, pieces: Sequence[Piece]) -> None:
+        """By their column files; by themselves where there is none, or it is damaged."""
+        told = [piece for piece in pieces if piece.columns]
+        plain = [piece for piece in pieces if not piece.columns]
+        for piece, rows in zip(told, self._tree.columns.get(told), strict=True):
+            if isinstance(rows, Corrupt):
+                self.damages[piece.file] = rows
+                plain.append(piece)
+            else:
+                self._parts[piece.file] = _ColumnPart(rows, partial(self._instead, piece))
+        self._parts |= zip((piece.file for piece in plain), self._plain(plain), strict=True)
+
+    def _instead(self, piece: Piece, damage: Corrupt) -> Part:
+        """The partition itself. Queries of several threads may come here."""
+        self.damages[piece.file] = damage
+        return self._plain([piece])[0]
+
+    def _plain(self, pieces: Sequence[Piece]) -> list[Part]:
+        store, directory = self._tree.collection.store, self._tree.pieces.directory
+        files = [piece.file for piece in pieces]
+        if is_available():
+            return [*Pieces(store, directory, StoredRows).get(files)]
+        return [ParsedRows(parsed) for parsed in Pieces(store, directory, Manifest.decode).get(files)]
+
+    def _unparsed(self, partitions: Sequence[Piece]) -> list[Piece]:
+        return [piece for piece in partitions if piece.file in self._parts or self._tree.pieces.missing([piece.file])]
 
     def _parsed(self, piece: Piece) -> ParsedRows:
         return ParsedRows(*self._tree.pieces.get([piece.file]))
@@ -157,6 +220,11 @@ class TableState:
         if isinstance(self._root, Spread):
             return self._root_size + self._root.base_size + self._root.delta_size
         return self._root_size
+
+    @property
+    def damages(self) -> Mapping[str, Corrupt]:
+        """Column files that were missing or damaged, by the names of the partitions that were read instead."""
+        return self._files.damages
 
     @property
     def requests(self) -> int:

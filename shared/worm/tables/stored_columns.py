@@ -136,7 +136,7 @@ class _Rows(Sequence[Row]):
 
 
 class StoredColumns(Columns):
-    """The parts of a table, one after the other."""
+    """The parts of a table, one after the other: rows in the order of ids."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = parts
@@ -152,6 +152,9 @@ class StoredColumns(Columns):
         if len(self._parts) == 1:
             return self._parts[0].cells(field)
         return list(chain(*(part.cells(field) for part in self._parts)))
+
+    def in_id_order(self, positions: Sequence[int]) -> Sequence[int]:
+        return positions
 
     def copies(self, positions: Sequence[int]) -> list[Row]:
         """Rows that are parsed for the caller are copies already."""

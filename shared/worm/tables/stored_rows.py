@@ -10,6 +10,7 @@ readers parse files whole; the Lambda functions, which change tables and so need
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache, cached_property, lru_cache
 from importlib.util import find_spec
 from operator import attrgetter
@@ -25,6 +26,8 @@ from worm.tables.columns import Cell, descend, reader
 if TYPE_CHECKING:
     from msgspec import Raw
 
+HASH_BESIDE_BYTES = 1 << 20
+"""From this size on a file is hashed while it is opened; below it the thread costs more than the hash."""
 NAMES_MAX = 32
 """Looking a key up costs a comparison per wanted name; for more names a row is better parsed whole."""
 
@@ -63,10 +66,15 @@ class StoredRows:
     def of_root(cls, body: bytes, key: str) -> StoredRows | None:
         """A whole table. None where the root has to be parsed: without msgspec, when the table is spread over files, or
         when something is wrong, so that parsing says what."""
-        if not is_available() or not is_intact(body):
+        if not is_available():
             return None
         try:
-            return cls(body, key)
+            if len(body) < HASH_BESIDE_BYTES:
+                return cls(body, key) if is_intact(body) else None
+            with ThreadPoolExecutor(1, "worm-hash") as beside:  # hashing leaves the interpreter to the opening
+                intact = beside.submit(is_intact, body)
+                opened = cls(body, key)
+            return opened if intact.result() else None
         except Corrupt:  # also a root that names files: it has no rows
             return None
 
@@ -121,10 +129,10 @@ class StoredRows:
             return {field: list(map(reader(field), rows)) for field in fields}
         decoded = list(map(decode, self._raws))
         found = {name: list(map(attrgetter(_attribute(at)), decoded)) for at, name in enumerate(names)}
-        return {field: _with_descent(field, found) for field in fields}
+        return {field: with_descent(field, found) for field in fields}
 
 
-def _with_descent(field: str, found: Mapping[str, list[JsonValue | Missing]]) -> list[Cell]:
+def with_descent(field: str, found: Mapping[str, list[JsonValue | Missing]]) -> list[Cell]:
     """The cells of a field from those of its name and, where it is dotted, of the object that it may lead into."""
     first, *rest = field.split(".")
     if not rest:

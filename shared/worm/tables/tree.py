@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Generic
 
 from worm.collections.collection import Collection
@@ -78,6 +79,10 @@ class Tree(Generic[T]):
 
     def next_revision(self, root: Spread) -> int:
         return root.revision
+
+    def beside(self, partitions: Iterable[Piece]) -> set[str]:
+        """Files that lie beside the partitions, under names of their own."""
+        return set()
 
     # Reading
 
@@ -251,7 +256,8 @@ class Tree(Generic[T]):
 
     def lacks_files(self, root: Spread) -> bool:
         """Is a file gone that the root names? Lists the directory."""
-        wanted = {piece.file for piece in self.partitions(root)} | root.files()
+        partitions = self.partitions(root)
+        wanted = {piece.file for piece in partitions} | root.files() | self.beside(partitions)
         return not wanted <= self.pieces.listed()
 
     def collect(self, dry_run: bool) -> int:
@@ -264,13 +270,14 @@ class Tree(Generic[T]):
             return None
         if not isinstance(root, Spread):
             return set()
-        return root.files() | {piece.file for piece in self.partitions(root)} | {"_meta.json"}
+        partitions = self.partitions(root)
+        return root.files() | {piece.file for piece in partitions} | self.beside(partitions) | {"_meta.json"}
 
     def put_directory(self, pieces: Sequence[Piece]) -> Piece:
         body = encode_directory(self.collection.name, pieces)
         directory = self._directories.put("directory", body, tuple(pieces), count=len(pieces))
         self._directories.keep({directory.file})
-        return directory
+        return replace(directory, columns=sum(piece.columns for piece in pieces))
 
     def put(self, stem: str, part: T, *, start: str = "", level: int = 0) -> Piece:
         return self.pieces.put(stem, part.encode(), part, count=part.count, start=start, level=level)

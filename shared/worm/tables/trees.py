@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -14,6 +14,7 @@ from worm.errors import Corrupt
 from worm.schema import IndexDef, ModelDef
 from worm.store.cas_file import CasFile
 from worm.tables.build import is_stale
+from worm.tables.column_files import ColumnFiles, column_files
 from worm.tables.index import Index, IndexEntries
 from worm.tables.keyed import Gathering
 from worm.tables.manifest import Manifest
@@ -133,6 +134,8 @@ class ManifestTree(Tree[Manifest]):
     def __init__(self, collection: Collection) -> None:
         resolver, name = collection.resolver, collection.name
         super().__init__(collection, resolver.manifest_key(name), resolver.manifest_dir(name))
+        self.columns = ColumnFiles(collection.store, self.pieces.directory)
+        self.pieces.beside = self.columns.put
         self.indexes = [IndexFiles(collection, index) for index in collection.definition.indexes.values()]
         self._settings = collection.definition.manifest
         self.keeps_seqs = collection.definition.oplog
@@ -167,12 +170,24 @@ class ManifestTree(Tree[Manifest]):
 
     def gathering(self) -> Gathering[Manifest]:
         root = self.file.held.value
-        for files in self.indexes:  # a part that was replaced and is wanted again may be deleted by now
+        is_known = isinstance(root, Spread) and self.knows_partitions(root)
+        # What was replaced and is wanted again may be deleted by now.
+        self.columns.keep(self.partitions(root) if isinstance(root, Spread) and is_known else ())
+        for files in self.indexes:
             files.pieces.keep(set() if root is None else self._index_files(root, files.definition.field))
         return IndexGathering(self.indexes, self.collection.definition)
 
+    def beside(self, partitions: Iterable[Piece]) -> set[str]:
+        return column_files(partitions)
+
+    def reformed(self, root: Spread) -> Manifest | Spread:
+        """A merge leaves the column files of partitions that stay as they are."""
+        self.columns.learn(self.partitions(root))
+        return super().reformed(root)
+
     def forget(self) -> None:
         super().forget()
+        self.columns.keep(())
         for files in self.indexes:
             files.pieces.keep(set())
 
@@ -201,6 +216,11 @@ class ManifestTree(Tree[Manifest]):
             return True
         wanted = {one.definition.field: self._index_files(root, one.definition.field) for one in self.indexes}
         return any(not wanted[one.definition.field] <= one.pieces.listed(f"{_PART}-") for one in self.indexes)
+
+    def audit_columns(self, root: Spread) -> Iterator[tuple[str, str, str]]:
+        """What differs between column files and their partitions: kind, key, detail."""
+        pieces = [piece for piece in self.partitions(root) if piece.columns]
+        return self.columns.audit(pieces, self.pieces.get([piece.file for piece in pieces]))
 
     def base(self, root: Spread) -> Manifest:
         """The partitions without the deltas: what the parts of the indexes are of."""

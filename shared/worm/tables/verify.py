@@ -5,6 +5,7 @@ the stored manifest, indexes and heads. For a model with oplog it checks that
 - seqs are dense from 1 and every object version has exactly one entry (or is named as skipped by one);
 - replaying the entries gives the current document exactly;
 - manifest and indexes are, byte for byte, what folding the entries gives; heads name the newest entries;
+- column files say what their partitions say;
 - no two documents have one unique value, and every claim of one is held by a document that has it.
 A document that breaks its schema is no difference: it is listed as `rejected`, with the reason.
 """
@@ -211,6 +212,9 @@ def _verify_files(table: Table, expected: Manifest, report: VerifyReport) -> Non
     elif stored.encode() != expected.encode():
         report.differ("manifest-differs", table.manifest.key, _explain(stored, expected))
     root = table.manifest.file.held.value
+    if isinstance(root, Spread) and stored is not None:
+        for found in table.manifest.audit_columns(root):
+            report.differ(*found)
     base = table.manifest.base(root) if isinstance(root, Spread) and stored is not None else expected
     for files in table.indexes:
         wanted = Index.of(base, files.definition)

@@ -1,0 +1,94 @@
+"""Column files beside the partitions of a spread manifest: `partition-3-<hash>.columns` says what
+`partition-3-<hash>.json` says, in bytes that a scan reads quicker.
+
+They are never needed for the truth. Whoever finds one missing or damaged reads the partition, and a rebuild writes it
+anew. They are written before the root names their partition and deleted when no root has named it for a day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from worm.errors import Corrupt
+from worm.store.base import Object, Read, Store
+from worm.tables.column_format import REPAIR, encode_columns
+from worm.tables.column_rows import ColumnRows
+from worm.tables.manifest import Manifest
+from worm.tables.spread import Piece
+
+_PARTITION, _COLUMNS = ".json", ".columns"
+
+
+def column_file(file: str) -> str:
+    """The name of the column file of a partition."""
+    return file.removesuffix(_PARTITION) + _COLUMNS
+
+
+def column_files(pieces: Iterable[Piece]) -> set[str]:
+    """The column files that there must be."""
+    return {column_file(piece.file) for piece in pieces if piece.columns}
+
+
+class ColumnFiles:
+    """The column files of one directory."""
+
+    def __init__(self, store: Store, directory: str) -> None:
+        self._store = store
+        self._directory = directory
+        self._sizes: dict[str, int] = {}
+
+    def put(self, file: str, part: Manifest) -> int:
+        """Write the column file of a partition unless it is known to exist; its size. Not conditional: whoever wrote it
+        before wrote the same, and what is damaged is mended. Deltas get none: they are small and read whole anyhow."""
+        if not file.startswith("partition-"):
+            return 0
+        if file not in self._sizes:
+            body = encode_columns(part, _hash(file))
+            self._store.put(self._key(file), body)
+            self._sizes[file] = len(body)
+        return self._sizes[file]
+
+    def learn(self, pieces: Iterable[Piece]) -> None:
+        """A root names these, so their column files exist."""
+        self._sizes |= {piece.file: piece.columns for piece in pieces if piece.columns}
+
+    def keep(self, pieces: Iterable[Piece]) -> None:
+        """Forget what is known of all others."""
+        named = {piece.file for piece in pieces}
+        self._sizes = {file: size for file, size in self._sizes.items() if file in named}
+
+    def get(self, pieces: Sequence[Piece]) -> list[ColumnRows | Corrupt]:
+        """Concurrent reads; `Corrupt` in the place of one that is gone or damaged."""
+        found = self._store.get_many([Read(self._key(piece.file)) for piece in pieces])
+        return [self._opened(piece, item) for piece, item in zip(pieces, found, strict=True)]
+
+    def audit(self, pieces: Iterable[Piece], partitions: Iterable[Manifest]) -> Iterator[tuple[str, str, str]]:
+        """What differs between column files and their partitions: kind, key, detail."""
+        for piece, partition in zip(pieces, partitions, strict=True):
+            key = self._key(piece.file)
+            try:
+                (rows,) = self.get([piece])
+                if isinstance(rows, Corrupt):
+                    raise rows
+                if rows.manifest(partition.model).encode() != partition.encode():
+                    yield "columns-differ", key, f"does not say what its partition says ({REPAIR})"
+            except Corrupt as damage:
+                yield "columns-damaged", key, f"{damage.message} ({REPAIR})"
+
+    def _opened(self, piece: Piece, found: Object | Exception | None) -> ColumnRows | Corrupt:
+        if isinstance(found, Exception):
+            raise found
+        key = self._key(piece.file)
+        if found is None:
+            return Corrupt("the column file is gone", key=key, hint=REPAIR)
+        try:
+            return ColumnRows(found.body, key, _hash(piece.file), piece.size)
+        except Corrupt as damage:
+            return damage
+
+    def _key(self, file: str) -> str:
+        return self._directory + column_file(file)
+
+
+def _hash(file: str) -> str:
+    return file.removesuffix(_PARTITION).rpartition("-")[2]

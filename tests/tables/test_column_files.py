@@ -1,0 +1,361 @@
+"""Column files of tables: written with their partitions, read instead of them, never needed, told and mended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Literal
+
+import pytest
+
+from tests.harness import DataPath
+from tests.tables.test_column_format import relabelled
+from tests.tables.test_spread_tables import assert_answers, files_of, fill, oplog, purge, root_of, spread_path
+from tests.tables.test_state import ACTIVE, change, requests, state_of
+from worm.errors import Corrupt
+from worm.store.faulty import FaultyStore, SimulatedCrash
+from worm.tables import tree
+from worm.tables.column_files import column_file
+from worm.tables.execute import Reader, query_table
+from worm.tables.plan import Request
+from worm.tables.spread import Piece, Spread, decode_directory
+from worm.tables.table import Table
+
+__all__ = ["oplog"]
+
+DIRECTORY = "org/customers/.worm.manifest/"
+Damage = Callable[[bytes], bytes | None]
+
+
+@pytest.fixture(autouse=True)
+def merged_on_demand_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "BASE_SHARE", 0)
+
+
+def filled(count: int = 9, *, oplog: bool = True, **more: int) -> DataPath:
+    path = spread_path(oplog=oplog, **more)
+    fill(path, count)
+    path.table.settle(force=True)
+    return path
+
+
+def columns_of(path: DataPath) -> dict[str, bytes]:
+    return {key: body for key, body in files_of(path).items() if key.endswith(".columns")}
+
+
+def base_of(path: DataPath) -> dict[str, bytes]:
+    """The partitions that the root names, and their column files."""
+    files = files_of(path)
+    names = [DIRECTORY + name for one in root_of(path).partitions for name in (one.file, column_file(one.file))]
+    return {name: files[name] for name in names}
+
+
+def first_key(path: DataPath) -> str:
+    return DIRECTORY + column_file(root_of(path).partitions[0].file)
+
+
+def damage(path: DataPath, how: Damage) -> bytes:
+    """Damage the first column file; what it was."""
+    key = first_key(path)
+    held = path.store.get(key)
+    assert held is not None
+    damaged = how(held.body)
+    path.store.delete(key)
+    if damaged is not None:
+        path.store.put(key, damaged)
+    return held.body
+
+
+def lost(body: bytes) -> None:
+    return None
+
+
+def cut_off(body: bytes) -> bytes:
+    return body[: len(body) // 2]
+
+
+def flipped(body: bytes) -> bytes:
+    return body[:-3] + bytes([body[-3] ^ 1]) + body[-2:]
+
+
+def lying(body: bytes) -> bytes:
+    """Found out only when the column is inflated."""
+
+    def enlarge(shape: dict[str, list[dict[str, int]]]) -> None:
+        for one in shape["fields"]:
+            one["bytes"] += 1
+
+    return relabelled(enlarge, body)
+
+
+damages = pytest.mark.parametrize("how", [lost, cut_off, flipped, lying])
+
+
+# Writing
+
+
+def test_partitions_have_column_files_and_nothing_else_has(oplog: bool) -> None:
+    path = filled(oplog=oplog)
+    change(path, "c001", score=50)
+    root = root_of(path)
+    assert root.deltas
+    files = columns_of(path)
+    assert files.keys() == {DIRECTORY + column_file(piece.file) for piece in root.partitions}
+    assert [piece.columns for piece in root.partitions] == [
+        len(files[DIRECTORY + column_file(piece.file)]) for piece in root.partitions
+    ]
+    assert not any(piece.columns for piece in root.deltas)
+    assert not any(part.columns for one in root.indexes.values() for part in one.parts)
+
+
+def test_a_rebuild_gives_the_same_bytes(oplog: bool) -> None:
+    path = filled(oplog=oplog)
+    for entity_id in ("c000", "c007", "c020"):
+        change(path, entity_id, score=1)
+    path.remove("c003")
+    path.settle()
+    path.table.settle(force=True)
+    before = base_of(path)
+    path.table.rebuild()
+    assert base_of(path) == before
+    for key in before:
+        path.store.delete(key)
+    path.table.rebuild()
+    assert base_of(path) == before
+    path.assert_true()
+
+
+def test_a_merge_leaves_the_column_files_of_partitions_that_stay() -> None:
+    path = filled(12)
+    first, *others = [DIRECTORY + column_file(piece.file) for piece in root_of(path).partitions]
+    change(path, "c000", score=50)
+    path.table.settle(force=True)
+    for key in others:
+        assert len(list(path.store.versions(key))) == 1
+    assert first_key(path) != first
+    assert columns_of(path).keys() >= {first, first_key(path), *others}
+    path.assert_true()
+
+
+def test_a_worker_that_stays_writes_a_column_file_that_was_deleted_meanwhile() -> None:
+    """The table goes back to a content that it had: its files were collected since."""
+    path = filled(oplog=False)
+    keeper = path.table
+    keeper.rebuild()
+    before = base_of(path)
+    change(path, "c001", score=50)
+    path.table.settle(force=True)
+    path.clock.advance(timedelta(days=2).total_seconds())
+    assert purge(path) > 0
+    assert not before.keys() <= files_of(path).keys()
+    fill(path, 1, first=1)
+    keeper.manifest.root()
+    keeper.settle(force=True)
+    assert base_of(path) == before
+    path.assert_true()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_crash_between_any_two_writes_leaves_a_table_that_is_read_and_mended(
+    oplog: bool, when: Literal["before", "after"]
+) -> None:
+    seen: set[str] = set()
+    for number in range(1, 40):
+        path = filled(oplog=oplog)
+        change(path, "c000", score=50)
+        change(path, "c008", score=51)
+        faulty = FaultyStore(path.store, seed=1, clock=path.clock)
+        faulty.crash_at_write(number, when)
+        path.new_workers(faulty)
+        known = columns_of(path).keys()
+        try:
+            path.workspace.refresh()
+            path.workspace.table("Customer").settle(force=True)
+            is_done = True
+        except SimulatedCrash:
+            is_done = False
+        path.new_workers(path.store)
+        news = columns_of(path).keys() - known
+        named = {DIRECTORY + column_file(piece.file) for piece in root_of(path).partitions}
+        assert named <= columns_of(path).keys(), "what a root names is there"
+        seen.add(f"{len(news)} new, {'named' if news and news <= named else 'not named'}")
+        assert requests(path, ACTIVE, path.table)[1] == [51, 50, 7, 5, 3, 1]
+        path.table.settle(force=True)
+        path.sweep()
+        assert_answers(path)
+        path.assert_true()
+        path.clock.advance(timedelta(days=2).total_seconds())
+        purge(path)
+        assert len(columns_of(path)) == len(root_of(path).partitions)
+        if is_done:
+            break
+    assert {"0 new, not named", "1 new, not named", "2 new, not named", "2 new, named"} <= seen
+
+
+# Reading
+
+
+def test_a_scan_reads_column_files_in_as_many_requests_as_there_are_partitions(oplog: bool) -> None:
+    path = filled(12, oplog=oplog)
+    change(path, "c001", score=50)
+    root = root_of(path)
+    wanted = 1 + len(root.partitions) + len(root.deltas)
+    table = path.table
+    read = path.store.requests.bytes_read
+    assert requests(path, ACTIVE, table) == (wanted, [50, 11, 9, 7, 5, 3])
+    taken = path.store.requests.bytes_read - read
+    held = path.store.get("org/customers/.worm.manifest.json")
+    assert held is not None
+    assert taken == held.size + sum(piece.columns for piece in root.partitions) + root.delta_size
+    reader = Reader(path.table)
+    estimate = reader.explain(Request(ACTIVE)).estimate
+    assert (estimate.requests, estimate.bytes) == ({"GET": wanted}, taken)
+
+
+@damages
+def test_a_column_file_that_is_lost_or_damaged_changes_no_answer(how: Damage, oplog: bool) -> None:
+    path = filled(oplog=oplog)
+    change(path, "c000", score=50)
+    damage(path, how)
+    table = path.table
+    root = root_of(path)
+    before = state_of(table).requests
+    found = requests(path, ACTIVE, table)
+    assert found == (1 + before + 1, [50, 7, 5, 3, 1]), "one request more: the partition"
+    state = state_of(table)
+    assert list(state.damages) == [root.partitions[0].file]
+    assert isinstance(state.damages[root.partitions[0].file], Corrupt)
+    assert requests(path, ACTIVE, table)[0] == 1
+    assert_answers(path)
+    other = state_of(path.table)
+    assert dict(other.rows) == path.rows()
+    assert (other.seqs, other.etags) == (state.seqs, state.etags)
+    assert other.revision == state.revision
+
+
+@damages
+def test_verify_tells_it_and_a_rebuild_mends_it(how: Damage, oplog: bool) -> None:
+    path = filled(oplog=oplog)
+    before = damage(path, how)
+    (found,) = path.verify().differences
+    assert (found.kind, found.key) == ("columns-damaged", first_key(path))
+    path.table.rebuild()
+    assert columns_of(path)[first_key(path)] == before
+    path.assert_true()
+
+
+def test_a_column_file_that_says_something_else_is_told_and_mended() -> None:
+    path = filled()
+    before = damage(path, lambda body: body)
+    piece = root_of(path).partitions[0]
+    other = path.table.manifest
+    (part,) = other.pieces.get([piece.file])
+    other.columns.put(piece.file, part.part(part.ids()[1:]))
+    assert columns_of(path)[first_key(path)] != before
+    (found,) = path.verify().differences
+    assert (found.kind, found.key) == ("columns-differ", first_key(path))
+    path.table.rebuild()
+    assert columns_of(path)[first_key(path)] == before
+
+
+def test_a_sweep_writes_a_lost_column_file_anew(oplog: bool) -> None:
+    path = filled(oplog=oplog)
+    before = damage(path, lost)
+    path.sweep()
+    assert columns_of(path)[first_key(path)] == before
+    path.assert_true()
+
+
+def test_the_column_file_of_another_partition_is_not_believed() -> None:
+    path = filled()
+    one, another = (DIRECTORY + column_file(piece.file) for piece in root_of(path).partitions)
+    held = path.store.get(another)
+    assert held is not None
+    path.store.put(one, held.body)
+    table = path.table
+    assert requests(path, ACTIVE, table)[1] == [7, 5, 3, 1]
+    assert "another partition" in str(next(iter(state_of(table).damages.values())))
+
+
+def test_a_damaged_partition_behind_a_damaged_column_file_sends_the_query_to_the_documents() -> None:
+    path = filled()
+    damage(path, cut_off)
+    path.store.delete(DIRECTORY + root_of(path).partitions[0].file)
+    assert requests(path, ACTIVE, path.table)[1] == [7, 5, 3, 1]
+
+
+def test_a_damage_that_is_found_in_a_partition_read_instead_is_raised() -> None:
+    path = filled()
+    damage(path, lying)
+    state = state_of(path.table)
+    assert state.count == 9
+    path.store.delete(DIRECTORY + root_of(path).partitions[0].file)
+    with pytest.raises(Corrupt, match="gone"):
+        state.columns.cells("score")
+    assert state.columns.ids
+
+
+def test_what_was_damaged_is_forgotten_with_its_partition() -> None:
+    path = filled()
+    damage(path, lost)
+    table = path.table
+    query_table(table, ACTIVE)
+    assert state_of(table).damages
+    change(path, "c000", score=50)
+    path.table.settle(force=True)
+    query_table(table, ACTIVE)
+    assert not state_of(table).damages
+
+
+# Tables from before
+
+
+def without_columns(path: DataPath) -> None:
+    """The table as it was written before there were column files."""
+    for key in columns_of(path):
+        path.store.delete(key)
+    root = root_of(path)
+    older = tuple(Piece(one.file, one.count, one.size, one.start) for one in root.partitions)
+    held = path.store.get("org/customers/.worm.manifest.json")
+    assert held is not None
+    changed = Spread(**{name: getattr(root, name) for name in root.__slots__} | {"partitions": older})
+    path.store.put("org/customers/.worm.manifest.json", changed.encode())
+
+
+def test_a_table_without_column_files_is_read_as_ever_and_gets_them_with_a_merge(oplog: bool) -> None:
+    path = filled(oplog=oplog)
+    without_columns(path)
+    table = path.table
+    assert requests(path, ACTIVE, table) == (1 + len(root_of(path).partitions), [7, 5, 3, 1])
+    assert not state_of(table).damages
+    assert state_of(table).requests == 0
+    path.sweep()
+    assert not columns_of(path)
+    path.assert_true()
+    change(path, "c000", score=50)
+    path.table.settle(force=True)
+    assert all(piece.columns for piece in root_of(path).partitions)
+    assert len(columns_of(path)) == len(root_of(path).partitions)
+    path.assert_true()
+
+
+def test_a_rebuild_gives_them_too() -> None:
+    path = filled()
+    before = files_of(path)
+    without_columns(path)
+    path.table.rebuild()
+    assert files_of(path) == before
+
+
+def test_a_root_with_a_directory_tells_the_bytes_of_a_scan() -> None:
+    path = filled(140, threshold=2, partitions=70)
+    root = root_of(path)
+    assert root.directory is not None
+    listed = decode_directory(files_of(path)[DIRECTORY + root.directory.file], "")
+    assert len(listed) == 70
+    wanted = root.directory.size + sum(piece.columns for piece in listed) + root.delta_size
+    assert root.scan_size == wanted
+    assert requests(path, ACTIVE, Table(path.collection))[0] == 1 + 1 + 70
+    assert not path.table.manifest.lacks_files(root)
+    path.store.delete(DIRECTORY + column_file(listed[69].file))
+    assert path.table.manifest.lacks_files(root)
