@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.harness import DataPath, schema_of
-from worm.clock import iso_seconds
+from worm.clock import VirtualClock, iso_seconds
 from worm.codec.strict_json import JsonValue
 from worm.collections.collection import Collection
 from worm.collections.companions import failure_of
@@ -40,7 +40,7 @@ def at(second: int) -> str:
 
 
 def oplog_of(store: MemoryStore, every: int = 10) -> Oplog:
-    return Oplog(store, RESOLVER, "Customer", every=every)
+    return Oplog(store, RESOLVER, "Customer", every=every, clock=VirtualClock(START))
 
 
 def recorded(seconds: list[int], *, every: int = 10, checkpoints: bool = True) -> tuple[MemoryStore, Oplog]:

@@ -53,6 +53,7 @@ def test_every_default_is_the_one_of_the_format() -> None:
         "oplog": False,
         "softDelete": False,
         "trashTtlDays": 30,
+        "archiveAfter": None,
         "snapshots": {"enabled": False, "every": 10, "maxAge": "30d", "maxCount": 50},
         "manifest": {
             "enabled": False,

@@ -76,11 +76,26 @@ def wanted_claims(claims: Claims, rows: Rows) -> dict[str, Wanted]:
     return wanted
 
 
+@dataclass(frozen=True, slots=True)
+class Digests:
+    """A range of the names of claims, from `start` up to and without `end`: all of them, or one process's share."""
+
+    start: str = ""
+    end: str | None = None
+
+
+ALL_DIGESTS = Digests()
+
+
 def audit_claims(claims: Claims, rows: Rows) -> list[Finding]:
     """What is wrong, keys ascending. Reads only: a listing per unique index, and every claim."""
-    wanted = wanted_claims(claims, rows)
+    return audit_wanted(claims, wanted_claims(claims, rows))
+
+
+def audit_wanted(claims: Claims, wanted: Mapping[str, Wanted], within: Digests = ALL_DIGESTS) -> list[Finding]:
+    """The same for a range of claims; `wanted` has all that documents want of it."""
     found = _conflicts(wanted)
-    for stored, claim in _stored(claims):
+    for stored, claim in _stored(claims, within):
         if isinstance(claim, Corrupt):
             found.append(Finding("claim-damaged", stored.key, f"{claim.message} ({claim.hint or REPAIR})"))
         elif claim.id not in _ids(wanted, stored.key) and _is_stale(claims, stored, claim):
@@ -92,10 +107,14 @@ def restore_claims(claims: Claims, rows: Rows) -> ClaimReport:
     """Claim what documents have without a claim, and correct or remove stale and damaged ones. Runs beside saves: every
     write is conditional on what was read, and one that loses is left to the other. The rows only name candidates: a
     claim is written for a document that has the value now, which is read first."""
-    wanted = wanted_claims(claims, rows)
+    return restore_wanted(claims, wanted_claims(claims, rows))
+
+
+def restore_wanted(claims: Claims, wanted: Mapping[str, Wanted], within: Digests = ALL_DIGESTS) -> ClaimReport:
+    """The same for a range of claims; `wanted` has all that documents want of it."""
     report = ClaimReport(conflicts=_conflicts(wanted))
     missing = dict(wanted)
-    for stored, claim in _stored(claims):
+    for stored, claim in _stored(claims, within):
         missing.pop(stored.key, None)
         ids = _ids(wanted, stored.key)
         is_wrong = isinstance(claim, Corrupt) or (claim.id not in ids and _is_stale(claims, stored, claim))
@@ -139,10 +158,18 @@ def _is_stale(claims: Claims, stored: Stored, claim: Claim) -> bool:
     return is_old and not claims.has(claim.id, UniqueValue(stored.field, claim.value))
 
 
-def _stored(claims: Claims) -> Iterator[tuple[Stored, Claim | Corrupt]]:
+def _keys(claims: Claims, field: str, within: Digests) -> Iterator[str]:
+    directory = claims.directory(field)
+    for listed in claims.store.list(directory, start_after=directory + within.start if within.start else None):
+        if within.end is not None and listed.key >= directory + within.end:
+            return
+        yield listed.key
+
+
+def _stored(claims: Claims, within: Digests) -> Iterator[tuple[Stored, Claim | Corrupt]]:
     """Every stored claim, or what is wrong with it."""
     for index in unique_indexes(claims.documents.definition):
-        keys = [listed.key for listed in claims.store.list(claims.directory(index.field))]
+        keys = list(_keys(claims, index.field, within))
         for start in range(0, len(keys), CHUNK):
             for found in claims.store.get_many([Read(key) for key in keys[start : start + CHUNK]]):
                 if isinstance(found, Exception):

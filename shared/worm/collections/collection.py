@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from worm.clock import Clock, Ids, SystemClock
+from worm.collections.archive_names import ArchiveName
 from worm.collections.changes import Row, project
 from worm.collections.claims import Claims
 from worm.collections.companions import Recorded
 from worm.collections.documents import MAX_DOCUMENT_BYTES, Documents
 from worm.collections.entries import Document, Head, OplogEntry
-from worm.collections.layout import KeyKind, StorageResolver
+from worm.collections.id_ranges import IdRange, Scan
+from worm.collections.layout import KeyInfo, KeyKind, StorageResolver
 from worm.collections.oplog import Oplog
 from worm.collections.reconcile import Reconciler
 from worm.collections.snapshots import Snapshots
 from worm.collections.trash import Trash
 from worm.errors import Corrupt
 from worm.schema import ModelDef
-from worm.store.base import Store, Version
+from worm.store.base import Listed, Store, Version
 
-# Document ids never start with a dot, and "." sorts before letters and digits: what follows this marker is documents.
-_AFTER_SYSTEM_KEYS = ".~"
-_BEFORE_SYSTEM_KEYS = "-"
+OPLOG_KINDS = (KeyKind.OPLOG, KeyKind.TIME_MARK, KeyKind.ARCHIVE)
+_EVERYTHING = IdRange()
 
 
 @dataclass
@@ -44,7 +45,14 @@ class Collection:
 
     @cached_property
     def oplog(self) -> Oplog:
-        return Oplog(self.store, self.resolver, self.name, every=self.definition.snapshots.every)
+        return Oplog(
+            self.store,
+            self.resolver,
+            self.name,
+            every=self.definition.snapshots.every,
+            has_archives=self.definition.archive_after is not None,
+            clock=self.clock,
+        )
 
     @cached_property
     def snapshots(self) -> Snapshots:
@@ -68,40 +76,60 @@ class Collection:
     def row(self, document: Document | None) -> Row | None:
         return None if document is None else project(document, self.definition.table_fields())
 
-    def latest_versions(self, after: str | None = None) -> Iterator[tuple[str, Version]]:
-        """Id and newest version (or delete marker) of every document key that has any, keys ascending."""
+    def latest_versions(self, after: str | None = None, within: IdRange = _EVERYTHING) -> Iterator[tuple[str, Version]]:
+        """Id and newest version (or delete marker) of every document key that has any: keys ascending where there is
+        no range. `after`: only keys after this one."""
         previous: str | None = None
-        for version in self._versions(after or ""):
-            if version.key == previous:
-                continue
+        for entity_id, version in self._versions(within.scans(self.path, beside_system_keys=True), within, after):
+            if version.key != previous:
+                yield entity_id, version
             previous = version.key
-            info = self.resolver.parse(version.key)
-            if info.kind is KeyKind.DOCUMENT and info.model == self.name and info.id is not None:
-                yield info.id, version
 
-    def _versions(self, after: str) -> Iterator[Version]:
-        before_system, after_system = self.path + _BEFORE_SYSTEM_KEYS, self.path + _AFTER_SYSTEM_KEYS
-        if after < after_system:
-            yield from self.store.list_versions(before_system, start_after=after or None)
-        yield from self.store.list_versions(self.path, start_after=max(after, after_system))
+    def current_ids(self, within: IdRange = _EVERYTHING) -> Iterator[str]:
+        """The ids of the documents that exist, from a listing."""
+        for scan in within.scans(self.path, beside_system_keys=True):
+            for listed in self.store.list(scan.prefix, start_after=scan.after):
+                if scan.is_over(listed.key):
+                    break
+                info = self.resolver.parse(listed.key)
+                if info.kind is KeyKind.DOCUMENT and info.model == self.name and info.id and info.id in within:
+                    yield info.id
 
-    def all_versions(self) -> dict[str, list[Version]]:
+    def all_versions(self, within: IdRange = _EVERYTHING) -> dict[str, list[Version]]:
         """All versions of every document by id, newest first."""
         found: dict[str, list[Version]] = {}
-        for version in self.store.list_versions(self.path):
-            info = self.resolver.parse(version.key)
-            if info.kind is KeyKind.DOCUMENT and info.model == self.name and info.id is not None:
-                found.setdefault(info.id, []).append(version)
+        scans = [Scan(self.path)] if within.is_open else within.scans(self.path, beside_system_keys=True)
+        for entity_id, version in self._versions(scans, within):
+            found.setdefault(entity_id, []).append(version)
         return found
 
-    def recorded_seqs(self) -> dict[str, set[int]]:
-        """The seqs of every entity that has an oplog, from a listing (no entry is read)."""
-        return self._seqs_by_kind()[KeyKind.OPLOG]
+    def _versions(
+        self, scans: Sequence[Scan], within: IdRange, after: str | None = None
+    ) -> Iterator[tuple[str, Version]]:
+        for scan in scans:
+            start = max(after or "", scan.after or "")
+            for version in self.store.list_versions(scan.prefix, start_after=start or None):
+                if scan.is_over(version.key):
+                    break
+                info = self.resolver.parse(version.key)
+                if info.kind is KeyKind.DOCUMENT and info.model == self.name and info.id and info.id in within:
+                    yield info.id, version
 
-    def unmarked(self) -> list[tuple[str, int]]:
-        """Id and seq of the entries that are due a time mark and have none, from a listing."""
-        seqs = self._seqs_by_kind()
-        return self.oplog.marks.missing(seqs[KeyKind.OPLOG], seqs[KeyKind.TIME_MARK])
+    def recorded_seqs(self, within: IdRange = _EVERYTHING) -> dict[str, set[int]]:
+        """The seqs of every entity that has an oplog, archived or not, from a listing (no entry is read)."""
+        found = self._seqs_by_kind(within)
+        recorded = found[KeyKind.OPLOG]
+        for entity_id, archived in found[KeyKind.ARCHIVE].items():
+            recorded.setdefault(entity_id, set()).update(archived)
+        return recorded
+
+    def unmarked(self, within: IdRange = _EVERYTHING) -> list[tuple[str, int]]:
+        """Id and seq of the entries that are due a time mark and have none, from a listing. Those in an archive are
+        due none."""
+        seqs = self._seqs_by_kind(within)
+        archived = seqs[KeyKind.ARCHIVE]
+        single = {one: found - archived.get(one, set()) for one, found in seqs[KeyKind.OPLOG].items()}
+        return self.oplog.marks.missing(single, seqs[KeyKind.TIME_MARK])
 
     def mark(self, entity_id: str, seq: int) -> None:
         """Write the time mark of an entry, if it is due one and missing."""
@@ -109,13 +137,36 @@ class Collection:
         if entry is not None:
             self.oplog.marks.put(entity_id, entry)
 
-    def _seqs_by_kind(self) -> dict[KeyKind, dict[str, set[int]]]:
-        seqs: dict[KeyKind, dict[str, set[int]]] = {KeyKind.OPLOG: {}, KeyKind.TIME_MARK: {}}
-        for listed in self.store.list(self.resolver.oplog_root(self.name)):
-            info = self.resolver.parse(listed.key)
-            if info.kind in seqs and info.model == self.name and info.id is not None and info.seq is not None:
-                seqs[info.kind].setdefault(info.id, set()).add(info.seq)
+    def _seqs_by_kind(self, within: IdRange = _EVERYTHING) -> dict[KeyKind, dict[str, set[int]]]:
+        seqs: dict[KeyKind, dict[str, set[int]]] = {kind: {} for kind in OPLOG_KINDS}
+        for info, _ in self.oplog_objects(within):
+            packed = ArchiveName.parse(info.name or "") if info.kind is KeyKind.ARCHIVE else None
+            found = {info.seq or 0} if packed is None else range(packed.first, packed.last + 1)
+            seqs[info.kind].setdefault(info.id or "", set()).update(found)
         return seqs
+
+    def oplog_objects(self, within: IdRange = _EVERYTHING) -> Iterator[tuple[KeyInfo, Listed]]:
+        """Entries, archives and time marks, from a listing; all of one entity come together."""
+        for listed in self._listed(self.resolver.oplog_root(self.name), within):
+            info = self.resolver.parse(listed.key)
+            if info.kind in OPLOG_KINDS and info.model == self.name and info.id and info.seq and info.id in within:
+                yield info, listed
+
+    def trashed_ids(self, within: IdRange = _EVERYTHING) -> Iterator[str]:
+        """The ids that have a tombstone, from a listing."""
+        for listed in self._listed(self.resolver.trash_root(self.name), within):
+            info = self.resolver.parse(listed.key)
+            if info.kind is KeyKind.TOMBSTONE and info.model == self.name and info.id and info.id in within:
+                yield info.id
+
+    def _listed(self, root: str, within: IdRange) -> Iterator[Listed]:
+        """What lies in a system directory. The keys of a singleton lie among the system keys of its collection."""
+        apart = root == self.path and not self.definition.is_singleton
+        for scan in within.scans(root, beside_system_keys=apart):
+            for listed in self.store.list(scan.prefix, start_after=scan.after):
+                if scan.is_over(listed.key):
+                    break
+                yield listed
 
 
 @dataclass(frozen=True)

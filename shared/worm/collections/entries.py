@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, cast
 
 from worm.codec.diff import apply as apply_diff
-from worm.codec.strict_json import JsonValue, dumps, loads_own
+from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_own
 from worm.errors import Corrupt
 from worm.store.base import NULL_VERSION, Version, same_version
 
@@ -63,7 +63,10 @@ class OplogEntry:
 
     @classmethod
     def from_bytes(cls, body: bytes, key: str) -> OplogEntry:
-        shape = loads_own(body, key=key)
+        return cls.from_shape(loads_own(body, key=key), key)
+
+    @classmethod
+    def from_shape(cls, shape: JsonObject, key: str) -> OplogEntry:
         if shape.get("op") not in OPS or not isinstance(shape.get("seq"), int):
             raise Corrupt("not an oplog entry", key=key, hint="see docs/formats.md for the shape")
         return cls(

@@ -14,6 +14,7 @@ class KeyKind(Enum):
     DOCUMENT = "document"
     OPLOG = "oplog"
     TIME_MARK = "time_mark"
+    ARCHIVE = "archive"
     SNAPSHOT = "snapshot"
     TRASH = "trash"
     TOMBSTONE = "tombstone"
@@ -30,7 +31,8 @@ class KeyKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KeyInfo:
-    """A parsed key. `name`: snapshot time, change set, claim hash, partition; `field`: of an index or claim.
+    """A parsed key. `name`: snapshot time, time mark, archive, change set, claim hash, partition; `field`: of an index
+    or claim.
 
     UNKNOWN with a model: a document's place with an id that is not allowed. UNKNOWN without: no key of ours.
     """

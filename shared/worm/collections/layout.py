@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 
+from worm.collections.archive_names import ArchiveName
 from worm.collections.field_names import escape_field, unescape_field
 from worm.collections.ids import SINGLETON_ID, check_id, check_safe, typed_problem
 from worm.collections.key_info import LOG_PREFIX, KeyInfo, KeyKind, is_system_key, unknown_key
@@ -27,6 +28,7 @@ SCHEMA_KEY = ".worm.schema.json"
 CHANGES_DIR = ".worm.changes"
 OPLOG_DIR = ".oplog"
 TIMES_DIR = ".times"
+ARCHIVE_DIR = ".archive"
 SNAPSHOTS_DIR = ".snapshots"
 TRASH_DIR = ".worm.trash"
 TOMBSTONE = ".worm.tombstone"
@@ -42,10 +44,10 @@ __all__ = ["BUCKET_SENTINEL", "SCHEMA_KEY", "SINGLETON_ID", "KeyInfo", "KeyKind"
 _SEQ = re.compile(r"([0-9]{4}|[1-9][0-9]{4,18})\.json")
 _SNAPSHOT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?Z)\.json")
 _MANIFEST_PIECE = re.compile(
-    r"(_meta|(?:partition-(?:0|[1-9][0-9]{0,5})|delta|directory)-[0-9a-f]{16})\.json"
+    r"(_meta|(?:partition-(?:0|[1-9][0-9]{0,5})|delta|directory|stage)-[0-9a-f]{16})\.json"
     r"|partition-(?:0|[1-9][0-9]{0,5})-[0-9a-f]{16}\.columns"
 )
-_HEADS_PIECE = re.compile(r"((?:heads-(?:0|[1-9][0-9]{0,5})|delta|directory)-[0-9a-f]{16})\.json")
+_HEADS_PIECE = re.compile(r"((?:heads-(?:0|[1-9][0-9]{0,5})|delta|directory|stage)-[0-9a-f]{16})\.json")
 _INDEX_PIECE = re.compile(r"(part-(?:0|[1-9][0-9]{0,5})-[0-9a-f]{16})\.json")
 _CHANGE_SET = re.compile(r"([0-7][0-9A-HJKMNP-TV-Z]{25})\.json")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -91,6 +93,10 @@ class StorageResolver:
         """`…/.oplog/…/.times/`: the directory of the entity's time marks, inside its oplog."""
         return f"{self.oplog_path(model, id)}{TIMES_DIR}/"
 
+    def archive_path(self, model: str, id: str) -> str:
+        """`…/.oplog/…/.archive/`: the directory of the entity's archives, inside its oplog."""
+        return f"{self.oplog_path(model, id)}{ARCHIVE_DIR}/"
+
     def oplog_root(self, model: str) -> str:
         """The prefix under which all oplog entries of the model lie (inline: among the documents)."""
         return self._system_root(OPLOG_DIR, model)
@@ -116,8 +122,8 @@ class StorageResolver:
         return f"{self.oplog_path(model, id)}{seq:04d}.json"
 
     def time_mark_key(self, model: str, id: str, name: str) -> str:
-        """`name` is of `mark_names.mark_name`."""
-        if marked_seq(name) is None:
+        """`name` is of `mark_names.mark_name` or `ArchiveName.mark`."""
+        if marked_seq(name) is None and ArchiveName.of_mark(name) is None:
             raise Invalid(f"{name!r} is no name of a time mark")
         return self.time_mark_path(model, id) + name
 
@@ -246,13 +252,17 @@ class StorageResolver:
         return unknown_key("no key of this library")
 
     def _parse_system_path(self, model: ModelDef, directory: str, id: str, rest: list[str]) -> KeyInfo:
-        """What lies in an entity's system directory: a file, or a time mark one level deeper."""
+        """What lies in an entity's system directory: a file, or a time mark or an archive one level deeper."""
         if len(rest) == 1:
             return self._parse_system_file(model, directory, id, rest[0])
-        if directory == OPLOG_DIR and len(rest) == 2 and rest[0] == TIMES_DIR and not typed_problem(model.id_type, id):
-            seq = marked_seq(rest[1])
-            if seq is not None:
-                return KeyInfo(KeyKind.TIME_MARK, model.name, id, seq=seq, name=rest[1])
+        if directory == OPLOG_DIR and len(rest) == 2 and not typed_problem(model.id_type, id):
+            inner, file = rest
+            packed = ArchiveName.of_mark(file) if inner == TIMES_DIR else ArchiveName.parse(file)
+            seq = marked_seq(file) if packed is None else packed.first
+            if inner == TIMES_DIR and seq is not None:
+                return KeyInfo(KeyKind.TIME_MARK, model.name, id, seq=seq, name=file)
+            if inner == ARCHIVE_DIR and packed is not None:
+                return KeyInfo(KeyKind.ARCHIVE, model.name, id, seq=packed.first, name=file)
         return unknown_key("no key of this library")
 
     def _parse_system_file(self, model: ModelDef, directory: str, id: str, file: str) -> KeyInfo:
@@ -300,11 +310,9 @@ class StorageResolver:
 
 
 def _parse_document(model: ModelDef, rest: list[str]) -> KeyInfo:
-    if rest[-1] != model.file:
-        return unknown_key("lies beside documents but is not one")
     named = "/".join(rest[:-1])
     in_place = len(rest) == 2 or any(segment in ("", ".", "..") for segment in rest[:-1])
-    if not in_place:
+    if rest[-1] != model.file or not in_place:
         return unknown_key("lies beside documents but is not one")
     problem = typed_problem(model.id_type, named)
     if problem:

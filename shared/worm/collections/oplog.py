@@ -4,19 +4,27 @@ Invariants: entries are dense from 1 and never rewritten; a seq is decided by on
 Finding the tail gallops from a hint (1, 2, 4 … ahead) and bisects, so it costs O(log distance) reads and no LIST.
 *Checkpoints*: every `every`-th update entry also carries the whole document, so a state of any age is at most `every`
 reads away, whatever the length of the history. *Time marks* (`time_marks.py`) tell where to look for a moment.
+
+Where the schema says `archiveAfter`, old entries may be in *archives* (`archives.py`) instead of objects of their own.
+A missing entry is looked up there before it counts as missing; and because its name is free again, an append on an old
+head makes sure afterwards that the seq is not an archived one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, takewhile
 
-from worm.collections.entries import Document, OplogEntry
+from worm.clock import Clock, SystemClock
+from worm.collections.archives import Archives, ArchiveView, may_be_archived
+from worm.collections.entries import Document, Head, OplogEntry
 from worm.collections.layout import StorageResolver
 from worm.collections.time_marks import TimeMarks
-from worm.errors import Corrupt
-from worm.store.base import Object, Read, Store, Won
+from worm.collections.tombstone import delete_unchanged
+from worm.errors import Corrupt, Denied
+from worm.store.base import Lost, Object, Read, Store, Won
 
 PAGE = 100
 
@@ -33,92 +41,157 @@ class Taken:
     entry: OplogEntry
 
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """The document after an entry (None: deleted then)."""
+
+    document: Document | None
+
+
 class Oplog:
     """The oplogs of one model."""
 
-    def __init__(self, store: Store, resolver: StorageResolver, model: str, *, every: int = 10) -> None:
+    def __init__(
+        self,
+        store: Store,
+        resolver: StorageResolver,
+        model: str,
+        *,
+        every: int = 10,
+        has_archives: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
         self.every = every
+        self._has_archives = has_archives
         self.marks = TimeMarks(store, resolver, model, every)
+        self.archives = Archives(store, resolver, model)
         self._store = store
         self._resolver = resolver
         self._model = model
+        self._clock = clock or SystemClock()
 
     def key(self, entity_id: str, seq: int) -> str:
         return self._resolver.oplog_key(self._model, entity_id, seq)
 
     def read(self, entity_id: str, seq: int) -> OplogEntry | None:
-        key = self.key(entity_id, seq)
-        found = self._store.get(key)
-        return None if found is None else self._parse(found, key, seq)
+        return self._seek(entity_id, seq, self.archives.view(entity_id))
 
-    def append(self, entity_id: str, entry: OplogEntry) -> Appended | Taken:
-        """Put-if-absent of the entry under its seq; another's entry there comes back instead of an error."""
+    def successor(self, entity_id: str, seq: int, ts: str, view: ArchiveView | None = None) -> OplogEntry | None:
+        """The entry after entry `seq`, which was made at `ts`."""
+        found = self._stored(entity_id, seq + 1)
+        if found is None and self._may_be_archived(ts):
+            return (view or self.archives.view(entity_id)).entry(seq + 1)
+        return found
+
+    def append(self, entity_id: str, entry: OplogEntry, head: Head | None = None) -> Appended | Taken:
+        """Put-if-absent of the entry under its seq; another's entry there comes back instead of an error. `head` is
+        what it follows: an old one may be long outdated, and the seq free because its entry is in an archive."""
         key = self.key(entity_id, entry.seq)
         outcome = self._store.put_if_absent(key, entry.to_bytes())
+        if head is not None and self._may_be_archived(head.ts):
+            archived = self.archives.view(entity_id).entry(entry.seq)
+            if archived is not None:
+                self._withdraw(key, outcome, archived)
+                return Taken(archived)
         if isinstance(outcome, Won):
             return Appended()
         return Taken(self._parse(outcome.current, key, entry.seq))
 
+    def _withdraw(self, key: str, outcome: Won | Lost, archived: OplogEntry) -> None:
+        """Ours, or that of another who was as late and died here; not an entry that is about to be deleted anyway. A
+        role that may not delete leaves it: the archive counts, and `worm verify` names it."""
+        found = outcome if isinstance(outcome, Won) else outcome.current
+        if isinstance(outcome, Lost) and outcome.current.body == archived.to_bytes():
+            return
+        with suppress(Denied):
+            delete_unchanged(self._store, key, found.etag, found.version_id)
+
     def tail(self, entity_id: str, *, at_least: int = 0) -> OplogEntry | None:
-        """The newest entry. `at_least` is a seq known to exist (0: none known)."""
-        low, newest = self._last(entity_id, at_least, lambda entry: True)
+        """The newest entry, which is never archived. `at_least` is a seq known to exist (0: none known)."""
+        low, newest = self._last(at_least, lambda seq, before: self._stored(entity_id, seq), lambda entry: True)
         if newest is None and low > 0:
-            newest = self.read(entity_id, low)
-            if newest is None:
-                raise Corrupt("an oplog entry that was there is gone", key=self.key(entity_id, low))
+            newest = self._stored(entity_id, low)
+        if low > 0 and self._has_archives and (newest is None or self._may_be_archived(newest.ts)):
+            archived = self.archives.last(entity_id)
+            if archived > low:
+                return self.tail(entity_id, at_least=archived)
+            if newest is None and archived == low:
+                newest = self._stored(entity_id, low + 1)
+        if newest is None and low > 0:
+            raise Corrupt("an oplog entry that was there is gone", key=self.key(entity_id, low))
         return newest
 
-    def _last(self, entity_id: str, low: int, fits: Callable[[OplogEntry], bool]) -> tuple[int, OplogEntry | None]:
-        """The last seq that fits, where `low` and all before it do (0: none known); with its entry if it was read."""
+    def _last(
+        self, low: int, read: Callable[[int, OplogEntry | None], OplogEntry | None], fits: Callable[[OplogEntry], bool]
+    ) -> tuple[int, OplogEntry | None]:
+        """The last seq that fits, where `low` and all before it do (0: none known); with its entry if it was read.
+        `read` is told the newest entry before the one it is to read, if one was read."""
         newest: OplogEntry | None = None
         step = 1
-        while (probe := self.read(entity_id, low + step)) is not None and fits(probe):
+        while (probe := read(low + step, newest)) is not None and fits(probe):
             newest, low, step = probe, low + step, step * 2
         high = low + step
         while high - low > 1:
             middle = (low + high) // 2
-            probe = self.read(entity_id, middle)
+            probe = read(middle, newest)
             if probe is None or not fits(probe):
                 high = middle
             else:
                 newest, low = probe, middle
         return low, newest
 
-    def entries(self, entity_id: str, *, first: int = 1, last: int | None = None) -> Iterator[OplogEntry]:
+    def entries(
+        self, entity_id: str, *, first: int = 1, last: int | None = None, view: ArchiveView | None = None
+    ) -> Iterator[OplogEntry]:
         """Entries in order, read in concurrent pages, up to `last` or the end."""
-        seq = first
-        while last is None or seq <= last:
-            upper = seq + PAGE - 1 if last is None else min(seq + PAGE - 1, last)
-            wanted = range(seq, upper + 1)
-            if last is None and seq == 1:
-                wanted = range(1, 5)  # most histories are short: ask for a few before asking for a page
-            found = self._store.get_many([Read(self.key(entity_id, number)) for number in wanted])
-            for number, item in zip(wanted, found, strict=True):
-                if isinstance(item, Exception):
-                    raise item
-                if item is None:
-                    return
-                yield self._parse(item, item.key, number)
-            seq = wanted[-1] + 1
+        view = view or self.archives.view(entity_id)
+        seq, ts, is_end = first, "", False
+        while not is_end and (last is None or seq <= last):
+            run, is_end = self._run(entity_id, seq, last, ts, view)
+            yield from run
+            if run:
+                seq, ts = run[-1].seq + 1, run[-1].ts
 
     def page(self, entity_id: str, before_seq: int, limit: int) -> list[OplogEntry]:
         """Up to `limit` entries before a seq, in order; those seqs must exist."""
-        seqs = range(max(1, before_seq - limit), before_seq)
-        found = self._store.get_many([Read(self.key(entity_id, seq)) for seq in seqs])
-        return [self._required(item, entity_id, seq) for seq, item in zip(seqs, found, strict=True)]
+        first = max(1, before_seq - limit)
+        page = list(self.entries(entity_id, first=first, last=before_seq - 1))
+        if len(page) < before_seq - first:
+            raise self._gap(entity_id, first + len(page))
+        return page
 
-    def newest_first(self, entity_id: str, tail: int) -> Iterator[OplogEntry]:
-        """Entries from `tail` backwards, read in concurrent pages of a checkpoint's distance."""
-        while tail > 0:
-            page = self.page(entity_id, tail + 1, self.every)
-            yield from reversed(page)
-            tail = page[0].seq - 1
+    def newest_first(self, entity_id: str, tail: int, view: ArchiveView | None = None) -> Iterator[OplogEntry]:
+        """Entries from `tail` backwards, read in concurrent pages of a checkpoint's distance. Whether a missing one is
+        archived is asked only once it is its turn."""
+        view = view or self.archives.view(entity_id)
+        page: dict[int, Object | None] = {}
+        for seq in range(tail, 0, -1):
+            archive = view.known(seq)
+            if archive is None and seq not in page:
+                page = self._objects(entity_id, range(max(1, seq - self.every + 1), seq + 1))
+            found = None if archive is not None else page[seq]
+            if found is not None:
+                yield self._parse(found, found.key, seq)
+                continue
+            archive = archive or view.holding(seq)
+            if archive is None:
+                raise self._gap(entity_id, seq)
+            yield archive.entry(seq)
 
-    def state_at(self, entity_id: str, seq: int, read: Sequence[OplogEntry] = ()) -> Document | None:
+    def at_seq(self, entity_id: str, seq: int) -> State | None:
+        """The document as of an entry; None: there is no such entry. At most 1 + `every` requests, or, of an archived
+        entry, 3 and one for each archive before it that has to be read."""
+        view = self.archives.view(entity_id)
+        entry = self._seek(entity_id, seq, view)
+        return None if entry is None else State(self.state_at(entity_id, seq, [entry], view))
+
+    def state_at(
+        self, entity_id: str, seq: int, read: Sequence[OplogEntry] = (), view: ArchiveView | None = None
+    ) -> Document | None:
         """The document as of an entry (None: deleted then): back to the newest that tells it whole, then forward.
         `read`: entries up to that one which need not be read again."""
         forward: list[OplogEntry] = []
-        older = self.newest_first(entity_id, read[0].seq - 1 if read else seq)
+        older = self.newest_first(entity_id, read[0].seq - 1 if read else seq, view)
         for entry in chain(reversed(read), older):
             forward.append(entry)
             if entry.is_base:
@@ -132,31 +205,96 @@ class Oplog:
         """The newest seq whose time is not after `ts` (0: none), and the document as of it (None: deleted then).
 
         Times never fall within an entity. The entries from the newest mark of that time to the next one contain both
-        the answer and a whole document: 2 + `every` requests. They also prove the answer, because the first is not
-        after `ts` and the last is, or is not there. Where they do not (a mark is missing), the search goes on there.
+        the answer and a whole document: 2 + `every` requests; or the archive that the mark names does. They also prove
+        the answer, because the first is not after `ts` and the next one is, or is not there. Where they do not (a mark
+        is missing), the search goes on there.
         """
-        marked = self.marks.newest(entity_id, ts)
-        first, last = max(marked, 1), marked + self.every
-        page = [entry for entry in self.entries(entity_id, first=first, last=last) if entry.ts <= ts]
+        view = self.archives.view(entity_id)
+        marked, name = self.marks.find(entity_id, ts)
+        first = max(marked, 1)
+        archive = None if name is None else view.open(name)
+        last = first + self.every - 1 if archive is None else archive.name.last
+        entries = self.entries(entity_id, first=first, last=last, view=view)
+        page = list(takewhile(lambda entry: entry.ts <= ts, entries))
+        seq = page[-1].seq if page else 0
         if marked and not page:
             seq = self.seq_at_time(entity_id, ts, at_least=0)  # the mark is false
-        elif len(page) > last - first:
-            seq, page = self.seq_at_time(entity_id, ts, at_least=last), []
-        else:
-            seq = page[-1].seq if page else 0
-        return seq, self.state_at(entity_id, seq, page)
+        elif seq == last:
+            after = self.successor(entity_id, last, page[-1].ts, view)
+            if after is not None and after.ts <= ts:
+                seq, page = self.seq_at_time(entity_id, ts, at_least=after.seq), []
+        return seq, self.state_at(entity_id, seq, page, view)
 
     def seq_at_time(self, entity_id: str, ts: str, *, at_least: int) -> int:
         """The newest seq whose time is not after `ts`; that of `at_least` is known not to be (0: none known)."""
-        return self._last(entity_id, at_least, lambda entry: entry.ts <= ts)[0]
+        view = self.archives.view(entity_id)
+        return self._last(
+            at_least, lambda seq, before: self._seek(entity_id, seq, view, before), lambda entry: entry.ts <= ts
+        )[0]
 
-    def _required(self, found: Object | Exception | None, entity_id: str, seq: int) -> OplogEntry:
+    # Single entries and archives
+
+    def _stored(self, entity_id: str, seq: int) -> OplogEntry | None:
+        """The entry, if it has an object of its own."""
         key = self.key(entity_id, seq)
-        if isinstance(found, Exception):
-            raise found
-        if found is None:
-            raise Corrupt("a gap in the oplog", key=key, hint="run `worm verify`")
-        return self._parse(found, key, seq)
+        found = self._store.get(key)
+        return None if found is None else self._parse(found, key, seq)
+
+    def _seek(self, entity_id: str, seq: int, view: ArchiveView, before: OplogEntry | None = None) -> OplogEntry | None:
+        """The entry, wherever it is. `before`: one before it, whose age may spare looking for archives."""
+        archive = view.known(seq)
+        if archive is not None:
+            return archive.entry(seq)
+        found = self._stored(entity_id, seq)
+        if found is not None or seq == 1 or not self._may_be_archived("" if before is None else before.ts):
+            return found
+        return view.entry(seq)
+
+    def _may_be_archived(self, ts: str) -> bool:
+        """Can an entry that comes after one of this time ("": of any time) be in an archive?"""
+        return self._has_archives and may_be_archived(ts, self._clock.now())
+
+    def _run(
+        self, entity_id: str, first: int, last: int | None, ts: str, view: ArchiveView
+    ) -> tuple[list[OplogEntry], bool]:
+        """Some entries from `first` on, and whether the history ends there; `ts` is the time of the entry before."""
+        run: list[OplogEntry] = []
+        archive = view.known(first)
+        if archive is None:
+            run, missing = self._page(entity_id, first, last)
+            ts = run[-1].ts if run else ts
+            if missing is None:
+                return run, False
+            if missing > 1 and self._may_be_archived(ts):
+                archive = view.holding(missing)
+            if archive is None:
+                return run, True
+        start, upper = first + len(run), archive.name.last if last is None else min(last, archive.name.last)
+        run = [archive.entry(entry.seq) if entry.seq in archive.name else entry for entry in run]
+        return [*run, *(archive.entry(seq) for seq in range(start, upper + 1))], False
+
+    def _page(self, entity_id: str, first: int, last: int | None) -> tuple[list[OplogEntry], int | None]:
+        """Entries from `first` on that have objects, and the seq of the first that has none (None: all of the page)."""
+        upper = first + PAGE - 1 if last is None else min(first + PAGE - 1, last)
+        if last is None and first == 1:
+            upper = 4  # most histories are short: ask for a few before asking for a page
+        run: list[OplogEntry] = []
+        for seq, item in self._objects(entity_id, range(first, upper + 1)).items():
+            if item is None:
+                return run, seq
+            run.append(self._parse(item, item.key, seq))
+        return run, None
+
+    def _objects(self, entity_id: str, seqs: range) -> dict[int, Object | None]:
+        objects: dict[int, Object | None] = {}
+        for seq, item in zip(seqs, self._store.get_many([Read(self.key(entity_id, seq)) for seq in seqs]), strict=True):
+            if isinstance(item, Exception):
+                raise item
+            objects[seq] = item
+        return objects
+
+    def _gap(self, entity_id: str, seq: int) -> Corrupt:
+        return Corrupt("a gap in the oplog", key=self.key(entity_id, seq), hint="run `worm verify`")
 
     def _parse(self, found: Object, key: str, seq: int) -> OplogEntry:
         entry = OplogEntry.from_bytes(found.body, key)

@@ -2,7 +2,7 @@
 
 The schema object changes only by compare-and-swap against the one that was read, so of two pushes at once the later
 one is told, never silently undone. A change that would leave existing documents or their history behind (another path,
-id type, file or layout, or no model for them any more) is refused unless forced.
+id type, file or layout, no model for them any more, or nobody to look for archives) is refused unless forced.
 """
 
 from __future__ import annotations
@@ -138,6 +138,8 @@ def _refuse_stranding(store: Store, old: Schema, new: Schema) -> None:
         if (moves or after is None) and _has_documents(store, old, before):
             what = f"changes its {', '.join(moves)}" if after else f"leaves it out ({before.path})"
             problems.append(f"{name} has documents, and the new schema {what}")
+        if after is not None and before.archive_after is not None and after.archive_after is None:
+            problems.append(f'{name} may have archives: `archiveAfter` can become "never", but not be left out')
     if problems:
         raise Invalid(
             "; ".join(problems),

@@ -166,7 +166,7 @@ class _Round:
         head = self._head
         if head is None or head.version_id is not None:
             return
-        newer = self._owner.oplog.read(self._id, head.seq + 1)
+        newer = self._owner.oplog.successor(self._id, head.seq, head.ts)
         if newer is not None:
             raise _StartAgain(newer)
 
@@ -244,7 +244,7 @@ class _Round:
         before = self._state()
         if before is not None or after is not None:
             entry = self._entry(version, source, before, after, reverted)
-            outcome = self._owner.oplog.append(self._id, entry)
+            outcome = self._owner.oplog.append(self._id, entry, self._head)
             self._keep(partial(self._companions.mark, self._id, outcome.entry if isinstance(outcome, Taken) else entry))
             if isinstance(outcome, Taken):
                 # Another's entry of this very version is as good as ours. With more to come, the tail is sought.

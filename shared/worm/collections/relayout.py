@@ -155,9 +155,14 @@ class Relayout:
     # Copying
 
     def _first_pass(self, moves: Moves, report: RelayoutReport) -> None:
-        for outcome in self._copies("copy", moves.objects()):
-            report.copied += outcome == "copied"
-            report.present += outcome == "present"
+        """Again where history vanished meanwhile: it was packed into an archive, which an earlier listing lacks."""
+        packed = True
+        while packed:
+            packed = False
+            for outcome in self._copies("copy", moves.objects()):
+                report.copied += outcome == "copied"
+                report.present += outcome == "present"
+                packed = packed or outcome == "packed"
 
     def _withdraw(self, moves: Moves, report: RelayoutReport) -> None:
         """Before the switch only this command writes the new layout: a snapshot or trash copy there whose original has
@@ -218,7 +223,7 @@ class Relayout:
     def _copy(self, moved: Moved) -> str:
         found = self._store.get(moved.listed.key)
         if found is None:
-            return "gone"
+            return "packed" if moved.is_for_ever else "gone"
         metadata = {name: value for name, value in found.metadata.items() if name != PUT_ID}
         outcome = self._store.put_if_absent(moved.target, found.body, metadata=metadata)
         if isinstance(outcome, Won):

@@ -1,6 +1,7 @@
 """Which objects a relayout moves, and where each goes.
 
-*Moved*: an oplog entry, a time mark, a snapshot, a trash copy or a tombstone whose directory lies elsewhere then.
+*Moved*: an oplog entry or archive, a time mark, a snapshot, a trash copy or a tombstone whose directory lies elsewhere
+then.
 What lies in those directories under no name of this library is *foreign*: counted, never touched.
 """
 
@@ -24,6 +25,7 @@ DIRECTORIES: dict[Directory, str] = {"oplog": OPLOG_DIR, "snapshots": SNAPSHOTS_
 _KINDS: dict[KeyKind, Directory] = {
     KeyKind.OPLOG: "oplog",
     KeyKind.TIME_MARK: "oplog",
+    KeyKind.ARCHIVE: "oplog",
     KeyKind.SNAPSHOT: "snapshots",
     KeyKind.TRASH: "trash",
     KeyKind.TOMBSTONE: "trash",
@@ -41,7 +43,8 @@ class Moved:
 
     @property
     def is_for_ever(self) -> bool:
-        """Oplog entries and marks are never changed or deleted; snapshots are pruned, trash is restored and purged."""
+        """History is never changed; what is packed into an archive is in it. Snapshots are pruned, trash is restored
+        and purged."""
         return self.directory == "oplog"
 
 
@@ -95,6 +98,8 @@ class Moves:
             return self._to.oplog_key(model, id, info.seq)
         if info.kind is KeyKind.TIME_MARK and info.name is not None:
             return self._to.time_mark_key(model, id, info.name)
+        if info.kind is KeyKind.ARCHIVE and info.name is not None:
+            return self._to.archive_path(model, id) + info.name
         if info.kind is KeyKind.SNAPSHOT and info.name is not None:
             return self._to.snapshot_key(model, id, info.name)
         if info.kind is KeyKind.TRASH:

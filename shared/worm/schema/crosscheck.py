@@ -26,6 +26,8 @@ def cross_check(models: Mapping[str, ModelDef], known: Mapping[str, object]) -> 
             problems += field_name_problems(field_name, fields_path)
             problems += field_problems(field, child_path(fields_path, field_name), known)
         problems += _manifest_problems(model, path)
+        if model.archive_after is not None and not model.oplog:
+            problems.append(Problem(f"{path}.archiveAfter", "needs oplog: true, there is nothing to archive without"))
         problems += _index_problems(model, path)
     return problems + _place_problems(models)
 

@@ -31,9 +31,22 @@ _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _FILE_BYTES_MAX = 100
 
 
-def _duration(text: str) -> str:
-    if not _DURATION.fullmatch(text):
+def duration_seconds(text: str) -> int:
+    """`30d` in seconds; `ValueError` for a text that is no duration."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
         raise ValueError("must be a number and a unit s, m, h, d or w, such as 30d")
+    return int(match[1]) * _UNIT_SECONDS[match[2]]
+
+
+def _duration(text: str) -> str:
+    duration_seconds(text)
+    return text
+
+
+def _archive_age(text: str) -> str:
+    if text != "never" and duration_seconds(text) < _UNIT_SECONDS["d"]:
+        raise ValueError("must be at least 1d, or never")
     return text
 
 
@@ -59,8 +72,7 @@ class SnapshotsDef(Definition):
 
     @property
     def max_age_seconds(self) -> int:
-        match = _DURATION.fullmatch(self.max_age)
-        return int(match[1]) * _UNIT_SECONDS[match[2]] if match else 0
+        return duration_seconds(self.max_age)
 
 
 class ManifestDef(Definition):
@@ -112,6 +124,7 @@ class ModelDef(Definition):
     oplog: bool = False
     soft_delete: bool = False
     trash_ttl_days: Annotated[int, Field(ge=0)] = 30
+    archive_after: Annotated[str, AfterValidator(_archive_age)] | None = None
     snapshots: SnapshotsDef = SnapshotsDef()
     manifest: ManifestDef = ManifestDef()
     indexes: dict[str, IndexDef] = Field(default_factory=dict)
@@ -140,6 +153,12 @@ class ModelDef(Definition):
     @property
     def is_singleton(self) -> bool:
         return self.location.id_type is None
+
+    @property
+    def archive_seconds(self) -> int | None:
+        """How long an entity must be silent for its old entries to be archived; None: nothing is to be archived. With
+        `never` there may be archives of an earlier time, so readers and writers look for them all the same."""
+        return None if self.archive_after in (None, "never") else duration_seconds(self.archive_after or "")
 
     @property
     def keeps_manifest(self) -> bool:

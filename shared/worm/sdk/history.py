@@ -117,16 +117,14 @@ class History(Core):
         return tail
 
     def _state_at(self, entity_id: str, seq: int) -> Document | None:
-        entry = self._collection.oplog.read(entity_id, seq) if seq >= 1 else None
-        if entry is None:
+        found = self._collection.oplog.at_seq(entity_id, seq) if seq >= 1 else None
+        if found is None:
             raise NotFound(
                 f"{self.name} '{entity_id}' has no entry {seq}",
                 key=self._document_key(entity_id),
                 hint="`worm history` (get_history) shows which there are",
             )
-        if entry.is_base:
-            return entry.applied_to(None, self._collection.oplog.key(entity_id, seq))
-        return self._collection.oplog.state_at(entity_id, seq)
+        return found.document
 
     def _require_oplog(self, entity_id: str) -> None:
         self._checked(entity_id)

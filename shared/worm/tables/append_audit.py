@@ -13,16 +13,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from worm.collections.collection import Collection
+from worm.collections.id_ranges import IdRange
 from worm.store.base import Version
 from worm.tables.difference import Difference
 
 
-def audit_append(collection: Collection) -> list[Difference]:
+def audit_append(collection: Collection, within: IdRange | None = None) -> list[Difference]:
     """What contradicts write-once, keys ascending; nothing for a model that is not in append mode. Reads only."""
     if collection.definition.mode != "append":
         return []
-    versions = collection.all_versions()
-    seqs = collection.recorded_seqs() if collection.definition.oplog else {}
+    versions = collection.all_versions(within or IdRange())
+    seqs = collection.recorded_seqs(within or IdRange()) if collection.definition.oplog else {}
     found: list[Difference] = []
     for entity_id in sorted({*versions, *seqs}):
         key = collection.documents.key(entity_id)

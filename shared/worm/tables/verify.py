@@ -2,7 +2,8 @@
 
 Shares no cache with any writer. Reads, per model: all object versions (listing), all oplog entries, all documents, and
 the stored manifest, indexes and heads. For a model with oplog it checks that
-- seqs are dense from 1 and every object version has exactly one entry (or is named as skipped by one);
+- seqs are dense from 1, archived ones included, and every object version has exactly one entry (or is named as skipped
+  by one);
 - replaying the entries gives the current document exactly;
 - manifest and indexes are, byte for byte, what folding the entries gives; heads name the newest entries;
 - column files say what their partitions say;
@@ -24,6 +25,7 @@ from worm.collections.claim_audit import audit_claims
 from worm.collections.collection import Collection
 from worm.collections.entries import Document, Head, OplogEntry
 from worm.collections.heads import Heads
+from worm.collections.id_ranges import IdRange
 from worm.errors import Corrupt, Invalid
 from worm.store.base import NULL_VERSION, Version
 from worm.tables.append_audit import audit_append
@@ -72,7 +74,7 @@ def verify_collection(collection: Collection) -> VerifyReport:
     report = VerifyReport(collection.name)
     table = Table(collection)
     if collection.definition.oplog:
-        changes = _verify_entities(collection, report)
+        changes = verify_entities(collection, report)
         expected = empty_manifest(collection).folded(changes) or empty_manifest(collection)
         _verify_heads(table, changes, report)
     else:
@@ -90,9 +92,10 @@ def verify_collection(collection: Collection) -> VerifyReport:
 # Entities
 
 
-def _verify_entities(collection: Collection, report: VerifyReport) -> list[Change]:
-    versions = collection.all_versions()
-    seqs = collection.recorded_seqs()
+def verify_entities(collection: Collection, report: VerifyReport, within: IdRange | None = None) -> list[Change]:
+    """Check documents against their oplogs. Returns the newest state of those whose oplog can be read."""
+    versions = collection.all_versions(within or IdRange())
+    seqs = collection.recorded_seqs(within or IdRange())
     ids = sorted({*versions, *seqs})
     changes: list[Change] = []
     with ThreadPoolExecutor(THREADS) as pool:
@@ -117,7 +120,10 @@ class _Entity:
     def check(self) -> tuple[Change | None, VerifyReport]:
         live = bool(self._versions) and not self._versions[0].is_delete_marker
         self._report.documents = int(live)
-        gaps = sorted(set(range(1, max(self._seqs, default=0) + 1)) - self._seqs)
+        gaps = self._gaps()
+        if gaps and self._collection.definition.archive_after is not None:
+            self._seqs = self._collection.recorded_seqs(IdRange(self._id, f"{self._id}0")).get(self._id, set())
+            gaps = self._gaps()  # unless it was archived between two pages of the listing
         if gaps:
             self._report.differ("oplog-gap", self._collection.oplog.key(self._id, gaps[0]), f"no entry {gaps[0]}")
             return None, self._report
@@ -128,10 +134,26 @@ class _Entity:
             self._report.differ("oplog-corrupt", damage.key or "", f"{damage.message} ({KEPT})")
             return None, self._report
         self._report.entries = len(entries)
+        self._check_archives()
         self._check_versions(entries)
         self._check_current(state)
         change = Change(self._id, Head.of(entries[-1]), self._collection.row(state)) if entries else None
         return change, self._report
+
+    def _gaps(self) -> list[int]:
+        return sorted(set(range(1, max(self._seqs, default=0) + 1)) - self._seqs)
+
+    def _check_archives(self) -> None:
+        """Archives that are not needed to read the history, because single entries are still there, are checked too.
+        Only a history of more than `every` entries has any."""
+        oplog = self._collection.oplog
+        if len(self._seqs) <= oplog.every:
+            return
+        for damage in oplog.archives.differences(self._id):
+            self._report.differ("archive-differs", damage.key or "", damage.message)
+        for name in oplog.archives.names(self._id) if self._collection.definition.archive_after is None else ():
+            what = 'the schema has no archiveAfter, so nobody looks for it: push it with archiveAfter "never"'
+            self._report.differ("archive-unknown", oplog.archives.key(self._id, name), what)
 
     def _replay(self, entries: Sequence[OplogEntry]) -> Document | None:
         state: Document | None = None
@@ -208,9 +230,9 @@ def _skipped(entry: OplogEntry) -> list[str]:
 def _verify_files(table: Table, expected: Manifest, report: VerifyReport) -> None:
     stored = table.manifest.read()
     if stored is None:
-        report.differ(*_absence("manifest", table.manifest.key, table.manifest.damage))
+        report.differ(*absence("manifest", table.manifest.key, table.manifest.damage))
     elif stored.encode() != expected.encode():
-        report.differ("manifest-differs", table.manifest.key, _explain(stored, expected))
+        report.differ("manifest-differs", table.manifest.key, explain_rows(stored, expected))
     root = table.manifest.file.held.value
     if isinstance(root, Spread) and stored is not None:
         for found in table.manifest.audit_columns(root):
@@ -221,47 +243,54 @@ def _verify_files(table: Table, expected: Manifest, report: VerifyReport) -> Non
         if isinstance(root, Spread):
             _verify_parts(files, root, wanted, report)
         else:
-            _verify_index(files, wanted, report)
+            verify_index(files, wanted, report)
 
 
-def _verify_index(files: IndexFiles, wanted: Index, report: VerifyReport) -> None:
+def verify_index(files: IndexFiles, wanted: Index, report: VerifyReport) -> None:
+    """The file of an index of a whole table."""
     index = files.file.read()
     if index is None:
-        report.differ(*_absence("index", files.key, files.file.held.damage))
+        report.differ(*absence("index", files.key, files.file.held.damage))
     elif index.encode() != wanted.encode():
-        report.differ("index-differs", files.key, _explain_index(index, wanted))
+        report.differ("index-differs", files.key, explain_index(index, wanted))
 
 
 def _verify_parts(files: IndexFiles, root: Spread, wanted: Index, report: VerifyReport) -> None:
     """The parts of an index say what the partitions of the manifest say; the deltas belong to both."""
     if files.is_whole():
-        report.differ("index-differs", files.key, f"holds entries, though the table is partitioned ({REPAIR})")
+        report.differ(*beside_parts(files))
         return
     try:
         index = files.joined(root)
     except Corrupt as damage:
-        report.differ(*_absence("index", files.key, damage))
+        report.differ(*absence("index", files.key, damage))
         return
     if index is None:
-        report.differ(*_absence("index", files.key, None))
+        report.differ(*absence("index", files.key, None))
     elif index != replace(wanted, last_updated="", revision=0):
-        report.differ("index-differs", files.key, _explain_index(index, wanted))
+        report.differ("index-differs", files.key, explain_index(index, wanted))
 
 
-def _explain_index(index: Index, wanted: Index) -> str:
+def beside_parts(files: IndexFiles) -> tuple[str, str, str]:
+    """Kind, key and detail of an index file that is whole, though the table is not."""
+    return "index-differs", files.key, f"holds entries, though the table is partitioned ({REPAIR})"
+
+
+def explain_index(index: Index, wanted: Index) -> str:
     keys = {*index.entries, *wanted.entries}
     wrong = [key for key in keys if index.entries.get(key) != wanted.entries.get(key)]
     shown = ", ".join(sorted(wrong)[:DETAILS_MAX]) or f"revision {index.revision}, expected {wanted.revision}"
     return f"{len(wrong)} values differ: {shown}"
 
 
-def _absence(what: str, key: str, damage: Corrupt | None) -> tuple[str, str, str]:
+def absence(what: str, key: str, damage: Corrupt | None) -> tuple[str, str, str]:
+    """Kind, key and detail of something that is not there, or cannot be read."""
     if damage is None:
         return f"{what}-missing", key, f"there is no {what} ({REPAIR})"
     return f"{what}-damaged", damage.key or key, f"{damage.message} ({REPAIR})"
 
 
-def _explain(stored: Manifest, expected: Manifest) -> str:
+def explain_rows(stored: Manifest, expected: Manifest) -> str:
     ids = {*stored.entities, *expected.entities, *stored.seqs, *expected.seqs}
     wrong = [
         one

@@ -1,0 +1,215 @@
+"""Ranges of ids: how several processes share the listing and reading of one collection, each a part of it.
+
+Ids are compared as text, keys by bytes. The two orders differ in one thing: `-` and `.` sort before the `/` that ends
+an id in a key, so `a-b/…` comes before `a/…` although `a` is before `a-b`. A scan of a range therefore begins at the
+range's start, ends at its end, leaves out what lies between by key only, and looks up the few ids that come later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from worm.codec.strict_json import JsonValue, loads_own
+from worm.collections.layout import StorageResolver
+from worm.errors import Corrupt
+from worm.schema import ModelDef
+from worm.store.base import Store
+
+PROBES_MAX = 400
+PROBERS = 8
+_BEFORE_SLASH = "-."
+# Document ids never start with a dot, and "." sorts before letters and digits: what follows this marker is documents.
+_AFTER_SYSTEM_KEYS = ".~"
+_BEFORE_SYSTEM_KEYS = "-"
+_HEX_DIGITS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A part of a listing: keys under the prefix after `after`, up to and without `before`."""
+
+    prefix: str
+    after: str | None = None
+    before: str | None = None
+
+    def is_over(self, key: str) -> bool:
+        return self.before is not None and key >= self.before
+
+
+@dataclass(frozen=True, slots=True)
+class IdRange:
+    """The ids from `start` up to and without `end`. An empty start and an end of None are open."""
+
+    start: str = ""
+    end: str | None = None
+
+    def __contains__(self, entity_id: str) -> bool:
+        return self.start <= entity_id and (self.end is None or entity_id < self.end)
+
+    @property
+    def is_open(self) -> bool:
+        return not self.start and self.end is None
+
+    def scans(self, root: str, *, beside_system_keys: bool = False) -> list[Scan]:
+        """Which keys `<root><id>/…` to list. They may show ids outside of the range: ask `in`. Each key comes once.
+
+        `beside_system_keys`: the root has keys that start with a dot as well, which are left out.
+        """
+        before = None if self.end is None else root + self.end
+        late = [Scan(f"{root}{entity_id}/") for entity_id in self._late_ids()]
+        after_system = root + _AFTER_SYSTEM_KEYS
+        start = root + self.start
+        if not beside_system_keys:
+            return [Scan(root, start if self.start else None, before), *late]
+        first = (
+            [Scan(root + _BEFORE_SYSTEM_KEYS, start if self.start else None, before)] if start < after_system else []
+        )
+        return [*first, Scan(root, max(start, after_system), before), *late]
+
+    def _late_ids(self) -> list[str]:
+        """Ids of the range whose keys come after its end: what its end begins with, up to a `-` or a `.`."""
+        end = self.end or ""
+        cuts = (at for at in range(1, len(end)) if end[at] in _BEFORE_SLASH)
+        return [end[:at] for at in cuts if end[:at] in self]
+
+
+def ranges_between(starts: Sequence[str]) -> list[IdRange]:
+    """All ids before the first start, and one range per start, up to the next one."""
+    ordered = ["", *sorted({start for start in starts if start})]
+    return [IdRange(start, end) for start, end in zip(ordered, [*ordered[1:], None], strict=True)]
+
+
+class Planned(Protocol):
+    """The collection, as far as planning needs it."""
+
+    @property
+    def store(self) -> Store: ...
+    @property
+    def resolver(self) -> StorageResolver: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def definition(self) -> ModelDef: ...
+
+
+def plan_ranges(collection: Planned, wanted: int) -> list[IdRange]:
+    """About `wanted` ranges with about as many documents each, together all ids. Few requests, however large the
+    collection is: the root of the manifest or of the heads where there are any, else some listings of one key."""
+    if collection.definition.is_singleton or wanted < 2:
+        return [IdRange()]
+    known = max(_known_starts(collection), key=len)
+    if len(known) < wanted:
+        is_uuid = collection.definition.id_type == "uuid"
+        known = max(known, _even_hex(wanted) if is_uuid else _probed(collection, wanted), key=len)
+    return ranges_between(_thinned(known, wanted)[1:])
+
+
+def _even_hex(wanted: int) -> list[str]:
+    """UUIDs are even by chance."""
+    return [f"{at * 16**_HEX_DIGITS // wanted:0{_HEX_DIGITS}x}" for at in range(wanted)]
+
+
+def _thinned(starts: Sequence[str], wanted: int) -> list[str]:
+    if len(starts) <= wanted:
+        return list(starts)
+    return [starts[at * len(starts) // wanted] for at in range(wanted)]
+
+
+# What tables know
+
+
+def _known_starts(collection: Planned) -> list[list[str]]:
+    resolver, name = collection.resolver, collection.name
+    return [
+        _starts_in(collection.store, resolver.manifest_key(name), resolver.manifest_dir(name)),
+        _starts_in(collection.store, resolver.heads_key(name), resolver.heads_dir(name)),
+    ]
+
+
+def _starts_in(store: Store, key: str, directory: str) -> list[str]:
+    """The first ids of the partitions of a spread table, or all ids of a whole one (see docs/formats.md); none where it
+    is damaged: a plan needs no more than a hint."""
+    try:
+        shape = _shape(store, key)
+        listing = shape.get("directory")
+        if isinstance(listing, dict):
+            shape = _shape(store, f"{directory}{listing.get('file')}")
+        elif shape.get("partitioned") is not True:
+            rows = shape.get("entities") or shape.get("heads")
+            return sorted(rows) if isinstance(rows, dict) else []
+    except Corrupt:
+        return []
+    pieces = cast("list[dict[str, JsonValue]]", shape.get("partitions") or [])
+    return [str(piece.get("from", "")) for piece in pieces]
+
+
+def _shape(store: Store, key: str) -> dict[str, JsonValue]:
+    found = store.get(key)
+    return {} if found is None else dict(loads_own(found.body, key=key))
+
+
+# Probing
+
+
+def _probed(collection: Planned, wanted: int) -> list[str]:
+    """Beginnings of ids that exist, made longer until there are enough of them."""
+    prober = _Prober(collection.store, collection.resolver.collection_path(collection.name))
+    found = [prober.shared()]
+    with ThreadPoolExecutor(PROBERS, "worm-probe") as pool:
+        while len(found) < wanted and prober.probes < PROBES_MAX:
+            longer = [one for several in pool.map(prober.longer, found) for one in several]
+            if longer == found:
+                break
+            found = longer
+    return found
+
+
+class _Prober:
+    """Asks the store for one key at a time."""
+
+    def __init__(self, store: Store, root: str) -> None:
+        self._store = store
+        self._root = root
+        self.probes = 0
+
+    def shared(self) -> str:
+        """What all ids begin with: halving what the first one says, for no id of the collection comes before it."""
+        first = self._first_after("")
+        if first is not None and first.startswith("."):
+            first = self._first_after(_AFTER_SYSTEM_KEYS)
+        text = (first or "").partition("/")[0]
+        low, high = 0, len(text)
+        while low < high:
+            half = (low + high + 1) // 2
+            is_shared = self._first_after(text[: half - 1] + chr(ord(text[half - 1]) + 1)) is None
+            low, high = (half, high) if is_shared else (low, half - 1)
+        return text[:low]
+
+    def longer(self, prefix: str) -> list[str]:
+        """The beginnings of ids that are one character longer; the prefix itself where it is an id, too."""
+        return sorted(self._longer(prefix))
+
+    def _longer(self, prefix: str) -> Iterator[str]:
+        after = prefix
+        while self.probes < PROBES_MAX:
+            found = self._first_after(after, prefix)
+            if found is None:
+                return
+            character = found[len(prefix)]
+            if character == "/":
+                yield prefix
+            elif character != "." or prefix:
+                yield prefix + character
+            after = prefix + chr(ord(character) + 1)
+        if after == prefix:
+            yield prefix
+
+    def _first_after(self, after: str, prefix: str = "") -> str | None:
+        """The first key with the prefix that comes after this text, without the root."""
+        self.probes += 1
+        start = self._root + after if after else None
+        listed = next(self._store.list(self._root + prefix, start_after=start, limit=1), None)
+        return None if listed is None else listed.key.removeprefix(self._root)
