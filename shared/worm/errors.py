@@ -2,7 +2,7 @@
 
 Kinds for callers: `Invalid` (fix the input), `NotFound`, `Conflict` (re-read and try again), `Fenced` (another writer
 took over), `Unavailable` (try later), `CommitStateUnknown` (the write may or may not have landed: look before acting),
-`Denied` (credentials or policy), `Corrupt` (stop; stored bytes are wrong).
+`Denied` (credentials or policy), `Corrupt` (stop; stored bytes are wrong), `Expired` (no longer kept).
 """
 
 from __future__ import annotations
@@ -114,3 +114,9 @@ class UnsafeStore(WormError):
     """The store ignores or races write conditions, so it cannot keep our promises; opening for writing is refused."""
 
     exit_code = 10
+
+
+class Expired(WormError):
+    """What was asked for is older than what is kept; newer things are there."""
+
+    exit_code = 12

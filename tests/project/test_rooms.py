@@ -9,7 +9,20 @@ import pytest
 
 from tests.project.source_tree import ROOT, WORM, imported_modules, parsed, python_files, relative
 
-ROOMS = ["cli", "model", "sdk", "workers", "tables", "collections", "schema", "codec", "store", "clock", "errors"]
+ROOMS = [
+    "cli",
+    "model",
+    "sdk",
+    "workers",
+    "tables",
+    "collections",
+    "journal",
+    "schema",
+    "codec",
+    "store",
+    "clock",
+    "errors",
+]
 """From top to bottom. The package's own `__init__` stands above them all: it only names what is public."""
 
 WITHOUT_A_RANK = {"version"}

@@ -25,6 +25,9 @@ def dev(
     documents: Annotated[
         int, typer.Option("--documents", metavar="N", min=0, help="Upload N sample documents first.")
     ] = 0,
+    fire: Annotated[
+        str | None, typer.Option("--fire", metavar="SCHEDULE", help="Fire a schedule once, e.g. rebuild (a Spark job).")
+    ] = None,
 ) -> None:
     """Run the deployed wiring on this machine: bucket, queues, functions and schedules of template.yaml.
 
@@ -35,7 +38,8 @@ def dev(
     except ModuleNotFoundError as error:
         hint = "pip install 's3worm[local]'"
         raise NotFound(f"the embedded AWS is not installed (no module {error.name})", hint=hint) from error
-    raise typer.Exit(serve(aws=aws.value, endpoint_url=endpoint_url or _given(context), documents=documents))
+    where = endpoint_url or _given(context)
+    raise typer.Exit(serve(aws=aws.value, endpoint_url=where, documents=documents, fire=fire))
 
 
 def _given(context: typer.Context) -> str | None:

@@ -9,7 +9,6 @@ import typer
 
 from worm.cli.arguments import MOMENT_HELP, DryRun, ModelName, Rows, SingleId, entity_id, parse_moment, read_input
 from worm.cli.bulk import Outcome, attempted, note_dry_run, show_outcomes
-from worm.cli.filters import filter_fields, parse_filter
 from worm.cli.options import Actor, EndpointUrl, Url, target
 from worm.cli.output import RowFormat, echo_document
 from worm.cli.table_options import note_undeclared
@@ -18,6 +17,7 @@ from worm.collections.entries import Document
 from worm.collections.ids import SINGLETON_ID, id_text
 from worm.errors import Invalid, NotFound, WormError
 from worm.model import Model, Result, Worm
+from worm.tables.filter_text import filter_fields, parse_filter
 
 
 def get(

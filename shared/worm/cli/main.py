@@ -16,7 +16,21 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from worm.cli import dev, documents, history, importing, push, relayout, repair, snapshot, table, trash, verify
+from worm.cli import (
+    dev,
+    documents,
+    history,
+    importing,
+    log,
+    pack,
+    push,
+    relayout,
+    repair,
+    snapshot,
+    table,
+    trash,
+    verify,
+)
 from worm.cli.options import ACTOR_HELP, DEFAULT_URL, ENDPOINT_HELP, URL_HELP, Target
 from worm.cli.output import printable
 from worm.errors import WormError
@@ -115,6 +129,9 @@ app.add_typer(trash.app, name="trash")
 app.command("verify")(verify.verify)
 app.command("repair")(repair.repair)
 app.command("relayout")(relayout.relayout)
+app.add_typer(log.app, name="log")
+app.command("pack")(pack.pack)
+app.command("unpack")(pack.unpack)
 app.command("dev")(dev.dev)
 
 

@@ -23,7 +23,7 @@ from worm.tables.verify import verify_collection
 
 EXIT_PROBLEMS = 1
 COLUMNS = ("Model", "Directory", "Objects")
-OPLOG_KINDS = ("oplog-gap", "oplog-corrupt")
+OPLOG_KINDS = ("oplog-gap", "oplog-corrupt", "archive-differs")
 
 
 class LayoutName(StrEnum):

@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
-from worm.cli.filters import (
+from worm.errors import Invalid
+from worm.schema import ModelDef
+from worm.schema.crosscheck import undeclared_fields
+from worm.tables.filter_text import (
     JsonFilter,
     both,
     columns_of,
@@ -17,9 +20,6 @@ from worm.cli.filters import (
     parse_sort,
     parse_where,
 )
-from worm.errors import Invalid
-from worm.schema import ModelDef
-from worm.schema.crosscheck import undeclared_fields
 
 Filters = Annotated[
     list[str] | None,

@@ -22,14 +22,19 @@ def rebuild(
         typer.Argument(metavar="[MODEL]", help="Name of the model.", autocompletion=complete_model),
     ] = None,
     all_models: Annotated[bool, typer.Option("--all", help="Every model that keeps a table.")] = False,
+    spark: Annotated[bool, typer.Option("--spark", help="By a Spark session on this machine.")] = False,
     url: Url = None,
     endpoint_url: EndpointUrl = None,
 ) -> None:
     """Rebuild manifest and indexes from the documents and their history. Safe beside running workers."""
     if all_models is (model is not None):
         raise Invalid("name a model or say --all", hint="worm table rebuild MODEL")
-    session = target(context, url, endpoint_url).connect()
+    chosen = target(context, url, endpoint_url)
+    session = chosen.connect()
     names = _kept(session) if model is None else [_checked(session, model)]
+    if spark:
+        _rebuild_by_spark(session, names, chosen.endpoint_url)
+        return
     for at, name in enumerate(names):
         if at:
             typer.echo("")
@@ -45,6 +50,18 @@ def _checked(session: Worm, model: str) -> str:
         hint = 'set "manifest": {"enabled": true} for it in schema.json, and push'
         raise Invalid(f"{model} keeps no manifest", hint=hint)
     return model
+
+
+def _rebuild_by_spark(session: Worm, names: list[str], endpoint_url: str | None) -> None:
+    """The same bytes as without. The jobs import Spark, which nothing else of the command line needs."""
+    try:
+        from spark_jobs.rebuild import rebuild_models
+    except ImportError as error:
+        hint = 'pip install "s3worm[spark]"; it comes with the jobs and asks for Java 17 or newer'
+        raise Invalid(f"the Spark jobs are not installed here ({error.name})", hint=hint) from error
+    session.ensure_safe_store()
+    for report in rebuild_models(session.store.url, endpoint_url, names):
+        typer.echo(report.summary())
 
 
 def _rebuild(session: Worm, name: str) -> None:

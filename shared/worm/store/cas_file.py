@@ -17,6 +17,8 @@ from worm.store.base import Gone, Lost, NotModified, Object, Store, Won
 
 T = TypeVar("T")
 ATTEMPTS_MAX = 60
+UNKNOWN_MAX = 3
+"""Each of them has taken its full time already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class CasFile(Generic[T]):
         self._held: Held[T] = Held(None, None)
         self._undecoded: Object | None = None
         self.attempts = 0
+        self._unknown = 0
 
     @property
     def held(self) -> Held[T]:
@@ -85,6 +88,7 @@ class CasFile(Generic[T]):
     def update(self, change: Callable[[T | None], T | None]) -> T | None:
         """Apply `change` until it is stored, or until it returns None (nothing to do). Returns what is stored now."""
         self.read()
+        self._unknown = 0
         for attempt in range(ATTEMPTS_MAX):
             wanted = change(self._held.value)
             if wanted is None:
@@ -106,6 +110,9 @@ class CasFile(Generic[T]):
             else:
                 outcome = self._store.put_if_match(self.key, body, self._held.etag)
         except CommitStateUnknown:
+            self._unknown += 1
+            if self._unknown >= UNKNOWN_MAX:
+                raise
             self.read()  # ours or not: the change is applied again to whatever is there
             return False
         if isinstance(outcome, Won):

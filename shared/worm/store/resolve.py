@@ -14,6 +14,7 @@ After a failed attempt, the read finds             and the write is
 - another's object, put-if-match                   `Lost`; if an attempt was unknown: `CommitStateUnknown`
 - nothing, put-if-match                            `Gone`; if an attempt was unknown: `CommitStateUnknown`
 - no answer, or 403                                read again after a jittered pause
+- any other error, once an attempt was unknown     `CommitStateUnknown`
 
 Why the two conditions differ: put-if-absent mostly names keys that nobody overwrites (oplog entries, log slots,
 claims), where another's object proves that ours never was there. A key under put-if-match is overwritten by design:
@@ -28,12 +29,13 @@ choose the put id itself (metadata `worm-put-id`), for instance to have it in th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, overload
 
 from worm.clock import Clock, Ids, backoff
-from worm.errors import CommitStateUnknown, Denied, Unavailable
+from worm.errors import CommitStateUnknown, Denied, Unavailable, WormError
 from worm.store.base import (
     PUT_ID,
     Attempt,
@@ -83,6 +85,18 @@ class _Budget:
         if self.pauses >= self.max_attempts or wait >= left:
             raise self.unknown(f"gave up after {self.pauses} tries: {reason}") from cause
         self.clock.sleep(wait)
+
+    @contextmanager
+    def doubtful(self, in_doubt: bool, but: tuple[type[WormError], ...] = ()) -> Iterator[None]:
+        """Once an attempt may have landed, no error of a later one says anything about the write."""
+        try:
+            yield
+        except but:
+            raise
+        except WormError as error:
+            if in_doubt:
+                raise self.unknown(f"an earlier attempt had no clear answer, and then: {error.message}") from error
+            raise
 
     def unknown(self, reason: str) -> CommitStateUnknown:
         mark = f"; if it did, its {PUT_ID} is {self.put_id}" if self.put_id else ""
@@ -134,11 +148,12 @@ def resolve_put(
     budget = _Budget(key, ids, clock, deadline_seconds, max_attempts, stamped[PUT_ID])
     in_doubt = False
     while True:
-        attempt = store.attempt_put(key, body, condition, stamped)
+        with budget.doubtful(in_doubt):
+            attempt = store.attempt_put(key, body, condition, stamped)
         if attempt.outcome is AttemptOutcome.LANDED:
             return Won(attempt.etag, attempt.version_id)
         in_doubt = in_doubt or _leaves_doubt(attempt, key, in_doubt)
-        current = _read_back(store, budget, attempt)
+        current = _read_back(store, budget, attempt, in_doubt)
         if current is not None and current.metadata.get(PUT_ID) == budget.put_id:
             return Won(current.etag, current.version_id)
         if not _still_holds(condition, current):
@@ -160,11 +175,12 @@ def resolve_delete(
     budget = _Budget(key, ids, clock, deadline_seconds, max_attempts)
     in_doubt = False
     while True:
-        attempt = store.attempt_delete(key, etag)
+        with budget.doubtful(in_doubt):
+            attempt = store.attempt_delete(key, etag)
         if attempt.outcome is AttemptOutcome.LANDED:
             return Won(attempt.etag, attempt.version_id)
         in_doubt = in_doubt or _leaves_doubt(attempt, key, in_doubt)
-        current = _read_back(store, budget, attempt)
+        current = _read_back(store, budget, attempt, in_doubt)
         if current is None and in_doubt:
             return Won("")
         if not _still_holds(IfMatch(etag), current):
@@ -179,11 +195,12 @@ def _leaves_doubt(attempt: Attempt, key: str, in_doubt: bool) -> bool:
     return attempt.outcome is AttemptOutcome.UNKNOWN
 
 
-def _read_back(store: Attempts, budget: _Budget, attempt: Attempt) -> Object | None:
+def _read_back(store: Attempts, budget: _Budget, attempt: Attempt, in_doubt: bool) -> Object | None:
     """The current object. A read that fails proves nothing, so it is repeated until the budget ends."""
     while True:
         try:
-            return store.get(budget.key)
+            with budget.doubtful(in_doubt, but=(Unavailable, Denied)):
+                return store.get(budget.key)
         except (Unavailable, Denied) as error:
             budget.pause(f"{attempt.outcome.value}: {attempt.reason}; reading it back failed: {error.message}", error)
 

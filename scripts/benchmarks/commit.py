@@ -1,0 +1,218 @@
+"""What a durable commit costs, alone and at 16 and 256 at once, against raw conditional PUTs and SlateDB.
+
+Everything runs against one embedded moto; contestants take turns in another order each round (the floors and our writer
+commit by commit, the others some commits at a time). Requests are counted by the
+server, so background requests of a contestant are in them; ours are counted by our store as well, and must agree.
+
+`single`: milliseconds of one commit after the other. `group`: transactions per second with so many at once, each of
+which waits for its own commit before the next. SlateDB with its default of a flush every 100 ms, and with one every
+millisecond; by `put` and by `begin` … `commit`, and the goal is about the quickest of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import random
+import statistics
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from scripts.benchmarks._commits import (
+    BUCKET,
+    Contestant,
+    Ours,
+    OursSubmitting,
+    Quiet,
+    RawBoto3,
+    RawObstore,
+    SlateDb,
+    Times,
+    milliseconds,
+    segment_bytes,
+)
+from scripts.benchmarks._turns import embedded_s3
+from worm.journal.config import LogConfig
+from worm_dev.aws import Aws
+
+FLOOR_MAX = 1.25
+AHEAD_MIN = 3.0
+CONCURRENCIES = (1, 16, 256)
+SLOW = ("slatedb_default",)
+"""A commit of these takes 100 ms whatever the machine: a tenth of the turns' transactions will do."""
+
+
+@dataclass
+class Tally:
+    """What one contestant did in all its turns."""
+
+    times: Times = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    per_second: list[float] = field(default_factory=list)
+    requests: int = 0
+
+    def add(self, times: Times, seconds: float, requests: int) -> None:
+        self.times += times
+        self.seconds.append(seconds)
+        self.per_second.append(len(times) / seconds)
+        self.requests += requests
+
+    def percentile(self, share: float) -> float:
+        ordered = sorted(self.times)
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+    def told(self) -> dict[str, float]:
+        return {
+            "p50_ms": round(self.percentile(0.5), 2),
+            "p99_ms": round(self.percentile(0.99), 2),
+            "p999_ms": round(self.percentile(0.999), 2),
+            "transactions_per_second": round(statistics.median(self.per_second), 1),
+            "requests_per_transaction": round(self.requests / len(self.times), 4),
+            "transactions": len(self.times),
+        }
+
+
+def contestants(aws: Aws) -> dict[str, Contestant]:
+    return {
+        "floor_obstore": RawObstore(aws),
+        "floor_boto3": RawBoto3(aws),
+        "ours": Ours(aws),
+        "ours_submit": OursSubmitting(aws),
+        "ours_classic": Ours(aws, LogConfig.classic()),
+        "slatedb_1ms": SlateDb(aws, "1ms"),
+        "slatedb_1ms_begin": SlateDb(aws, "1ms", is_transaction=True),
+        "slatedb_default": SlateDb(aws),
+    }
+
+
+def served(aws: Aws) -> int:
+    """Requests that the server has answered so far."""
+    return sum(sum(kinds.values()) for kinds in aws.requests_by_role().values())
+
+
+def turn(aws: Aws, name: str, contestant: Contestant, concurrency: int, each: int, tally: Tally) -> None:
+    """One turn: opened and closed outside of what is timed and counted."""
+    contestant.open()
+    try:
+        before, own = served(aws), _counted(contestant)
+        gc.collect()
+        gc.freeze()
+        start = time.perf_counter()
+        times = contestant.singles(each) if concurrency == 1 else contestant.many(concurrency, each)
+        seconds = time.perf_counter() - start
+        gc.unfreeze()
+        requests = served(aws) - before
+        if isinstance(contestant, Ours) and _counted(contestant) - own != requests:
+            raise RuntimeError(f"{name}: the server saw {requests} requests, we count otherwise")
+        tally.add(times, seconds, requests)
+    finally:
+        contestant.close()
+
+
+def round_of(aws: Aws, tallies: Mapping[str, Tally], number: int, concurrency: int, each: int) -> None:
+    """One turn of everybody who has a tally."""
+    known = contestants(aws)
+    for name in random.Random(number).sample(list(tallies), len(tallies)):
+        is_slow = name.startswith("floor") if concurrency > 1 else name in SLOW
+        turn(aws, name, known[name], concurrency, max(1, each // 10) if is_slow else each, tallies[name])
+
+
+def _best(tallies: Mapping[str, Tally], part: str) -> float:
+    return max(statistics.median(tally.per_second) for name, tally in tallies.items() if part in name)
+
+
+def side_by_side(aws: Aws, tallies: Mapping[str, Tally], transactions: int) -> None:
+    """Commits of those without background work, in turns of one: what slows one of them slows the others alike."""
+    known = contestants(aws)
+    asked = {name: one for name in tallies if isinstance(one := known[name], Quiet)}
+    for one in asked.values():
+        one.open()
+    before, own = served(aws), {name: _counted(one) for name, one in asked.items()}
+    times: dict[str, Times] = {name: [] for name in asked}
+    for number in range(transactions):
+        for name in random.Random(number).sample(list(asked), len(asked)):
+            times[name].append(milliseconds(asked[name].one))
+    requests = {name: _counted(one) - own[name] or transactions for name, one in asked.items()}
+    if served(aws) - before != sum(requests.values()):
+        raise RuntimeError(f"the server saw {served(aws) - before} requests, we count {requests}")
+    for name, one in asked.items():
+        tallies[name].add(times[name], sum(times[name]) / 1000, requests[name])
+        one.close()
+
+
+def _counted(contestant: Contestant) -> int:
+    """Requests that it counts itself; 0 for those that do not. (A floor is one request by what it is.)"""
+    return contestant.store.requests.total if isinstance(contestant, Ours) else 0
+
+
+def single(aws: Aws, rounds: int, each: int) -> tuple[dict[str, object], dict[str, bool]]:
+    quiet = {name: Tally() for name in ("floor_obstore", "floor_boto3", "ours")}
+    slatedb = {name: Tally() for name in ("slatedb_1ms", "slatedb_1ms_begin", "slatedb_default")}
+    for number in range(rounds):
+        side_by_side(aws, quiet, each)
+        round_of(aws, slatedb, number, 1, each)
+    tallies = {**quiet, **slatedb}
+    ours = tallies["ours"]
+    floor = min(tallies["floor_obstore"].percentile(0.5), tallies["floor_boto3"].percentile(0.5))
+    ratio = {
+        f"ours / {name}": round(ours.percentile(0.5) / tally.percentile(0.5), 2)
+        for name, tally in tallies.items()
+        if name != "ours"
+    }
+    goals = {
+        "a single commit is one request, and 1 in 32 looks at the lease": ours.requests <= len(ours.times) * 33 / 32,
+        f"a single commit takes at most {FLOOR_MAX} x the quicker floor": ours.percentile(0.5) <= FLOOR_MAX * floor,
+    }
+    return {**{name: tally.told() for name, tally in tallies.items()}, "ratio": ratio}, goals
+
+
+def group(aws: Aws, concurrency: int, rounds: int, each: int) -> tuple[dict[str, object], dict[str, bool]]:
+    names = [name for name in contestants(aws) if name != "floor_boto3" or concurrency <= 16]
+    tallies = {name: Tally() for name in names}
+    for number in range(rounds):
+        round_of(aws, tallies, number, concurrency, each)
+    slatedb = _best(tallies, "slatedb")
+    ratio = {
+        f"{name} / quickest slatedb": round(statistics.median(tally.per_second) / slatedb, 2)
+        for name, tally in tallies.items()
+        if not name.startswith("slatedb")
+    }
+    goals: dict[str, bool] = {}
+    if concurrency == CONCURRENCIES[-1]:
+        peer = max(
+            (tally for name, tally in tallies.items() if "slatedb" in name),
+            key=lambda tally: statistics.median(tally.per_second),
+        )
+        quickest = max(
+            (tally for name, tally in tallies.items() if name.startswith("ours")),
+            key=lambda tally: statistics.median(tally.per_second),
+        )
+        goals[f"{concurrency} at once: at least {AHEAD_MIN:.0f} x SlateDB's transactions per second"] = (
+            statistics.median(quickest.per_second) >= AHEAD_MIN * slatedb
+        )
+        goals[f"{concurrency} at once: fewer requests per transaction than SlateDB"] = quickest.requests / len(
+            quickest.times
+        ) < peer.requests / len(peer.times)
+    return {**{name: tally.told() for name, tally in tallies.items()}, "ratio": ratio}, goals
+
+
+def main(arguments: list[str]) -> dict[str, object]:
+    parser = argparse.ArgumentParser(prog="scripts/bench commit")
+    parser.add_argument("--quick", action="store_true", help="fewer turns; p999 is then the slowest of few")
+    quick = parser.parse_args(arguments).quick
+    measured: dict[str, object] = {"bytes_of_a_commit": len(segment_bytes())}
+    goals: dict[str, bool] = {}
+    with embedded_s3() as aws:
+        aws.s3().create_bucket(Bucket=BUCKET)
+        measured["single"], met = single(aws, 3 if quick else 15, 30 if quick else 100)
+        goals |= met
+        for concurrency in CONCURRENCIES[1:]:
+            each = 10 if quick else 20
+            measured[f"group of {concurrency}"], met = group(aws, concurrency, 2 if quick else 5, each)
+            goals |= met
+    measured["goals"] = goals
+    missed = [goal for goal, is_met in goals.items() if not is_met]
+    print(f"missed: {', '.join(missed) or 'nothing'}", file=sys.stderr)
+    return measured

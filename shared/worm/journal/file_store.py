@@ -1,0 +1,286 @@
+"""An embedded store whose truth is one readable file: documents, validation specs and indexes, folded from the log.
+
+    with LogStore.open("app.omgdb") as store:
+        store.insert("people", {"_id": 1, "name": "Ada"})
+        with store.transaction() as tx:
+            tx.replace("people", {"_id": 1, "name": "Ada L."})
+            tx.insert("people", {"_id": 2, "name": "Grace"})
+
+Every mutation is checked, appended and synced, then applied: what can be refused is refused before anything is written,
+and what is acknowledged is on the disk. All state lives in memory; opening costs a read of the whole log. One process
+at a time; its threads take turns, and a transaction is one turn.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import orjson
+
+from worm.clock import Clock, SystemClock
+from worm.codec.frames import Torn, encode_parsed
+from worm.codec.strict_json import MAX_BYTES, JsonObject, JsonValue, check_json, dumps, type_name
+from worm.errors import Invalid
+from worm.journal import checking, compacting
+from worm.journal.disk import Disk
+from worm.journal.file_log import FileLog
+from worm.journal.records import (
+    Begin,
+    Change,
+    Commit,
+    CreateIndex,
+    Define,
+    Delete,
+    Insert,
+    Op,
+    Record,
+    Replace,
+    check_name,
+)
+from worm.journal.state import Draft, State
+from worm.journal.tools import CompactReport, VerifyReport
+
+
+class Transaction:
+    """Changes that become visible together, or not at all. Checked as they come; written when the block ends well."""
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft: Draft | None = draft
+
+    def insert(self, ns: str, doc: JsonObject) -> None:
+        """`Conflict` if the `_id` is there already."""
+        self._put(Insert, ns, doc)
+
+    def replace(self, ns: str, doc: JsonObject) -> None:
+        """The whole document. `NotFound` if there is none with its `_id`."""
+        self._put(Replace, ns, doc)
+
+    def delete(self, ns: str, id: JsonValue) -> None:
+        """`NotFound` if it is not there."""
+        self._open().add(Delete(check_name(ns, "ns"), _own(id)))
+
+    def define(self, ns: str, spec: JsonObject) -> None:
+        """Documents that are written from here on must keep the spec: `{"fields": {…}, "strict": bool}`."""
+        draft = self._open()
+        draft.add(Define(check_name(ns, "ns"), _own_object(spec, "spec")))
+
+    def create_index(self, ns: str, field: str) -> bool:
+        """Whether it is new; nothing is written for one that is there."""
+        draft = self._open()
+        if draft.has_index(check_name(ns, "ns"), check_name(field, "field")):
+            return False
+        draft.add(CreateIndex(ns, field))
+        return True
+
+    def get(self, ns: str, id: JsonValue) -> JsonObject | None:
+        """The document as this transaction left it."""
+        body = self._open().body(ns, dumps(check_json(id)))
+        return None if body is None else _parsed(body)
+
+    def _put(self, kind: type[Insert] | type[Replace], ns: str, doc: JsonObject) -> None:
+        draft = self._open()
+        own = _own_object(doc, "a document")
+        if "_id" not in own:
+            raise Invalid("a document must have an _id")
+        if len(dumps(own)) > MAX_BYTES:
+            raise Invalid(f"the document has more than {MAX_BYTES} bytes")
+        spec = draft.spec(check_name(ns, "ns"))
+        if spec is not None:
+            spec.require(own, ns)
+        draft.add(kind(ns, own["_id"], own))
+
+    def _open(self) -> Draft:
+        if self._draft is None:
+            raise Invalid("the transaction is over")
+        return self._draft
+
+    def _finish(self) -> list[Change]:
+        changes, self._draft = self._open().changes, None
+        return changes
+
+
+class LogStore:
+    """An open store; close it, or use it as a context manager."""
+
+    def __init__(self, log: FileLog, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+        self._state = log.fold.state
+        self._next_txn = log.fold.next_txn
+        self._turn = threading.RLock()  # of writers; a transaction has it from its beginning to its end
+        self._reading = threading.Lock()  # nobody sees half of a transaction
+        self._in_transaction = False
+
+    @classmethod
+    def open(
+        cls, path: str | Path, *, create: bool = True, clock: Clock | None = None, disk: Disk | None = None
+    ) -> LogStore:
+        """Take the lock and replay. `Locked`: another process has it; `Corrupt`: the log is damaged."""
+        return cls(FileLog(Path(path), create=create, disk=disk), clock or SystemClock())
+
+    @property
+    def path(self) -> Path:
+        return self._log.directory
+
+    @property
+    def torn_tail(self) -> Torn | None:
+        """What opening dropped from the end of the log: a write that was never acknowledged."""
+        return self._log.torn
+
+    @property
+    def next_lsn(self) -> int:
+        return self._log.next_lsn
+
+    def get(self, ns: str, id: JsonValue) -> JsonObject | None:
+        """The document with this `_id`. 1, 1.0 and "1" are three ids."""
+        with self._look() as state:
+            body = state.body(ns, dumps(check_json(id)))
+        return None if body is None else _parsed(body)
+
+    def find(self, ns: str, field: str, value: JsonValue) -> list[JsonObject]:
+        """The documents with this value of an indexed field, by `_id`. `NotFound` without an index on it."""
+        with self._look() as state:
+            found = state.find(ns, field, check_json(value))
+        return [_parsed(body) for body in found]
+
+    def scan(self, ns: str) -> Iterator[JsonObject]:
+        """All documents of a namespace as of now, by `_id`."""
+        with self._look() as state:
+            found = state.scan(ns)
+        return map(_parsed, found)
+
+    def namespaces(self) -> list[str]:
+        with self._look() as state:
+            return sorted(state.namespaces)
+
+    def spec(self, ns: str) -> JsonObject | None:
+        with self._look() as state:
+            found = state.spec(ns)
+        return None if found is None else _parsed(dumps(found.raw))
+
+    def indexes(self, ns: str) -> list[str]:
+        with self._look() as state:
+            found = state.namespaces.get(ns)
+            return [] if found is None else sorted(found.indexes)
+
+    def insert(self, ns: str, doc: JsonObject) -> None:
+        with self._single() as tx:
+            tx.insert(ns, doc)
+
+    def replace(self, ns: str, doc: JsonObject) -> None:
+        with self._single() as tx:
+            tx.replace(ns, doc)
+
+    def delete(self, ns: str, id: JsonValue) -> None:
+        with self._single() as tx:
+            tx.delete(ns, id)
+
+    def define(self, ns: str, spec: JsonObject) -> None:
+        with self._single() as tx:
+            tx.define(ns, spec)
+
+    def create_index(self, ns: str, field: str) -> bool:
+        with self._single() as tx:
+            return tx.create_index(ns, field)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """All or nothing: begin, the changes and commit are appended and synced at once when the block ends. An
+        exception inside it writes nothing."""
+        with self._exclusive():
+            tx = Transaction(Draft(self._state))
+            self._in_transaction = True
+            try:
+                yield tx
+            finally:
+                self._in_transaction = False
+                changes = tx._finish()
+            if changes:
+                txn = self._next_txn
+                self._next_txn += 1
+                self._write([Begin(), *changes, Commit()], changes, txn)
+
+    def verify(self) -> VerifyReport:
+        """Read the log again, fold it again, and compare with what is in memory."""
+        with self._exclusive():
+            return checking.verify(self._log.directory, self._state)
+
+    def compact(self) -> CompactReport:
+        """Rewrite the log to its minimal form; the state stays the same."""
+        with self._exclusive():
+            report = compacting.compact(self._log, self._state)
+            self._next_txn = 0
+            return report
+
+    def close(self) -> None:
+        """Give the lock back. Everything acknowledged is on the disk already."""
+        with self._exclusive():
+            self._log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextmanager
+    def _look(self) -> Iterator[State]:
+        """What is there, between two changes."""
+        with self._reading:
+            self._log.require_open()
+            yield self._state
+
+    @contextmanager
+    def _single(self) -> Iterator[Transaction]:
+        """One change without begin and commit."""
+        with self._exclusive():
+            tx = Transaction(Draft(self._state))
+            yield tx
+            changes = tx._finish()
+            if changes:
+                self._write(list(changes), changes, None)
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        with self._turn:
+            if self._in_transaction:
+                raise Invalid("a transaction is open", hint="use the transaction, or end its block first")
+            yield
+
+    def _write(self, ops: list[Op], changes: list[Change], txn: int | None) -> None:
+        now = int(self._clock.now().timestamp() * 1000)
+        lsn = self._log.next_lsn
+        self._log.append([encode_parsed(Record(lsn + at, now, op, txn).to_json()) for at, op in enumerate(ops)])
+        try:
+            with self._reading:
+                for change in changes:
+                    self._state.apply(change)
+        except BaseException:
+            self._log.poison("memory is behind the log")
+            raise
+
+
+def _parsed(body: bytes) -> JsonObject:
+    value: JsonObject = orjson.loads(body)
+    return value
+
+
+def _own(value: JsonValue) -> JsonValue:
+    """A copy that its giver cannot change any more."""
+    copy: JsonValue = orjson.loads(dumps(check_json(value)))
+    return copy
+
+
+def _own_object(value: JsonObject, what: str) -> JsonObject:
+    if not isinstance(value, dict):
+        raise Invalid(f"{what} must be an object, not {type_name(value)}")
+    copy = _own(value)
+    assert isinstance(copy, dict)
+    return copy

@@ -1,0 +1,238 @@
+"""A store as one file, for moving and keeping: `worm pack`, `worm unpack`.
+
+    OMGDB-PACK v1
+    FILE <path> <length>
+    <so many bytes>
+    FILE …
+
+An archive holds `oplog.ndjson` and the files of `changes/` and `pending/`, sorted by path; no LOCK, and no scratch
+files (names that start with a dot or end with `.tmp`). The same store gives the same bytes.
+
+An archive comes from anywhere, so unpacking trusts nothing: paths are checked, lengths are compared with what is left
+of the archive before anything is read, and all is written into a fresh directory beside the target, the log checked
+record by record, everything synced, and renamed at last. Whatever goes wrong, the target is not there or as it was.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from worm.errors import Conflict, Corrupt, Invalid, NotFound
+from worm.journal.disk import CHUNK, Disk, translated
+from worm.journal.file_log import OPLOG, FileLog, replay
+from worm.journal.pack_names import PATH_BYTES_MAX, SIDECARS, PathSet, check_path
+
+MAGIC = b"OMGDB-PACK v1\n"
+_HEADER_MAX = len("FILE  \n") + PATH_BYTES_MAX + 20
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """The most that an archive may hold."""
+
+    entries: int = 100_000
+    size: int = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class PackReport:
+    """Files and their bytes; the records and documents of the log."""
+
+    path: str
+    files: int
+    size: int
+    records: int
+    documents: int
+
+
+def pack(directory: Path, target: Path, *, disk: Disk | None = None) -> PackReport:
+    """Write the archive of a store, which must not be open. `Corrupt` if its log is damaged."""
+    disk = disk or Disk()
+    if os.path.lexists(target):
+        raise Conflict(f"{target} exists already", key=str(target))
+    log = FileLog(directory, create=False, disk=disk)
+    try:
+        with translated(target):
+            files, size = _write_archive(directory, target, disk)
+    finally:
+        log.close()
+    return PackReport(str(target), files, size, log.next_lsn, log.fold.state.documents)
+
+
+@contextmanager
+def _scratch(target: Path, what: str, disk: Disk) -> Iterator[Path]:
+    """A fresh directory beside the target, so that renaming into its place is one step. Only a kill leaves it."""
+    if not target.parent.is_dir():
+        raise NotFound(f"{target.parent} is no directory", key=str(target))
+    folder = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.{what}-"))
+    try:
+        yield folder
+    finally:
+        disk.remove_tree(folder)
+
+
+def _write_archive(directory: Path, target: Path, disk: Disk) -> tuple[int, int]:
+    names, total = PathSet(), 0
+    with _scratch(target, "packing", disk) as folder:
+        handle = disk.open(folder / "archive", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            disk.write(handle, MAGIC)
+            for name in sorted((OPLOG, *_sidecars(directory)), key=str.encode):
+                names.add(name)
+                total += _write_entry(directory / name, name, handle, disk)
+            disk.sync(handle)
+        finally:
+            disk.close(handle)
+        disk.rename(folder / "archive", target)
+        disk.sync_directory(target.parent)
+    return len(names), total
+
+
+def _write_entry(path: Path, name: str, handle: int, disk: Disk) -> int:
+    source = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    with os.fdopen(source, "rb") as file:
+        size = os.fstat(source).st_size
+        disk.write(handle, b"FILE %b %d\n" % (name.encode(), size))
+        left = size
+        while left:
+            piece = file.read(min(left, CHUNK))
+            if not piece:
+                raise Conflict(f"{name} became shorter while it was packed", key=name)
+            disk.write(handle, piece)
+            left -= len(piece)
+        disk.write(handle, b"\n")
+    return size
+
+
+def _sidecars(directory: Path) -> Iterator[str]:
+    for top in SIDECARS:
+        yield from _files(directory / top, top)
+
+
+def _files(folder: Path, name: str) -> Iterator[str]:
+    if folder.is_symlink():
+        raise Invalid(f"{name!r} is a symbolic link", key=name)
+    if not folder.is_dir():
+        return
+    for child in sorted(folder.iterdir()):
+        path = f"{name}/{child.name}"
+        if child.name.startswith(".") or child.name.endswith(".tmp"):
+            continue
+        mode = child.lstat().st_mode
+        if stat.S_ISDIR(mode):
+            yield from _files(child, path)
+        elif stat.S_ISREG(mode):
+            yield check_path(path)
+        else:
+            raise Invalid(f"{path!r} is neither a file nor a directory", key=path)
+
+
+def unpack(archive: Path, target: Path, *, caps: Caps | None = None, disk: Disk | None = None) -> PackReport:
+    """Make a store of an archive, in a directory that does not exist or is empty. All of it, or nothing."""
+    disk, caps = disk or Disk(), caps or Caps()
+    _require_free(target)
+    with translated(archive), archive.open("rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise Invalid(f"{archive} is no regular file", key=str(archive))
+        with translated(target), _scratch(target, "unpacking", disk) as folder:
+            return _unpack(_Entries(file, archive, caps), archive, folder / "store", target, disk)
+
+
+def _require_free(target: Path) -> None:
+    if target.is_symlink():
+        raise Invalid(f"{target} is a symbolic link", key=str(target))
+    if os.path.lexists(target / OPLOG):
+        raise Conflict(f"{target} holds a store already", key=str(target))
+    if os.path.lexists(target) and (not target.is_dir() or any(target.iterdir())):
+        raise Conflict(f"{target} is not an empty directory", key=str(target))
+
+
+def _unpack(entries: _Entries, archive: Path, store: Path, target: Path, disk: Disk) -> PackReport:
+    disk.make_directory(store)
+    folders = {store: None}
+    for name, size in entries:
+        path = store / name
+        for folder in reversed(path.relative_to(store).parents):
+            if store / folder not in folders:
+                disk.make_directory(store / folder)
+                folders[store / folder] = None
+        _write_file(path, entries.content(size), disk)
+    if not (store / OPLOG).is_file():
+        raise Corrupt(f"holds no {OPLOG}", key=str(archive))
+    found = replay(store / OPLOG)
+    if found.damage is not None:
+        raise Corrupt(f"{OPLOG}: {found.damage.message}", key=str(archive)) from found.damage
+    for folder in reversed(folders):
+        disk.sync_directory(folder)
+    _require_free(target)
+    disk.rename(store, target)
+    disk.sync_directory(target.parent)
+    return PackReport(str(target), len(entries.names), entries.total, found.end.lines, found.fold.state.documents)
+
+
+def _write_file(path: Path, pieces: Iterator[bytes], disk: Disk) -> None:
+    handle = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    try:
+        for piece in pieces:
+            disk.write(handle, piece)
+        disk.sync(handle)
+    finally:
+        disk.close(handle)
+
+
+class _Entries:
+    """The entries of an archive in order; the content of each must be taken before the next."""
+
+    def __init__(self, file: BinaryIO, archive: Path, caps: Caps) -> None:
+        self._file, self._key, self._caps = file, str(archive), caps
+        self._left = os.fstat(file.fileno()).st_size
+        self.names, self.total = PathSet(), 0
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        if self._take(len(MAGIC)) != MAGIC:
+            raise Corrupt(f"does not begin with {MAGIC.decode().strip()!r}", key=self._key)
+        while self._left:
+            name, size = self._header()
+            self.names.add(name)
+            self.total += size
+            if len(self.names) > self._caps.entries or self.total > self._caps.size:
+                raise Invalid(f"holds more than {self._caps.entries} files or {self._caps.size} bytes", key=self._key)
+            if size + 1 > self._left:
+                raise Corrupt(f"{name!r} has {size} bytes, it says; {self._left} are left", key=self._key)
+            yield name, size
+
+    def content(self, size: int) -> Iterator[bytes]:
+        while size:
+            piece = self._take(min(size, CHUNK))
+            size -= len(piece)
+            yield piece
+        if self._take(1) != b"\n":
+            raise Corrupt(f"no line end at byte {self._file.tell() - 1}, after a file", key=self._key)
+
+    def _header(self) -> tuple[str, int]:
+        place = self._file.tell()
+        line = self._file.readline(_HEADER_MAX)
+        self._left -= len(line)
+        word, _, rest = line.removesuffix(b"\n").partition(b" ")
+        name, _, digits = rest.rpartition(b" ")
+        right = digits.isdigit() and len(digits) <= 20 and (digits == b"0" or not digits.startswith(b"0"))
+        if word != b"FILE" or not line.endswith(b"\n") or not name or not right:
+            raise Corrupt(f"no entry at byte {place}", key=self._key)
+        try:
+            return name.decode(), int(digits)
+        except UnicodeDecodeError as error:
+            raise Corrupt(f"the name at byte {place} is not UTF-8", key=self._key) from error
+
+    def _take(self, size: int) -> bytes:
+        piece = self._file.read(min(size, self._left))
+        if len(piece) != size:
+            raise Corrupt(f"ends at byte {self._file.tell()}, within an entry", key=self._key)
+        self._left -= size
+        return piece

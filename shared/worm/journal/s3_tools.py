@@ -1,0 +1,208 @@
+"""The tools on a commit log in a store. None of them takes the lease: they go beside a writer at work.
+
+Repair puts a *void* in the place of a damaged or missing segment (`segment.py`), by If-Match on the very bytes that are
+damaged, after they were copied to `damaged/`. Whatever can be read stays as it is. Where the last segment was damaged,
+a new writer leaves out the LSNs that it may have had; a writer that is at work knows better and goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from worm.clock import Clock, Ids, SystemClock
+from worm.codec.frames import Torn, encode, frame
+from worm.codec.strict_json import JsonObject
+from worm.errors import Conflict, Corrupt, Invalid, NotFound
+from worm.journal.config import LogConfig
+from worm.journal.reader import LogReader
+from worm.journal.root import BY_HAND
+from worm.journal.s3_base import DocumentLog, base_lines
+from worm.journal.segment import VERIFY, Segment
+from worm.journal.tools import CompactReport, LogLine, LogProblem, RepairReport, VerifyReport
+from worm.store.base import Object, Store, Won
+
+POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One slot: its segment if it can be read, the object, and what is wrong with it."""
+
+    slot: int
+    segment: Segment | None
+    found: Object | None
+    damage: Corrupt | None
+
+
+class StoreTools:
+    """`LogTools` of a database in a store."""
+
+    def __init__(
+        self,
+        store: Store,
+        db_id: str,
+        *,
+        config: LogConfig | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+    ) -> None:
+        self._store = store
+        self._config = config or LogConfig()
+        self._clock = clock or SystemClock()
+        self._ids = ids or Ids.system(self._clock)
+        self._documents = DocumentLog(store, db_id, config=config, clock=self._clock, ids=self._ids)
+        self._reader = LogReader(store, db_id, clock=self._clock, ids=self._ids)
+        self._keys = self._documents.keys
+        if next(iter(store.list(self._keys.log, limit=1)), None) is None:
+            raise NotFound(f"there is no log of a database {db_id!r} at {store.url}", key=self._keys.log)
+
+    def verify(self) -> VerifyReport:
+        problems: list[LogProblem] = []
+        records = size = committed = documents = repeated = 0
+        for one in self._slots():
+            size += 0 if one.found is None else one.found.size
+            if one.damage is not None:
+                problems.append(_problem(one.damage))
+            if one.segment is not None:
+                records += len(one.segment.entries)
+                committed += len(list(one.segment.transactions()))
+        try:
+            base = list(base_lines(self._documents, self._documents.base()))
+            records, size = records + len(base), size + sum(len(line.body) for _, line in base)
+            if not problems:
+                loaded = self._documents.load()
+                documents, repeated = loaded.fold.state.documents, loaded.repeated
+        except Invalid:
+            documents = 0  # a log of other records
+        except Corrupt as damage:
+            problems.append(_problem(damage))
+        return VerifyReport(
+            self._store.url, records, size, documents, committed - repeated, repeated, 0, 0, tuple(problems)
+        )
+
+    def repair(self, *, dry_run: bool) -> RepairReport:
+        kept = moved = 0
+        reason = side = None
+        slots = list(self._slots())
+        before = self._before(slots)
+        for at, one in enumerate(slots):
+            if one.damage is not None:
+                reason = reason or str(one.damage)
+            if one.segment is not None:  # also one that does not follow: what can be read is never put aside
+                kept += len(one.segment.entries)
+                before = one.segment
+                continue
+            moved += 0 if one.found is None else one.found.size
+            if not dry_run:
+                is_last = all(later.segment is None for later in slots[at:])
+                before, copied = self._void(one, before, is_last=is_last)
+                side = copied or side
+        return RepairReport(self._store.url, kept, moved, reason, side)
+
+    def compact(self) -> CompactReport:
+        return self._documents.compact()
+
+    def cat(self, *, after: int | None = None) -> Iterator[LogLine | Torn]:
+        base = self._documents.base()
+        start = 0 if base is None else base.slot
+        if after is None or base is None or after < base.lsn:
+            for key, one in base_lines(self._documents, base):
+                yield LogLine(_lsn(one.value), one.value, frame(one.body).rstrip(b"\n"), key)
+        elif after > base.lsn:
+            start = max(start, self._reader.slot_before(after))
+        yield from self._lines(start, after or 0)
+
+    def tail(self, count: int, *, follow: bool = False) -> Iterator[LogLine | Torn]:
+        boundary, end = self._reader.boundary(), self._reader.tail()
+        slot = start = boundary if end is None else end.slot
+        last: list[LogLine] = []
+        while start > boundary and len(last) < count:  # further back until there are enough
+            start = max(boundary, slot - max(4, (slot - start) * 2))
+            last = list(self._lines(start, 0))
+        yield from last[-count:]
+        slot = max((self._slot_of(line) for line in last), default=slot)
+        while follow:
+            self._clock.sleep(POLL_SECONDS)
+            for line in self._lines(slot, 0):
+                yield line
+                slot = self._slot_of(line)
+
+    # Slots, damaged ones too
+
+    def _slots(self) -> Iterator[Slot]:
+        """Every slot after the boundary, up to the end: by a listing, because some may be missing."""
+        first = self._reader.boundary() + 1
+        listed = (self._keys.slot_of(one.key) for one in self._store.list(self._keys.log))
+        before: Segment | None = None
+        for slot in range(first, max((slot for slot in listed if slot is not None), default=0) + 1):
+            found = self._store.get(self._keys.slot(slot))
+            if slot <= self._reader.boundary():
+                continue  # collected meanwhile
+            one = self._slot(slot, found, before)
+            before = one.segment
+            yield one
+
+    def _slot(self, slot: int, found: Object | None, before: Segment | None) -> Slot:
+        key = self._keys.slot(slot)
+        if found is None:
+            return Slot(slot, None, None, Corrupt("a segment is missing: later ones are there", key=key, hint=VERIFY))
+        segment = None
+        try:
+            segment = Segment.decode(found.body, slot, key)
+            if before is not None:
+                segment.follows(before, key)
+        except Corrupt as damage:
+            return Slot(slot, segment, found, damage)
+        return Slot(slot, segment, found, None)
+
+    def _before(self, slots: list[Slot]) -> Segment:
+        """What the first slot comes after: the end of the base, or what those that follow leave room for."""
+        first = slots[0].slot if slots else 1
+        base = self._documents.base()
+        good = next((one.segment for one in slots if one.segment is not None), None)
+        lsn = 0
+        if base is not None and base.slot == first - 1:
+            lsn = base.lsn
+        elif first > 1 and good is not None:
+            lsn = good.lsn - 1 - (good.slot - first)
+        elif first > 1:
+            raise Corrupt("nothing is left to number the log from", key=self._keys.slot(first), hint=BY_HAND)
+        return Segment(first - 1, good.epoch if good else 1, "", max(lsn, 0), 0, "fence")
+
+    def _void(self, one: Slot, before: Segment, *, is_last: bool) -> tuple[Segment, str | None]:
+        """Put a void in the place of a slot; and where its bytes went. A record takes more than a byte, so the damaged
+        segment has not used more LSNs than it has bytes."""
+        size = self._config.log_segment_max_bytes if one.found is None else one.found.size
+        ts = int(self._clock.now().timestamp() * 1000)
+        void = Segment(one.slot, before.epoch, "repair", before.end_lsn + 1, ts, "void", skip=size if is_last else 0)
+        key, side = self._keys.slot(one.slot), None
+        if one.found is None:
+            outcome: object = self._store.put_if_absent(key, void.encode())
+        else:
+            side = self._keys.damaged(one.slot, one.found.etag)
+            self._store.put_if_absent(side, one.found.body)
+            outcome = self._store.put_if_match(key, void.encode(), one.found.etag)
+        if not isinstance(outcome, Won):
+            raise Conflict("somebody changed the segment meanwhile", key=key, hint="verify again")
+        return void, side
+
+    def _lines(self, slot: int, after: int) -> Iterator[LogLine]:
+        for segment in self._reader.segments(slot):
+            key = self._keys.slot(segment.slot)
+            for entry in segment.entries:
+                if entry.lsn > after:
+                    value: JsonObject = {"lsn": entry.lsn, "txn": entry.txn, **entry.record}
+                    yield LogLine(entry.lsn, value, encode(value).rstrip(b"\n"), key)
+
+    def _slot_of(self, line: LogLine) -> int:
+        return self._keys.slot_of(line.key) or 0
+
+
+def _lsn(value: JsonObject) -> int:
+    lsn = value.get("lsn")
+    return lsn if type(lsn) is int else 0
+
+
+def _problem(damage: Corrupt) -> LogProblem:
+    return LogProblem("log-damaged", damage.key or "", damage.message)

@@ -1,0 +1,39 @@
+"""Servers of the session for the tests of logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.emulators import CREDENTIALS, localstack_server
+from tests.journal.proxy import fault_proxy
+from tests.journal.wire import Wire
+from worm_dev.aws import Aws, start_moto
+
+
+@pytest.fixture
+def aws_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(scope="session")
+def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
+    aws = start_moto(tmp_path_factory.mktemp("moto"), "us-east-1")
+    yield aws
+    aws.stop()
+
+
+@pytest.fixture(scope="session")
+def localstack_endpoint() -> Iterator[str]:
+    with localstack_server() as url:
+        yield url
+
+
+@pytest.fixture
+def wire(moto: Aws) -> Iterator[Wire]:
+    with fault_proxy(moto.endpoint_url) as proxy:
+        yield Wire(moto, proxy)

@@ -1,0 +1,264 @@
+"""What went wrong once, or nearly: readers, tools and repairs that show too little or too much, or make it worse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.journal.test_log_writer import KEYS, Room, record
+from tests.journal.test_store_tools import CONFIG, insert
+from tests.journal.test_store_tools import KEYS as TOOLS_KEYS
+from tests.journal.test_store_tools import Room as ToolsRoom
+from worm.errors import CommitStateUnknown, Corrupt, Expired
+from worm.journal.config import LogConfig
+from worm.journal.reader import LogReader
+from worm.journal.s3_base import Base, DocumentLog
+from worm.journal.s3_tools import StoreTools
+from worm.journal.segment import Segment
+from worm.journal.tools import LogLine
+from worm.journal.writer import LogWriter
+from worm.store.base import ObjectInfo
+from worm.store.faulty import Fault, FaultyStore
+
+
+def test_a_feed_does_not_skip_what_is_collected_while_it_starts() -> None:
+    room = Room(LogConfig(gc_min_age_seconds=1))
+    writer = room.writer()
+    for number in range(1, 11):
+        writer.append_wal([record(number)])
+    room.clock.advance(10)
+    writer.append_wal([record(11)])
+
+    class Overtaken(LogReader):
+        def earliest(self) -> int:
+            found = super().earliest()
+            room.collector().run(upto=8)
+            return found
+
+    reader = Overtaken(room.memory, "main", clock=room.clock, ids=room.ids)
+    with pytest.raises(Expired):
+        list(reader.feed(after=0))
+
+
+def test_the_end_of_a_log_that_is_collected_meanwhile_is_not_none() -> None:
+    room = Room(LogConfig(gc_min_age_seconds=1))
+    writer = room.writer()
+    for number in range(1, 11):
+        writer.append_wal([record(number)])
+    room.clock.advance(10)
+    writer.append_wal([record(11)])
+
+    class Overtaken(FaultyStore):
+        done = False
+
+        def head(self, key: str, *, version_id: str | None = None) -> ObjectInfo | None:
+            if not self.done:
+                self.done = True
+                room.collector().run(upto=8)
+            return super().head(key, version_id=version_id)
+
+    tail = LogReader(Overtaken(room.memory, clock=room.clock, ids=room.ids), "main", clock=room.clock).tail()
+    assert tail is not None, "'nothing was ever written'"
+    assert tail.slot == 12
+
+
+def test_tail_shows_no_record_twice() -> None:
+    room = ToolsRoom()
+
+    class Late(StoreTools):
+        done = False
+
+        def _lines(self, slot: int, after: int) -> Iterator[LogLine]:
+            if not self.done:
+                self.done = True
+                room.writer.append_wal([insert("late")])
+            return super()._lines(slot, after)
+
+    following = Late(room.memory, "main", config=CONFIG, clock=room.clock, ids=room.ids).tail(1, follow=True)
+    seen = [next(following)]
+    room.writer.append_wal([insert("next")])
+    seen.append(next(following))
+    assert [line.value["id"] for line in seen if isinstance(line, LogLine)] == ["late", "next"]
+
+
+def test_cat_beside_a_compaction_shows_no_record_twice() -> None:
+    room = ToolsRoom()
+    room.tools().compact()
+    room.writer.append_wal([insert("new")])
+    tools = room.tools()
+
+    class Flips(DocumentLog):
+        done = False
+
+        def base(self) -> Base | None:
+            found = super().base()
+            if not self.done:
+                self.done = True
+                room.tools().compact()
+            return found
+
+    tools._documents = Flips(room.memory, "main", config=CONFIG, clock=room.clock, ids=room.ids)
+    ids = [line.value.get("id") for line in tools.cat() if isinstance(line, LogLine)]
+    assert ids.count("new") == 1, f"'new' is shown {ids.count('new')} times"
+
+
+def test_verify_beside_a_collection_reports_no_damage() -> None:
+    room = ToolsRoom()
+    room.clock.advance(101)
+    room.writer.append_wal([insert("late")])
+    tools = room.tools()
+
+    class Meanwhile(LogReader):
+        done = False
+
+        def boundary(self) -> int:
+            found = super().boundary()
+            if not self.done:
+                self.done = True
+                room.tools().compact()
+            return found
+
+    tools._reader = Meanwhile(room.memory, "main", clock=room.clock, ids=room.ids)
+    report = tools.verify()
+    assert report.is_clean, report.problems[0]
+
+
+def test_verify_looks_at_everything_that_a_feed_reads() -> None:
+    """Slots below the base and above the boundary are read by the feed, and not looked at by verify and repair."""
+    room = ToolsRoom()
+    room.tools().compact()  # too young to be collected
+    room.damage(5, lambda body: body[:-3])
+    with pytest.raises(Corrupt):
+        list(LogReader(room.memory, "main", clock=room.clock).feed())
+    assert not room.tools().verify().is_clean
+
+
+def test_two_missing_segments_are_not_the_end_of_the_log() -> None:
+    room = Room()
+    writer = room.writer()
+    for number in range(1, 11):
+        writer.append_wal([record(number)])
+    room.memory.delete(KEYS.slot(5))
+    room.memory.delete(KEYS.slot(6))
+    with pytest.raises(Corrupt, match="a segment is missing"):
+        room.numbers()
+
+
+def test_a_repeated_transaction_id_is_told_apart() -> None:
+    """Unknown, but landed; repeated with the same id by a new writer."""
+    room = ToolsRoom()
+    store = FaultyStore(room.memory, clock=room.clock, ids=room.ids)
+    writer = LogWriter.open(store, "main", config=CONFIG, clock=room.clock, ids=room.ids)
+    store.fail_next("attempt_put", Fault.LOST_RESPONSE, times=1)
+    store.fail_next("get", Fault.UNAVAILABLE, times=50)
+    with pytest.raises(CommitStateUnknown):
+        writer.append_wal([insert("once")], txn="mine")
+    again = LogWriter.open(room.memory, "main", config=CONFIG, clock=room.clock, ids=room.ids)
+    again.append_wal([insert("once")], txn="mine")
+    assert room.state().documents == 20
+    assert room.tools().verify().aborted == 1
+    room.tools().compact()
+    again.append_wal([insert("once")], txn="mine")
+    assert room.state().documents == 20
+
+
+def test_old_bases_are_deleted() -> None:
+    room = ToolsRoom()
+    for number in range(5):
+        room.writer.append_wal([insert(f"n{number}")])
+        room.clock.advance(500)
+        room.tools().compact()
+    room.clock.advance(5000)
+    room.tools().compact()
+    bases = [one.key for one in room.memory.list("db/main/base/")]
+    assert len(bases) <= 2, len(bases)
+
+
+# Repair
+
+
+def reader(room: ToolsRoom) -> LogReader:
+    return LogReader(room.memory, "main", clock=room.clock, ids=room.ids)
+
+
+def txns(room: ToolsRoom) -> list[str]:
+    return [entry.txn for segment in reader(room).segments() for entry in segment.entries]
+
+
+def test_a_writer_at_work_goes_on_behind_a_repaired_segment() -> None:
+    room = ToolsRoom()
+    room.writer.append_wal([insert("a"), insert("b"), insert("c")])
+    room.damage(room.slots()[-1], lambda body: body[:-3])
+    room.tools().repair(dry_run=False)
+    room.writer.append_wal([insert("acked")], txn="acked")  # the writer at work knows nothing of it
+    room.writer.append_wal([insert("acked2")], txn="acked2")
+    assert {"acked", "acked2"} <= set(txns(room))
+    assert room.tools().repair(dry_run=False).reason is None
+
+
+def test_two_damaged_segments_at_the_end_are_repaired() -> None:
+    room = ToolsRoom()
+    for slot in room.slots()[-2:]:
+        room.damage(slot, lambda body: body[:-3])
+    room.tools().repair(dry_run=False)
+    writer = room.opened()  # a writer opens behind the void and acknowledges
+    writer.append_wal([insert("acked")], txn="acked")
+    for _ in range(3):
+        room.tools().repair(dry_run=False)
+    assert "acked" in txns(room)
+
+
+def test_lsns_do_not_go_back_after_a_repair_behind_a_base() -> None:
+    room = ToolsRoom()
+    room.clock.advance(101)
+    room.tools().compact()
+    last = room.writer.append_wal([insert("x")])
+    room.tools().compact()
+    high = room.writer.append_wal([insert("y")])
+    room.damage(room.slots()[-1], lambda body: body[:-3])
+    room.tools().repair(dry_run=False)
+    writer = room.opened()
+    lsn = writer.append_wal([insert("acked")], txn="acked")
+    assert lsn > last, f"LSN {lsn} after LSN {last}, which the base covers"
+    assert lsn > high, f"LSN {lsn} is used again"
+
+
+def test_lsns_of_a_damaged_segment_are_not_used_again() -> None:
+    """A consumer that had read up to the damaged segment never sees what is committed after the repair."""
+    room = ToolsRoom()
+    high = room.writer.append_wal([insert("a"), insert("b"), insert("c"), insert("d"), insert("e")])
+    assert [one.lsn for one in reader(room).feed()][-1] == high  # the consumer's cursor
+    room.damage(room.slots()[-1], lambda body: body[:-3])
+    room.tools().repair(dry_run=False)
+    room.opened().append_wal([insert("acked")], txn="acked")
+    assert "acked" in [one.txn for one in reader(room).feed(after=high)]
+
+
+def test_damage_in_the_first_two_slots_is_repaired() -> None:
+    room = ToolsRoom()
+    room.writer.append_wal([insert("z")])
+    for slot in (1, 2):
+        room.damage(slot, lambda body: body[:-3])
+    room.tools().repair(dry_run=False)
+    assert room.tools().repair(dry_run=False).reason is None
+    assert len(txns(room)) > 0
+
+
+def test_a_gap_is_repaired_and_nothing_that_can_be_read_is_put_aside() -> None:
+    room = ToolsRoom()
+    before = txns(room)
+    room.memory.delete(TOOLS_KEYS.slot(7))
+    assert room.tools().repair(dry_run=False).side is None
+    kept = txns(room)
+    assert len(set(before) - set(kept)) == 1
+    room.opened().append_wal([insert("acked")], txn="acked")
+    assert txns(room) == [*kept, "acked"]
+
+
+def test_a_segment_that_can_be_read_but_does_not_follow_is_told_and_left_alone() -> None:
+    room = ToolsRoom()
+    room.memory.put(TOOLS_KEYS.slot(7), Segment(7, 1, "x", 999, 0, "fence").encode())
+    before = [listed.etag for listed in room.memory.list(TOOLS_KEYS.log)]
+    assert room.tools().repair(dry_run=False).reason is not None
+    assert [listed.etag for listed in room.memory.list(TOOLS_KEYS.log)] == before
