@@ -1,13 +1,13 @@
 # Every target only calls a script, so that `make` is never needed.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check lint format bench build clean lock
+.PHONY: help setup run test check lint format bench build package clean lock
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 setup: ## make the virtual environments for everything
-	./scripts/setup --dev --tools --localstack
+	./scripts/setup --dev --java --spark40 --tools --localstack
 
 run: ## run the whole path on the embedded AWS; ends by itself
 	./scripts/run
@@ -17,7 +17,7 @@ test: ## lint and all tests, as CI does
 
 check: ## lint and the fast tests, before every commit (under 2 minutes)
 	./scripts/lint
-	.venv/bin/python -m pytest -m "not tools and not localstack and not slow" --numprocesses 2 --dist loadgroup --quiet
+	.venv/bin/python -m pytest -m "not tools and not localstack and not spark and not slow" --numprocesses 2 --dist loadgroup --quiet
 
 lint: ## ruff, ruff format, mypy strict
 	./scripts/lint
@@ -31,6 +31,9 @@ bench: ## run a benchmark: make bench NAME=coldstart
 build: ## sam build: functions and layer into .aws-sam/
 	./scripts/setup --tools
 	PATH="$(CURDIR)/.venv/bin:$$PATH" PYTHON=$(CURDIR)/.venv/bin/python SAM_CLI_TELEMETRY=0 .venv-tools/bin/sam build
+
+package: ## package the Spark jobs for EMR into dist/spark/
+	./scripts/package_spark
 
 clean: ## remove what was generated, but not the virtual environments
 	rm -rf .aws-sam .worm-dev .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist bench-results

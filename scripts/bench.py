@@ -23,7 +23,7 @@ from typing import cast
 ROOT = Path(__file__).resolve().parent.parent
 BENCHMARKS = ROOT / "scripts" / "benchmarks"
 RESULTS = ROOT / "bench-results"
-VERSIONS = ("s3worm", "boto3", "obstore", "moto", "deltalake", "duckdb")
+VERSIONS = ("s3worm", "boto3", "obstore", "moto", "deltalake", "duckdb", "slatedb")
 
 Benchmark = Callable[[list[str]], dict[str, object]]
 

@@ -1,4 +1,5 @@
-"""Regenerates the pins: constraints.txt, constraints-tools.txt and shared/constraints.txt (`make lock`).
+"""Regenerates the pins: constraints.txt, constraints-spark40.txt, constraints-tools.txt and shared/constraints.txt
+(`make lock`).
 
 Each file is the freeze of a fresh environment that was resolved without pins; the layer's pins are the part of
 constraints.txt that shared/requirements.txt reaches. `--layer-only` recomputes just that part.
@@ -16,6 +17,7 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+SPARK_OF_EMR = "pyspark>=4.0,<4.1"
 TOOLS = ("aws-sam-cli", "checkov", "cfn-lint", "wheel")
 # Where the layer runs: the resolver must see this interpreter's markers, not this machine's.
 LAYER_TARGET = ("--platform", "manylinux2014_x86_64", "--implementation", "cp", "--python-version", "3.11")
@@ -74,6 +76,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as scratch:
             dev = fresh_freeze(Path(scratch) / "dev", "--editable", f"{ROOT}[dev]")
             write(ROOT / "constraints.txt", "Pins of .venv (extra dev).", dev)
+            spark = fresh_freeze(Path(scratch) / "spark40", "--editable", f"{ROOT}[spark]", SPARK_OF_EMR)
+            about = "Pins of .venv-spark40 (extra spark on the Spark of EMR) and of the environment for EMR."
+            write(ROOT / "constraints-spark40.txt", about, spark)
             tools = fresh_freeze(Path(scratch) / "tools", *TOOLS)
             write(ROOT / "constraints-tools.txt", "Pins of .venv-tools.", tools)
     write_layer()

@@ -21,6 +21,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from scripts import java
+
 ROOT = Path(__file__).resolve().parent.parent
 STAMP = ".setup-stamp"
 
@@ -67,6 +69,12 @@ def tools() -> Environment:
     """Template tools pin other versions of shared packages (urllib3, click), hence a place of their own."""
     names = ("aws-sam-cli", "checkov", "cfn-lint", "wheel")
     return Environment(".venv-tools", "the template tools (sam, checkov)", "constraints-tools.txt", names, ())
+
+
+def spark40() -> Environment:
+    """The Spark of EMR, beside the newest one of .venv."""
+    name, wanted = ".venv-spark40", ("--editable", ".[spark]")
+    return Environment(name, "Spark as EMR has it", "constraints-spark40.txt", wanted, ("pyproject.toml",))
 
 
 def say(message: str) -> None:
@@ -137,6 +145,8 @@ def ensure(environment: Environment, implied: Sequence[Environment] = ()) -> Non
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/setup", description="Sets up what the scripts need; safe to repeat.")
     parser.add_argument("--dev", action="store_true", help="also the packages for tests and lint")
+    parser.add_argument("--java", action="store_true", help="also Java, where there is none (apt-get)")
+    parser.add_argument("--spark40", action="store_true", help="also .venv-spark40: the Spark version of EMR")
     parser.add_argument("--tools", action="store_true", help="also .venv-tools: sam, checkov, cfn-lint")
     parser.add_argument("--localstack", action="store_true", help="also .venv-localstack, the second emulator")
     options = parser.parse_args()
@@ -147,12 +157,16 @@ def main() -> int:
                 ensure(application("dev"), implied=[application("local")])
             else:
                 ensure(application("local"))
+            if options.spark40:
+                ensure(spark40())
             if options.tools:
                 require("make", "git")
                 ensure(tools())
+            if options.java:
+                java.ensure_java(say)
         if options.localstack:
             return subprocess.run([str(ROOT / "scripts" / "localstack-setup")], check=False).returncode
-    except SetupFailed as failure:
+    except (SetupFailed, java.JavaMissing) as failure:
         say(f"failed.\n{failure}")
         return 1
     return 0

@@ -1,9 +1,9 @@
 """The whole path on this machine: `python -m worm_dev.demo` (what scripts/run runs), and `worm dev`.
 
 Stands up the embedded AWS as template.yaml says, pushes the sample schema, sends documents with plain boto3, waits
-until the workers are done, and shows what they made, trash included, by running the `worm` command. Exit code 0 only if
-`worm verify` finds no difference and no dead letter is left; then nothing remains on disk. Otherwise the logs stay, and
-their place is told.
+until the workers are done, and shows what they made, trash included, by running the `worm` command; at the end Spark
+rebuilds it. Exit code 0 only if neither `worm verify` nor Spark finds a difference and no dead letter is left; then
+nothing remains on disk. Otherwise the logs stay, and their place is told.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from worm.cli.main import app
 from worm.clock import SystemClock, iso_seconds
 from worm.errors import NotFound, WormError
 from worm_dev.demo_load import apply_workload
+from worm_dev.demo_spark import show_spark
 from worm_dev.demo_trash import show_trash
 from worm_dev.demo_view import Display
 from worm_dev.environment import Environment, Settings
@@ -37,6 +38,8 @@ AwsName = Literal["moto", "localstack"]
 DOCUMENTS = 300
 WINDOW_SECONDS = 1.0
 QUIET_SECONDS_MAX = 180.0
+PARAMETERS = {"SparkArtifactsBucket": "worm-dev-artifacts"}
+"""With a bucket for its code the Spark schedule exists; nothing is read from there here."""
 _EXPORTS = (
     "AWS_ENDPOINT_URL",
     "AWS_ACCESS_KEY_ID",
@@ -56,12 +59,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--documents", type=int, metavar="N", help=f"documents to upload (default {DOCUMENTS})")
     parser.add_argument("--aws", choices=("moto", "localstack"), default="moto", help="what stands in for AWS")
     parser.add_argument("--endpoint-url", metavar="URL", help="an AWS-like endpoint that is already running")
+    parser.add_argument("--fire", metavar="SCHEDULE", help="with --serve: fire it once, e.g. rebuild (a Spark job)")
     chosen = parser.parse_args(arguments)
     if chosen.documents is not None and chosen.documents < 0:
         parser.error("--documents must not be negative")
     try:
         if chosen.serve:
-            return serve(aws=chosen.aws, endpoint_url=chosen.endpoint_url, documents=chosen.documents or 0)
+            documents = chosen.documents or 0
+            return serve(aws=chosen.aws, endpoint_url=chosen.endpoint_url, documents=documents, fire=chosen.fire)
         documents = DOCUMENTS if chosen.documents is None else chosen.documents
         return run(aws=chosen.aws, endpoint_url=chosen.endpoint_url, documents=documents)
     except WormError as error:
@@ -87,8 +92,8 @@ def run(*, aws: AwsName = "moto", endpoint_url: str | None = None, documents: in
     return exit_code
 
 
-def serve(*, aws: str = "moto", endpoint_url: str | None = None, documents: int = 0) -> int:
-    """The embedded AWS until Ctrl-C."""
+def serve(*, aws: str = "moto", endpoint_url: str | None = None, documents: int = 0, fire: str | None = None) -> int:
+    """The embedded AWS until Ctrl-C; `fire` names a schedule to fire once at the start."""
     display = Display()
     settings = _settings(cast(AwsName, aws), endpoint_url)
     with (
@@ -100,6 +105,8 @@ def serve(*, aws: str = "moto", endpoint_url: str | None = None, documents: int 
         worm(display, "push", str(SCHEMA_PATH))
         if documents:
             _work(env, display, workload(documents))
+        if fire is not None:
+            _fire(env, display, fire)
         _show_how(env, display)
         try:
             _watch(env, display)
@@ -151,7 +158,16 @@ def _show(env: Environment, display: Display, load: Workload) -> int:
     if verified or sum(letters.values()):
         display.line(f"FAILED: {sum(letters.values())} dead letters, verify ended with {verified}", style="bold red")
         return 1
+    show_spark(env, display)
     return 0
+
+
+def _fire(env: Environment, display: Display, schedule: str) -> None:
+    outcome = env.fire(schedule)
+    display.line()
+    display.line(f"the schedule {schedule} was fired: {outcome.kind.value}")
+    for line in (str(outcome.value or "") + outcome.error).splitlines():
+        display.line(line)
 
 
 def _dead_letters(env: Environment) -> dict[str, int]:
@@ -206,7 +222,13 @@ def _handled(functions: Mapping[str, FunctionCounts]) -> dict[str, int]:
 
 def _settings(aws: AwsName, endpoint_url: str | None) -> Settings:
     work_dir = template_path().parent / ".worm-dev" / f"run-{os.getpid()}"
-    return Settings(aws=aws, endpoint_url=endpoint_url, window_seconds=WINDOW_SECONDS, work_dir=work_dir)
+    return Settings(
+        aws=aws,
+        endpoint_url=endpoint_url,
+        parameters=PARAMETERS,
+        window_seconds=WINDOW_SECONDS,
+        work_dir=work_dir,
+    )
 
 
 @contextmanager

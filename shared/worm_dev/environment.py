@@ -30,7 +30,8 @@ from worm_dev.provision import MadeQueue, Provisioned, provision
 from worm_dev.queues import depth, move, peek
 from worm_dev.runtime import FunctionCounts, FunctionPool, function_environment
 from worm_dev.schedule import ScheduleRunner, schedule_event
-from worm_dev.specs import ScheduleSpec, Template
+from worm_dev.spark import LocalSpark
+from worm_dev.specs import Template
 from worm_dev.template import DEFAULT_REGION, read_template
 from worm_dev.worker import Outcome, OutcomeKind
 
@@ -105,6 +106,8 @@ class Environment:
             self.work_dir = self._make_work_dir(stack)
             self.aws = self._start_aws()
             stack.callback(self.aws.stop)
+            self.spark = LocalSpark(self.aws, self.template.path.parent, self.work_dir)
+            stack.callback(self.spark.stop)
             self._made: Provisioned = provision(self.aws, self.template)
             self._sqs: SQSClient = self.aws.sqs()
             stack.callback(self._stop_workers)
@@ -207,8 +210,10 @@ class Environment:
         return self._pool(function).invoke(event)
 
     def fire(self, schedule: str) -> Outcome:
-        """Fires a schedule now, by its name or its function's; waits for the outcome."""
-        spec = self._schedule(schedule)
+        """Fires a schedule now, by its name or that of its function or Spark job; waits for the outcome."""
+        spec = self.template.schedule(schedule)
+        if spec.job is not None:
+            return self.spark.run(spec.job)
         if spec.function is None:
             raise NotFound(f"schedule {spec.name} targets {spec.target_arn}, which does not run here")
         return self.invoke(
@@ -292,12 +297,6 @@ class Environment:
 
     def _pool(self, function: str) -> FunctionPool:
         return self._pools[self.template.function(function).name]
-
-    def _schedule(self, name: str) -> ScheduleSpec:
-        for spec in self.template.schedules:
-            if name in (spec.name, spec.function):
-                return spec
-        raise NotFound(f"no schedule {name}", hint=f"there are {[spec.name for spec in self.template.schedules]}")
 
     def _queue(self, function: str) -> MadeQueue:
         name = self.template.function(function).name

@@ -8,7 +8,10 @@ from collections.abc import Mapping
 from worm.errors import Invalid
 from worm_dev.cfn import Node
 from worm_dev.schedule import parse_schedule
-from worm_dev.specs import EventSourceSpec, ScheduleSpec
+from worm_dev.specs import EventSourceSpec, ScheduleSpec, SparkJobSpec
+
+_START_JOB_RUN = ":aws-sdk:emrserverless:startJobRun"
+_TIMEOUT_MINUTES = 720  # EMR Serverless's own default
 
 
 def event_source_spec(function: str, queue_arn: str, values: Mapping[str, Node], path: str) -> EventSourceSpec:
@@ -37,7 +40,19 @@ def schedule_spec(
     enabled = values.get("State", "ENABLED") == "ENABLED" and flag(values.get("Enabled", True))
     payload = values.get("Input")
     text = payload if payload is None or isinstance(payload, str) else json.dumps(payload)
-    return ScheduleSpec(str(values.get("Name", default_name)), expression, schedule, arn, function, text, enabled)
+    job = spark_job_spec(text, path) if arn.endswith(_START_JOB_RUN) else None
+    return ScheduleSpec(str(values.get("Name", default_name)), expression, schedule, arn, function, text, enabled, job)
+
+
+def spark_job_spec(text: str | None, path: str) -> SparkJobSpec:
+    """The job run that a StartJobRun asks for. The entry point of all jobs takes the job's name first."""
+    try:
+        asked = json.loads(text or "{}")
+        name, *arguments = asked["JobDriver"]["SparkSubmit"]["EntryPointArguments"]
+        minutes = float(asked.get("ExecutionTimeoutMinutes", _TIMEOUT_MINUTES))
+        return SparkJobSpec(str(asked["ApplicationId"]), str(name), tuple(map(str, arguments)), 60 * minutes)
+    except (KeyError, TypeError, ValueError) as error:
+        raise Invalid(f"is no job run of Spark ({error!r})", path=f"{path}.Properties.Target.Input") from error
 
 
 def merge(shared: Mapping[str, Node], own: Mapping[str, Node]) -> dict[str, Node]:

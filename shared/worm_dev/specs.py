@@ -75,8 +75,18 @@ class EventSourceSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class SparkJobSpec:
+    """A job run of EMR Serverless: `arguments` are those after the job's name."""
+
+    application: str
+    name: str
+    arguments: tuple[str, ...]
+    timeout_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class ScheduleSpec:
-    """`function` is None for a target that is no function of this template (a universal target of Scheduler)."""
+    """`function` is None for a target that is no function of this template; it may be a Spark `job` then."""
 
     name: str
     expression: str
@@ -85,6 +95,7 @@ class ScheduleSpec:
     function: str | None
     input: str | None
     enabled: bool
+    job: SparkJobSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +121,10 @@ class Template:
             if spec.arn == arn:
                 return spec
         raise NotFound(f"the template has no queue {arn}")
+
+    def schedule(self, name: str) -> ScheduleSpec:
+        """By its name, or that of its function or job."""
+        for spec in self.schedules:
+            if name in (spec.name, spec.function, spec.job and spec.job.name):
+                return spec
+        raise NotFound(f"no schedule {name}", hint=f"there are {[spec.name for spec in self.schedules]}")

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from worm.errors import Invalid
-from worm_dev.cfn import ACCOUNT_ID, PARTITION, Node, Resolver, load
+from worm_dev.cfn import ACCOUNT_ID, Node, Resolver, load
+from worm_dev.names import NAME_PROPERTY, arn
 from worm_dev.sam import event_source_spec, flag, merge, schedule_spec, text_of, without
 from worm_dev.specs import (
     BucketSpec,
@@ -44,22 +45,6 @@ def read_template(
     return reader.read()
 
 
-_NAME_PROPERTY = {
-    "AWS::S3::Bucket": "BucketName",
-    "AWS::SQS::Queue": "QueueName",
-    "AWS::Events::Rule": "Name",
-    "AWS::Serverless::Function": "FunctionName",
-    "AWS::Scheduler::Schedule": "Name",
-    "AWS::Logs::LogGroup": "LogGroupName",
-}
-_ARN = {
-    "AWS::S3::Bucket": "s3:::{name}",
-    "AWS::SQS::Queue": "sqs:{region}:{account}:{name}",
-    "AWS::Events::Rule": "events:{region}:{account}:rule/{name}",
-    "AWS::Serverless::Function": "lambda:{region}:{account}:function:{name}",
-    "AWS::Scheduler::Schedule": "scheduler:{region}:{account}:schedule/default/{name}",
-    "AWS::Logs::LogGroup": "logs:{region}:{account}:log-group:{name}:*",
-}
 _QUEUE_ATTRIBUTES = (
     "VisibilityTimeout",
     "MessageRetentionPeriod",
@@ -107,9 +92,8 @@ class _Reader:
 
     def attribute(self, logical_id: str, name: str) -> str:
         kind = self._resource(logical_id)["Type"]
-        if name == "Arn" and kind in _ARN:
-            physical_name = self._physical_name(logical_id)
-            return f"arn:{PARTITION}:" + _ARN[kind].format(region=self.region, account=ACCOUNT_ID, name=physical_name)
+        if name == "Arn":
+            return arn(kind, self.region, self._physical_name(logical_id))
         if name == "QueueName" and kind == "AWS::SQS::Queue":
             return self._physical_name(logical_id)
         raise KeyError(f"attribute {name} of {kind}")
@@ -124,8 +108,8 @@ class _Reader:
         if logical_id not in self._names:
             resource = self._resource(logical_id)
             kind = resource["Type"]
-            given = (resource.get("Properties") or {}).get(_NAME_PROPERTY.get(kind, ""))
-            name = given and self.resolver.resolve(given, f"Resources.{logical_id}.Properties.{_NAME_PROPERTY[kind]}")
+            given = (resource.get("Properties") or {}).get(NAME_PROPERTY.get(kind, ""))
+            name = given and self.resolver.resolve(given, f"Resources.{logical_id}.Properties.{NAME_PROPERTY[kind]}")
             default = f"{self.stack}-{logical_id}"
             self._names[logical_id] = (
                 name if isinstance(name, str) and name else default.lower() if kind == "AWS::S3::Bucket" else default
@@ -211,13 +195,13 @@ class _Reader:
         return tuple(rules)
 
     def _target(self, target: Mapping[str, Node], path: str) -> RuleTarget:
-        arn = str(self.resolver.resolve(target["Arn"], f"{path}.Arn"))
-        if f":sqs:{self.region}:" not in arn:
-            raise Invalid(f"rule target {arn} is not a queue: workers are fed by their queues", path=path)
+        target_arn = str(self.resolver.resolve(target["Arn"], f"{path}.Arn"))
+        if f":sqs:{self.region}:" not in target_arn:
+            raise Invalid(f"rule target {target_arn} is not a queue: workers are fed by their queues", path=path)
         for unsupported in ("Input", "InputPath", "InputTransformer"):
             if unsupported in target:
                 raise Invalid("is not supported by the embedded AWS", path=f"{path}.{unsupported}")
-        return RuleTarget(id=str(self.resolver.resolve(target["Id"], f"{path}.Id")), arn=arn)
+        return RuleTarget(id=str(self.resolver.resolve(target["Id"], f"{path}.Id")), arn=target_arn)
 
     # --- functions
 
@@ -314,7 +298,7 @@ class _Reader:
             resolved = self.resolver.resolve(target, f"{path}.Properties.Target")
             values = self.resolver.resolve(without(properties, "Target", "KmsKeyArn"), f"{path}.Properties")
             values["Input"] = resolved.get("Input")
-            arn = str(resolved["Arn"])
+            target_arn = str(resolved["Arn"])
             name = self._physical_name(logical_id)
-            specs.append(schedule_spec(name, values, arn, functions.get(arn), path))
+            specs.append(schedule_spec(name, values, target_arn, functions.get(target_arn), path))
         return tuple(specs)

@@ -71,12 +71,14 @@ def test_the_first_success_fits_on_one_screen() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(600)
 def test_scripts_run_is_the_demo_and_the_demo_ends_well() -> None:
     """scripts/run only sets up and hands over, so the demo is run as it does it, with fewer documents."""
     script = (ROOT / "scripts" / "run").read_text()
     assert script.rstrip().endswith('exec .venv/bin/python -m worm_dev.demo "$@"')
-    ended = _run([sys.executable, "-m", "worm_dev.demo", "--documents", "25"], ROOT, timeout=150)
+    ended = _run([sys.executable, "-m", "worm_dev.demo", "--documents", "25"], ROOT, timeout=570)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "25 uploads, 5 overwrites, 1 deletes sent by plain boto3\n" in ended.stdout
     sections = re.findall(r"^\$ (worm (?:table |trash )?\w+)", ended.stdout, flags=re.MULTILINE)
@@ -87,6 +89,9 @@ def test_scripts_run_is_the_demo_and_the_demo_ends_well() -> None:
     assert re.search(r"^capture +\d+ +31 +0 +0 +\d+ +\d+\.\d\d$", ended.stdout, flags=re.MULTILINE)
     assert re.search(r"^31 changes; \d+\.\d\d S3 requests of the workers per change$", ended.stdout, flags=re.MULTILINE)
     assert "no differences\n" in ended.stdout
+    jobs = re.findall(r"^\$ spark-submit spark_jobs/launch\.py (\w+) --url s3://", ended.stdout, flags=re.MULTILINE)
+    assert jobs == ["rebuild", "verify"]
+    assert re.search(r"the same bytes as the workers in all \d+ table files: nothing differs\n", ended.stdout)
 
 
 def test_scripts_test_is_what_ci_runs() -> None:

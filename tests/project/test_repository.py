@@ -81,7 +81,9 @@ def test_text_files_end_with_one_newline_and_have_no_trailing_blanks() -> None:
 def test_scripts_can_be_executed() -> None:
     with_shebang = [path for path in tracked_files() if path.read_bytes().startswith(b"#!")]
     names = {relative(path) for path in with_shebang}
-    assert {f"scripts/{name}" for name in ("setup", "run", "test", "lint", "bench")} | {".ci/run"} <= names
+    assert {f"scripts/{name}" for name in ("setup", "run", "test", "lint", "bench", "package_spark")} | {
+        ".ci/run"
+    } <= names
     assert [relative(path) for path in with_shebang if not os.access(path, os.X_OK)] == []
 
 
@@ -103,13 +105,28 @@ def test_the_layers_pins_are_those_of_the_development_environment() -> None:
 
 def test_every_dependency_is_pinned() -> None:
     extras = _project()["optional-dependencies"]
-    wanted = [*_project()["dependencies"], *extras["fast"], *extras["cli"], *extras["local"], *extras["dev"]]
+    installed = ("fast", "cli", "local", "spark", "dev")
+    wanted = [*_project()["dependencies"], *(one for name in installed for one in extras[name])]
     names = {_requirement_name(requirement) for requirement in wanted} - {"s3worm"}
     assert names - set(_pins("constraints.txt")) == set()
+    on_emr = {_requirement_name(requirement) for requirement in [*_project()["dependencies"], *extras["spark"]]}
+    assert on_emr - set(_pins("constraints-spark40.txt")) == set()
     assert {"aws-sam-cli", "aws-sam-translator", "cfn-lint", "checkov"} <= set(_pins("constraints-tools.txt"))
 
 
-@pytest.mark.parametrize("package", ["boto3", "moto", "obstore", "orjson", "pydantic"])
+def test_the_second_spark_is_that_of_emr_and_all_else_is_the_same() -> None:
+    pins, on_emr = _pins("constraints.txt"), _pins("constraints-spark40.txt")
+    assert on_emr["pyspark"].startswith("4.0.")
+    assert {name for name, pinned in on_emr.items() if pins[name] != pinned} == {"pyspark"}
+
+
+def test_running_and_testing_need_no_further_extra_for_spark() -> None:
+    extras = _project()["optional-dependencies"]
+    assert "s3worm[cli,spark]" in extras["local"]
+    assert "s3worm[arrow,local]" in extras["dev"]
+
+
+@pytest.mark.parametrize("package", ["boto3", "moto", "obstore", "orjson", "pyarrow", "pydantic", "pyspark"])
 def test_this_environment_has_the_pinned_versions(package: str) -> None:
     assert version(package) == _pins("constraints.txt")[package]
 
@@ -118,7 +135,7 @@ def test_make_explains_each_of_its_targets() -> None:
     text = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z][\w-]*):", text, flags=re.MULTILINE))
     explained = set(re.findall(r"^([a-z][\w-]*):.*## \w", text, flags=re.MULTILINE))
-    assert {"check", "test", "run", "bench", "lint", "clean", "lock"} <= explained
+    assert {"check", "test", "run", "bench", "lint", "clean", "lock", "package"} <= explained
     assert targets == explained
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -76,6 +77,30 @@ def test_an_environment_whose_python_is_gone_is_made_anew(small_project: Path, i
     setup.ensure(setup.application("local"))
     assert _extras(installs) == [".[local]", ".[local]"]
     assert python.exists()
+
+
+@pytest.mark.slow
+def test_the_spark_of_emr_has_an_environment_and_pins_of_its_own(
+    small_project: Path, installs: list[list[str]]
+) -> None:
+    (small_project / "constraints-spark40.txt").write_text("pyspark==4.0.2\n")
+    setup.ensure(setup.spark40())
+    (call,) = installs
+    assert call[0] == str(small_project / ".venv-spark40" / "bin" / "python")
+    assert call[-4:] == ["--constraint", "constraints-spark40.txt", "--editable", ".[spark]"]
+
+
+def test_a_run_and_a_test_set_up_java_and_a_test_tells_where_the_spark_of_emr_is() -> None:
+    run, test = ((ROOT / "scripts" / name).read_text() for name in ("run", "test"))
+    assert "\nscripts/setup --java\n" in run
+    assert "\nscripts/setup --dev --java --spark40 --tools --localstack || exit 1\n" in test
+    assert '\nexport WORM_SPARK40_PYTHON="$PWD/.venv-spark40/bin/python"\n' in test
+
+
+def test_the_fast_part_starts_no_spark() -> None:
+    check = re.search(r'^check:.*\n(?:\t.*\n)*?\t.*pytest -m "([^"]+)"', (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert check is not None
+    assert {"not spark", "not slow"} <= set(check[1].split(" and "))
 
 
 def test_a_failing_step_shows_its_output_and_what_to_do() -> None:

@@ -81,8 +81,22 @@ class Function:
         return logical_id(self.properties["EventInvokeConfig"]["DestinationConfig"]["OnFailure"]["Destination"])
 
     def statements(self) -> list[Json]:
-        role = resources("AWS::IAM::Role")[logical_id(self.properties["Role"])]
-        return [statement for policy in role["Policies"] for statement in policy["PolicyDocument"]["Statement"]]
+        return role_statements(logical_id(self.properties["Role"]))
+
+
+def role_statements(role: str, **values: str) -> list[Json]:
+    """What a role may do, in a stack with these parameters."""
+    policies = resources("AWS::IAM::Role")[role]["Policies"]
+    statements = [_chosen(one, values) for policy in policies for one in policy["PolicyDocument"]["Statement"]]
+    return [one for one in statements if one != {"Ref": "AWS::NoValue"}]
+
+
+def _chosen(node: Any, values: Json) -> Any:
+    """The branch of an `If` that counts for these parameters."""
+    if "Fn::If" in node:
+        condition, yes, no = node["Fn::If"]
+        return yes if is_true(condition, values) else no
+    return node
 
 
 def functions() -> list[Function]:
@@ -126,10 +140,7 @@ def object_patterns(statements: list[Json], action: str, layout: str, **override
 
 
 def _key_pattern(resource: Any, values: Json) -> str:
-    if "Fn::If" in resource:
-        condition, yes, no = resource["Fn::If"]
-        resource = yes if is_true(condition, values) else no
-    text = str(resource["Fn::Sub"])
+    text = str(_chosen(resource, values)["Fn::Sub"])
     bucket = "${DocumentBucket.Arn}/"
     assert text.startswith(bucket), text
     return text.removeprefix(bucket)

@@ -12,6 +12,7 @@ from moto.events.models import EventPattern
 from tests.template.sam_document import function, object_patterns, resources
 
 BUCKET = "documents"
+APPLICATION = "00f1abc"
 
 DOCUMENTS = [
     "org/customers/3f0e1c9a-0000-4000-8000-000000000001/profile.json",
@@ -53,8 +54,8 @@ KINDS = ["Object Created", "Object Deleted", "Object Tags Added", "Object Restor
 
 
 def _resolved(node: Any) -> Any:
-    if node == {"Ref": "DocumentBucket"}:
-        return BUCKET
+    if isinstance(node, dict) and node.keys() == {"Ref"}:
+        return {"DocumentBucket": BUCKET, "SparkApplication": APPLICATION}[node["Ref"]]
     if isinstance(node, dict):
         return {key: _resolved(value) for key, value in node.items()}
     return [_resolved(item) for item in node] if isinstance(node, list) else node
@@ -62,7 +63,11 @@ def _resolved(node: Any) -> Any:
 
 def woken(key: str, kind: str = "Object Created", *, bucket: str = BUCKET, source: str = "aws.s3") -> set[str]:
     """The rules that this event passes."""
-    event: Any = {"source": source, "detail-type": kind, "detail": {"bucket": {"name": bucket}, "object": {"key": key}}}
+    return passed(source, kind, {"bucket": {"name": bucket}, "object": {"key": key}})
+
+
+def passed(source: str, kind: str, detail: dict[str, Any]) -> set[str]:
+    event: Any = {"source": source, "detail-type": kind, "detail": detail}
     rules = resources("AWS::Events::Rule")
     patterns = {name: _resolved(rule["EventPattern"]) for name, rule in rules.items()}
     return {
@@ -123,3 +128,12 @@ def test_nothing_that_purge_writes_or_deletes_wakes_a_worker(layout: str) -> Non
 
 def test_no_key_that_the_sweep_alone_writes_wakes_a_worker() -> None:
     assert woken(".worm.sweep/cursor.json") == set()
+
+
+@pytest.mark.parametrize("state", ["SUBMITTED", "RUNNING", "SUCCESS", "CANCELLING", "CANCELLED", "FAILED"])
+def test_a_job_run_that_did_not_succeed_is_reported(state: str) -> None:
+    """EMR cancels a run that takes too long, so a cancelled one counts as well."""
+    kind = "EMR Serverless Job Run State Change"
+    own = passed("aws.emr-serverless", kind, {"applicationId": APPLICATION, "state": state})
+    other = passed("aws.emr-serverless", kind, {"applicationId": "00f1abd", "state": state})
+    assert (own, other) == ({"SparkRule"} if state in ("FAILED", "CANCELLED") else set(), set())

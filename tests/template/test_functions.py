@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -165,7 +166,7 @@ def test_alarms_watch_every_dead_letter_queue_every_lag_and_every_failing_functi
         "errors": _alarmed("Errors", "FunctionName"),
         "throttles": _alarmed("Throttles", "FunctionName"),
     } == {
-        "dead letters": {one.dead_letter_queue() for one in functions()},
+        "dead letters": {one.dead_letter_queue() for one in functions()} | {"SparkDeadLetterQueue"},
         "age": {queue[0] for queue in queues if queue is not None},
         "errors": {one.id for one in functions()},
         "throttles": {one.id for one in functions()},
@@ -184,8 +185,10 @@ def test_an_alarm_tells_when_scheduled_functions_stop_running() -> None:
     assert watched == {one.id for one in functions() if one.schedule_event()}
 
 
-def test_the_dashboard_shows_every_function_and_every_queue() -> None:
+def test_the_dashboard_shows_every_function_and_every_queue_and_the_spark_application() -> None:
     body = resources("AWS::CloudWatch::Dashboard")["Dashboard"]["DashboardBody"]["Fn::Sub"]
-    expected = {f"${{{one.id}}}" for one in functions()}
+    titles = [widget["properties"]["title"] for widget in json.loads(body)["widgets"]]
+    assert len(set(titles)) == len(titles)
+    expected = {f"${{{one.id}}}" for one in functions()} | {'ApplicationId=\\"${SparkApplication}\\"'}
     expected |= {f"${{{queue}.QueueName}}" for queue in resources("AWS::SQS::Queue")}
     assert {name for name in expected if name not in body} == set()

@@ -6,9 +6,12 @@ S3 itself takes `a//b`, `../x` or `x/` as names of their own, while other client
 
 from __future__ import annotations
 
+import re
+
 from worm.errors import Invalid
 
 KEY_BYTES_MAX = 1024
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def check_key(key: str) -> str:
@@ -40,7 +43,7 @@ def _reason_against(key: str) -> str | None:
         return "it has a lone surrogate"
     if size_bytes > KEY_BYTES_MAX:
         return f"it has {size_bytes} bytes, more than {KEY_BYTES_MAX}"
-    if any(ord(char) < 0x20 or ord(char) == 0x7F for char in key):
+    if _CONTROL.search(key):
         return "it has a control character"
     segments = key.split("/")
     if "" in segments:

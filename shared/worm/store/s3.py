@@ -107,16 +107,24 @@ class S3Store(SettledWrites):
         return self._retried(key, lambda: self._get_changed_once(key, path, etag))
 
     def get_many(self, reads: Sequence[Read], *, max_bytes: int | None = None) -> list[Object | Exception | None]:
-        def one(read: Read) -> Object | Exception | None:
-            try:
-                return self.get(read.key, version_id=read.version_id, max_bytes=max_bytes)
-            except WormError as error:
-                return error
+        found: list[Object | Exception | None] = [None] * len(reads)
+        positions = iter(range(len(reads)))  # shared: every thread takes the next one
 
-        if len(reads) <= 1:
-            return [one(read) for read in reads]
-        with ThreadPoolExecutor(min(self._concurrency, len(reads)), "worm-get") as pool:
-            return list(pool.map(one, reads))
+        def work() -> None:
+            for at in positions:
+                try:
+                    found[at] = self.get(reads[at].key, version_id=reads[at].version_id, max_bytes=max_bytes)
+                except WormError as error:
+                    found[at] = error
+
+        threads = min(self._concurrency, len(reads))
+        if threads <= 1:
+            work()
+            return found
+        with ThreadPoolExecutor(threads, "worm-get") as pool:
+            for ended in [pool.submit(work) for _ in range(threads)]:
+                ended.result()
+        return found
 
     def head(self, key: str, *, version_id: str | None = None) -> ObjectInfo | None:
         path = self._path(key)

@@ -16,6 +16,7 @@ from worm.clock import iso_seconds
 from worm.collections.changes import Change
 from worm.collections.collection import Collection
 from worm.collections.entries import Document, Head, OplogEntry
+from worm.collections.id_ranges import IdRange
 from worm.errors import Corrupt, Invalid
 from worm.store.base import Object, Read
 from worm.tables.manifest import Manifest, ReadRow
@@ -29,14 +30,17 @@ def silent(done: int, total: int | None) -> None:
     """Nobody looks."""
 
 
-def recorded_changes(collection: Collection, progress: Progress = silent) -> Iterator[Change]:
-    """The newest state of every entity that has an oplog."""
-    tails = {entity_id: max(seqs) for entity_id, seqs in collection.recorded_seqs().items()}
+def recorded_changes(
+    collection: Collection, progress: Progress = silent, within: IdRange | None = None
+) -> Iterator[Change]:
+    """The newest state of every entity that has an oplog, ids ascending."""
+    recorded = collection.recorded_seqs(within or IdRange())
+    tails = {entity_id: max(seqs) for entity_id, seqs in recorded.items()}
     for number, ids in enumerate(_chunks(sorted(tails), CHUNK)):
         progress(number * CHUNK, len(tails))
-        entries = _read_all(collection, [collection.oplog.key(entity_id, tails[entity_id]) for entity_id in ids])
-        documents = _read_all(collection, [collection.documents.key(entity_id) for entity_id in ids])
-        for entity_id, tail, document in zip(ids, entries, documents, strict=True):
+        keys = [collection.oplog.key(entity_id, tails[entity_id]) for entity_id in ids]
+        found = _read_all(collection, [*keys, *(collection.documents.key(entity_id) for entity_id in ids)])
+        for entity_id, tail, document in zip(ids, found[: len(ids)], found[len(ids) :], strict=True):
             key = collection.oplog.key(entity_id, tails[entity_id])
             if tail is None:
                 raise Corrupt("an oplog entry was listed but is gone", key=key)

@@ -38,6 +38,16 @@ def entry_key(value: JsonValue) -> str:
     return "=" + dumps(value).decode()
 
 
+def entry_keys(definition: IndexDef, row: Row) -> list[str]:
+    """The entries under which a row stands."""
+    if definition.field not in row:
+        return []
+    value = row[definition.field]
+    if definition.type == "multiValue" and isinstance(value, list):
+        return list(dict.fromkeys(entry_key(item) for item in value))
+    return [entry_key(value)]
+
+
 @dataclass(frozen=True, slots=True)
 class Index:
     """The index of one field as of one manifest revision."""
@@ -72,6 +82,11 @@ class Index:
         entries = {key: self.entries[key] for key in keys}
         conflicts = {key: self.conflicts[key] for key in entries if key in self.conflicts}
         return dataclasses.replace(self, last_updated="", revision=0, entries=entries, conflicts=conflicts)
+
+    @property
+    def postings(self) -> int:
+        """How many pairs of a value and an id it holds."""
+        return sum(len(self.ids_under(key)) for key in self.entries)
 
     def ids(self, value: JsonValue) -> list[str]:
         """The ids of the documents that have this value."""
@@ -126,17 +141,12 @@ class IndexEntries:
         self._ids: dict[str, list[str]] = {}
 
     def add(self, rows: Mapping[str, Row]) -> None:
-        name, is_multiple = self.definition.field, self.definition.type == "multiValue"
         for entity_id in sorted(rows):
-            row = rows[entity_id]
-            if name not in row:
-                continue
-            value = row[name]
-            if is_multiple and isinstance(value, list):
-                for key in dict.fromkeys(entry_key(item) for item in value):
-                    self._ids.setdefault(key, []).append(entity_id)
-            else:
-                self._ids.setdefault(entry_key(value), []).append(entity_id)
+            for key in entry_keys(self.definition, rows[entity_id]):
+                self.put(key, entity_id)
+
+    def put(self, key: str, entity_id: str) -> None:
+        self._ids.setdefault(key, []).append(entity_id)
 
     def index(self, model: str, last_updated: str, revision: int) -> Index:
         entries: Entries = dict(self._ids)

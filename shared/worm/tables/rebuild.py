@@ -26,7 +26,7 @@ def manifest_anew(collection: Collection, stored: Manifest | None, changes: Sequ
     entities, seqs = dict(built.entities), dict(built.seqs)
     last_updated = built.last_updated
     for entity_id, seq in stored.seqs.items():
-        if seq > seqs.get(entity_id, 0) and _is_recorded(collection, entity_id, seq):
+        if seq > seqs.get(entity_id, 0) and is_recorded(collection, entity_id, seq):
             seqs[entity_id] = seq
             entities.pop(entity_id, None)
             if entity_id in stored.entities:
@@ -41,10 +41,11 @@ def heads_anew(collection: Collection, stored: Heads | None, changes: Sequence[C
     heads = {change.id: change.head for change in changes if change.head is not None}
     for entity_id, head in (stored.heads if stored is not None else {}).items():
         known = heads.get(entity_id)
-        if (known is None or head.seq > known.seq) and _is_recorded(collection, entity_id, head.seq):
+        if (known is None or head.seq > known.seq) and is_recorded(collection, entity_id, head.seq):
             heads[entity_id] = head
     return None if stored is not None and stored.heads == heads else Heads(collection.name, heads)
 
 
-def _is_recorded(collection: Collection, entity_id: str, seq: int) -> bool:
+def is_recorded(collection: Collection, entity_id: str, seq: int) -> bool:
+    """Is there such an entry? A row of a seq that nobody recorded has no source."""
     return collection.store.head(collection.oplog.key(entity_id, seq)) is not None

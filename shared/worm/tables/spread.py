@@ -195,18 +195,33 @@ def balanced_starts(keys: Sequence[str], wanted: int, maximum: int, carried: Seq
 
     Carrying them keeps files that did not change, and makes a rebuild give the ranges that stand.
     """
-    wanted = max(1, min(wanted, len(keys)))
-    if carried and wanted / 2 <= len(carried) <= min(2 * wanted, maximum) and _is_balanced(keys, carried):
+    if may_carry(len(keys), wanted, maximum, carried) and are_balanced(counts_between(keys, carried)):
         return list(carried)
-    return ["", *(keys[at * len(keys) // wanted] for at in range(1, wanted))]
+    return ["", *(keys[at] for at in cuts(len(keys), wanted))]
 
 
-def _is_balanced(keys: Sequence[str], starts: Sequence[str]) -> bool:
-    ideal = len(keys) / len(starts)
+def may_carry(total: int, wanted: int, maximum: int, carried: Sequence[str]) -> bool:
+    """Are there about as many ranges as so many keys want?"""
+    wanted = max(1, min(wanted, total))
+    return bool(carried) and wanted / 2 <= len(carried) <= min(2 * wanted, maximum)
+
+
+def cuts(total: int, wanted: int) -> list[int]:
+    """The positions of the keys that start the second and the following ranges."""
+    wanted = max(1, min(wanted, total))
+    return [at * total // wanted for at in range(1, wanted)]
+
+
+def counts_between(keys: Iterable[str], starts: Sequence[str]) -> list[int]:
+    """How many of the keys each range has."""
     counts = [0] * len(starts)
     for key in keys:
         counts[bisect_right(starts, key) - 1] += 1
-    return max(counts) <= 2 * ideal and min(counts) > 0
+    return counts
+
+
+def are_balanced(counts: Sequence[int]) -> bool:
+    return max(counts) <= 2 * sum(counts) / len(counts) and min(counts) > 0
 
 
 def cut(keys: Sequence[str], starts: Sequence[str]) -> list[Sequence[str]]:

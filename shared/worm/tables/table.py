@@ -146,11 +146,11 @@ class Table:
             if whole is not None:
                 self.index_files.fold(whole)
             elif fold.is_new:
-                self._follow()
+                self.follow()
             self.settle(bytes_max=SETTLE_BYTES_MAX)
         heads = self.heads.fold(HeadsFold(self.collection.name, changes))
         self._settle_heads(SETTLE_BYTES_MAX)
-        self._fold_sentinel(heads)
+        self.keep_sentinel(heads)
 
     def fold_documents(self, ids: Iterable[str]) -> None:
         """Fold current documents of a model without oplog. What changed while we wrote is folded once more."""
@@ -173,9 +173,9 @@ class Table:
             # A manifest made anew counts its revisions from the start: an old index would seem newer than it is.
             (self.index_files.replace if fold.is_new else self.index_files.fold)(whole)
         elif fold.is_new:
-            self._follow()
+            self.follow()
         self.settle(bytes_max=SETTLE_BYTES_MAX)
-        self._fold_sentinel(whole)
+        self.keep_sentinel(whole)
         return {entity_id for entity_id, etag in fold.etags.items() if self._etag(entity_id) != etag}
 
     def settle(self, *, force: bool = False, bytes_max: int | None = None) -> None:
@@ -186,16 +186,13 @@ class Table:
             self.rebuild()
             return
         if is_new:
-            self._follow()
+            self.follow()
 
     def _settle_heads(self, bytes_max: int) -> None:
         try:
             self.heads.settle(bytes_max=bytes_max)
         except Corrupt:  # only hints, but they must not stand in the way
-            self._rebuild_heads(list(recorded_changes(self.collection)))
-
-    def _rebuild_heads(self, changes: Sequence[Change]) -> None:
-        self._fold_sentinel(self.heads.update(lambda stored: heads_anew(self.collection, stored, changes)))
+            self.rebuild_heads(list(recorded_changes(self.collection)))
 
     # Building
 
@@ -206,13 +203,19 @@ class Table:
         if not self._definition.oplog:
             return self._rebuild_from_documents(progress)
         changes = list(recorded_changes(self.collection, progress))
-        manifest: Manifest | None = None
-        if self._definition.keeps_manifest:
-            manifest = self.manifest.update(lambda stored: manifest_anew(self.collection, stored, changes))
-            assert manifest is not None
-            self._follow()
-        self._rebuild_heads(changes)
+        manifest = self.rebuild_manifest(changes) if self._definition.keeps_manifest else None
+        self.rebuild_heads(changes)
         return manifest
+
+    def rebuild_manifest(self, changes: Sequence[Change]) -> Manifest:
+        """Manifest and indexes from the newest state of every entity, as the source says it."""
+        manifest = self.manifest.update(lambda stored: manifest_anew(self.collection, stored, changes))
+        assert manifest is not None
+        self.follow()
+        return manifest
+
+    def rebuild_heads(self, changes: Sequence[Change]) -> None:
+        self.keep_sentinel(self.heads.update(lambda stored: heads_anew(self.collection, stored, changes)))
 
     def complete(self) -> None:
         """Make what is missing, merge what is due; what is there is left to the folds."""
@@ -223,7 +226,7 @@ class Table:
         if isinstance(root, Spread):
             if self.heads.lacks_files(root):
                 self.heads.forget()
-                self._rebuild_heads(list(recorded_changes(self.collection)))
+                self.rebuild_heads(list(recorded_changes(self.collection)))
             self._settle_heads(SWEEP_BYTES_MAX)
 
     def _complete_manifest(self) -> None:
@@ -237,7 +240,7 @@ class Table:
             self.rebuild()
         elif not self.manifest.has_all_indexes(root) or any(files.is_whole() for files in self.indexes):
             self.manifest.reform()
-            self._follow()
+            self.follow()
         else:
             self._describe()
 
@@ -269,25 +272,25 @@ class Table:
             return None
         manifest = self.manifest.update(lambda stored: documents_anew(self.collection, stored, progress))
         assert manifest is not None
-        self._follow()
+        self.follow()
         return manifest
 
     # What follows the manifest
 
-    def _follow(self) -> None:
+    def follow(self) -> None:
         """After the manifest was made anew, whole or spread."""
         root = self.manifest.file.held.value
         if isinstance(root, Manifest):
             self.index_files.replace(root)
         else:
             self._describe()
-        self._fold_sentinel(root)
+        self.keep_sentinel(root)
 
     def _describe(self) -> None:
         wanted = self.manifest.describe()
         self._meta.update(lambda stored: None if stored == wanted else wanted)
 
-    def _fold_sentinel(self, counted: Heads | Manifest | Spread | None) -> None:
+    def keep_sentinel(self, counted: Heads | Manifest | Spread | None) -> None:
         """Count and time for people who look into the bucket; nothing decides by them. Of a spread table they are as of
         the last merge."""
         if counted is not None:

@@ -22,7 +22,7 @@ from worm.tables.pieces import Pieces
 from worm.tables.spread import IndexPieces, Piece, Spread, balanced_starts, covering, cut, is_spread
 from worm.tables.tree import Tree
 
-INDEX_PART_BYTES = 1 << 20
+POSTINGS_PER_PART = 20_000
 HEADS_PER_PART = 1000
 HEADS_PARTS_MAX = 100_000
 _PART = "part"
@@ -60,13 +60,10 @@ class IndexFiles:
         """Write the entries as parts."""
         self._conflicts = set(index.conflicts)
         keys = sorted(index.entries)
-        wanted = min(parts_max, -(-len(index.encode()) // INDEX_PART_BYTES))
-        starts = balanced_starts(keys, wanted, parts_max)
+        starts = balanced_starts(keys, parts_wanted(index.postings, parts_max), parts_max)
+        parts = (index.part(one) for one in cut(keys, starts))
         pieces = [
-            self.pieces.put(f"{_PART}-{number}", part.encode(), part, count=len(part.entries), start=start)
-            for number, start, part in zip(
-                range(len(starts)), starts, (index.part(one) for one in cut(keys, starts)), strict=True
-            )
+            self.put_part(number, start, part) for number, (start, part) in enumerate(zip(starts, parts, strict=True))
         ]
         self.pieces.keep({piece.file for piece in pieces})
         return IndexPieces(index.type, index.unique, tuple(pieces))
@@ -76,6 +73,9 @@ class IndexFiles:
         if self._of_delta is None or self._of_delta[0] is not delta:
             self._of_delta = delta, Index.of(delta, self.definition)
         return self._of_delta[1]
+
+    def put_part(self, number: int, start: str, part: Index) -> Piece:
+        return self.pieces.put(f"{_PART}-{number}", part.encode(), part, count=len(part.entries), start=start)
 
     def read_parts(self, pieces: Sequence[Piece]) -> list[Index]:
         return self.pieces.get([piece.file for piece in pieces])
@@ -106,6 +106,11 @@ class IndexFiles:
         """Does its file hold entries? Of a spread table it must not: readers would believe them."""
         stored = self.file.read()
         return stored is not None and not stored.partitioned
+
+
+def parts_wanted(postings: int, parts_max: int) -> int:
+    """Into how many parts an index is cut that has so many pairs of a value and an id."""
+    return min(parts_max, -(-postings // POSTINGS_PER_PART))
 
 
 class IndexGathering(Gathering[Manifest]):

@@ -1,0 +1,108 @@
+"""compact_oplog: packs old oplog entries of cold entities into archives, over all executors.
+
+    spark-submit spark_jobs/compact_oplog.py --url s3://bucket                 # says what it would do
+    spark-submit spark_jobs/compact_oplog.py --url s3://bucket --no-dry-run
+
+Models say in the schema how old entries must be (`archiveAfter`); the others are left alone.
+
+Every task lists and compacts the entities of one range of ids (`worm.collections.archive_writing`). A task that runs
+twice, or beside itself, does the work of one. The driver sees counts only. Exit code 1: some entity has a problem.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from spark_jobs.cluster import JobSpec, job_parser, planned_ranges, say, spark_session, specs_of
+from worm.clock import SystemClock, moment_of
+from worm.codec.strict_json import dumps
+from worm.collections.archive_writing import Compactor, CompactReport
+from worm.collections.id_ranges import IdRange
+from worm.errors import Invalid, WormError
+from worm.schema.definition import duration_seconds
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class CompactTask:
+    """What a task needs: where, and what is old. All tasks share the driver's time."""
+
+    spec: JobSpec
+    now: str
+    older_than: timedelta | None
+    dry_run: bool
+
+    def compactor(self) -> Compactor:
+        now = moment_of(self.now)
+        if now is None:
+            raise Invalid(f"{self.now!r} is no time")
+        return Compactor(self.spec.collection(), now=now, older_than=self.older_than, dry_run=self.dry_run)
+
+    def __call__(self, ranges: Iterable[IdRange]) -> Iterator[CompactReport]:
+        for within in ranges:
+            yield self.compactor().run(within)
+
+
+def compact(
+    spark: SparkSession, spec: JobSpec, *, now: datetime, older_than: timedelta | None, dry_run: bool
+) -> CompactReport:
+    """Compact one model."""
+    task = CompactTask(spec, now.isoformat(), older_than, dry_run)
+    task.compactor()  # refuses here what every task would refuse
+    ranges = planned_ranges(spark, spec)
+    total = CompactReport(spec.model)
+    for report in spark.sparkContext.parallelize(ranges, len(ranges)).mapPartitions(task).toLocalIterator():
+        total.add(report)
+    return total
+
+
+def _window(text: str) -> timedelta:
+    try:
+        return timedelta(seconds=duration_seconds(text))
+    except ValueError as mistake:
+        raise argparse.ArgumentTypeError(str(mistake)) from mistake
+
+
+def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = job_parser("compact_oplog", "Packs old oplog entries of cold entities into archives.")
+    parser.add_argument(
+        "--older-than",
+        type=_window,
+        metavar="AGE",
+        help="of entities whose newest entry is older; longer than `archiveAfter` of the schema (default: that)",
+    )
+    parser.add_argument(
+        "--dry-run",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="only say what would be done (default); --no-dry-run does it",
+    )
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = arguments_of(argv)
+    try:
+        spark, now = spark_session("worm-compact-oplog"), SystemClock().now()
+        reports = [
+            compact(spark, spec, now=now, older_than=arguments.older_than, dry_run=arguments.dry_run)
+            for spec in specs_of(arguments)
+            if spec.schema().model(spec.model).archive_seconds is not None
+        ]
+    except WormError as error:
+        say(f"compact_oplog: {error}", sys.stderr)
+        return error.exit_code
+    for report in reports:
+        say(dumps({"dry_run": arguments.dry_run, **report.summary()}).decode())
+    return 1 if any(report.problems for report in reports) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""Export documents or history of a collection as files for other tools.
+
+    spark-submit spark_jobs/export.py --url s3://bucket --model Customer --out s3://lake/customers
+
+Parquet unless `--format` says otherwise; see docs/spark.md. It reads through the data source `worm`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from spark_jobs.cluster import job_parser, job_spec, say, spark_session
+from spark_jobs.export_request import FORMATS, ExportRequest
+from spark_jobs.export_writing import write_frame
+from worm.errors import WormError
+
+SETTINGS = {
+    "spark__sql__session__timeZone": "UTC",
+    "spark__sql__parquet__outputTimestampType": "TIMESTAMP_MICROS",  # Spark's own default says no zone
+}
+
+
+def export(request: ExportRequest) -> int:
+    """Write what is asked for, in the session of this process or in a new one; returns how many rows."""
+    from spark_jobs.export_frames import export_frame
+
+    spark = spark_session("worm-export", **SETTINGS)
+    return write_frame(spark, export_frame(spark, request), request)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parsed = _parser().parse_args(arguments)
+    try:
+        request = _request(parsed)
+        rows = export(request)
+    except WormError as error:
+        say(f"export: {error}", sys.stderr)
+        return error.exit_code
+    say(f"{request.model}: {rows:,} rows to {request.out}")
+    return 0
+
+
+def _request(parsed: argparse.Namespace) -> ExportRequest:
+    spec = job_spec(parsed.url, _only(parsed.models), parsed.endpoint_url)
+    return ExportRequest.of(
+        spec,
+        parsed.out,
+        format=parsed.format,
+        filters=parsed.filter,
+        where=parsed.where,
+        select=parsed.select,
+        partition_by=parsed.partition_by,
+        history=parsed.history,
+        at=parsed.at,
+        csv_raw=parsed.csv_raw,
+        overwrite=parsed.overwrite,
+        files=parsed.files,
+        mode=parsed.mode,
+    )
+
+
+def _only(models: Sequence[str] | None) -> str:
+    if models is None or len(models) != 1:
+        raise SystemExit("export: name one --model")
+    return models[0]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = job_parser("export", "Export documents or history of one model.")
+    parser.add_argument("--out", required=True, help="directory: s3://… (EMR), s3a://…, file:///…; Iceberg: a table")
+    parser.add_argument("--format", choices=FORMATS, default=FORMATS[0])
+    parser.add_argument(
+        "--filter", action="append", metavar="CONDITIONS", help="status=active,'amount>100'; repeatable"
+    )
+    parser.add_argument("--where", metavar="JSON", help="a filter of the whole language; holds beside --filter")
+    parser.add_argument("--select", metavar="FIELDS", help="only these fields, with commas; the id is always there")
+    parser.add_argument("--partition-by", metavar="FIELDS", help="directories by these fields, with commas")
+    parser.add_argument(
+        "--history", action="store_true", help="one row per state: valid_from, valid_to, op, actor, seq"
+    )
+    parser.add_argument("--at", metavar="TIME", help="as of this time")
+    parser.add_argument("--csv-raw", action="store_true", help="CSV without the apostrophe before formulas")
+    parser.add_argument("--overwrite", action="store_true", help="replace what is at --out; else it must not exist")
+    parser.add_argument("--files", type=int, metavar="N", help="at most so many files (for each partition)")
+    parser.add_argument(
+        "--mode", default="PERMISSIVE", help="for broken documents: PERMISSIVE, DROPMALFORMED, FAILFAST"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

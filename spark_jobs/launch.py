@@ -1,0 +1,27 @@
+"""The entry point of every job: `spark-submit launch.py rebuild --url s3://bucket` runs `spark_jobs.rebuild`.
+
+EMR takes one file as the entry point; the jobs themselves come in spark_jobs.zip (`--py-files`). So this file imports
+nothing of the package before it is run, and ends as the job ends.
+"""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+from importlib.util import find_spec
+
+_NAME = re.compile(r"[a-z][a-z_]*")
+
+
+def main(arguments: list[str]) -> None:
+    """Runs the job that the first argument names, with the others; the job's exit code is the exit code."""
+    name = arguments[0] if arguments else ""
+    if not _NAME.fullmatch(name) or find_spec(f"spark_jobs.{name}") is None:
+        sys.exit(f"launch.py: no job is called {name!r}; say launch.py JOB ARGUMENTS, with a job of spark_jobs/")
+    sys.argv = [f"spark_jobs.{name}", *arguments[1:]]
+    runpy.run_module(f"spark_jobs.{name}", run_name="__main__", alter_sys=False)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,68 @@
+"""Rebuild the tables of whole collections from their documents and their history, beside running workers.
+
+    spark-submit spark_jobs/rebuild.py --url s3://bucket --model Customer
+
+Manifest, indexes, heads, claims and sentinel; the same bytes as `worm table rebuild`, and the same again when it runs a
+second time.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from spark_jobs.cluster import JobSpec, job_parser, job_specs, say, spark_session, specs_of
+from spark_jobs.rebuild_job import RebuildReport, rebuild
+from worm.errors import WormError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXIT_FAILED = 1
+
+
+def rebuild_models(url: str, endpoint_url: str | None, models: Sequence[str]) -> list[RebuildReport]:
+    """In the session of this process, or in a new one of this machine, with this Python."""
+    specs = job_specs(url, endpoint_url, models)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    spark = spark_session("worm-rebuild")
+    return [rebuild(spark, spec) for spec in specs]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parsed = job_parser("rebuild", "Rebuild tables from the documents.").parse_args(arguments)
+    try:
+        specs = [spec for spec in specs_of(parsed) if parsed.models or has_tables(spec)]
+        spark = spark_session("worm-rebuild")
+    except WormError as error:
+        say(f"rebuild: {error}", sys.stderr)
+        return error.exit_code
+    codes = [_rebuilt(spark, spec) for spec in specs]
+    return max(codes, default=0)
+
+
+def _rebuilt(spark: SparkSession, spec: JobSpec) -> int:
+    """The exit code of one model: one that cannot be rebuilt does not stop the others."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        say(rebuild(spark, spec).summary())
+    except WormError as error:
+        say(f"rebuild: {spec.model}: {error}", sys.stderr)
+        return error.exit_code
+    except (Py4JJavaError, PySparkException) as error:
+        say(f"rebuild: {spec.model}: a task failed: {error}", sys.stderr)
+        return EXIT_FAILED
+    return 0
+
+
+def has_tables(spec: JobSpec) -> bool:
+    definition = spec.schema().model(spec.model)
+    return definition.oplog or definition.keeps_manifest
+
+
+if __name__ == "__main__":
+    sys.exit(main())

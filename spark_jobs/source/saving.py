@@ -1,0 +1,212 @@
+"""Saving the documents of one task so that running the task again, or twice at once, changes nothing.
+
+- Each document is read before it is written: one that is stored with the same content already is left alone.
+- Every write is conditional on what was read, so of two attempts one wins, and the other then finds its own content.
+- All attempts of a job stamp with the moment of its start. A document that the job wrote and that somebody changed
+  since is recognised in the history by that stamp, so a late attempt does not write over the newer change.
+- An attempt may die between the write and its history: what an attempt finds stored is recorded where that is missing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from spark_jobs.source.values import Fields, is_same_object, merged, without_nulls
+from worm.clock import backoff, iso_millis, iso_seconds
+from worm.codec.strict_json import JsonObject, JsonValue
+from worm.collections.entries import Document, OplogEntry
+from worm.collections.heads import Heads
+from worm.errors import CommitStateUnknown, Conflict, Corrupt, Denied, Invalid, Unavailable, WormError
+from worm.schema import FieldDef
+from worm.schema.definition import TIME_FIELDS
+from worm.sdk.bulk import Result
+from worm.sdk.core import Touched
+from worm.sdk.model import Model
+
+ROUNDS_MAX = 12
+SKEW = timedelta(minutes=15)
+"""How far the clocks of the driver and of the store may be apart when the history is searched for the job's stamp."""
+_LOOK_BACK = 100
+_STOPPING = (Unavailable, CommitStateUnknown, Denied, Corrupt)
+
+
+class JobModel(Model):
+    """A model whose saves all carry one time."""
+
+    stamp: str = ""
+
+    @property
+    def fields(self) -> Fields:
+        """What the schema declares, and the two times."""
+        times = {name: FieldDef(type="datetime") for name in TIME_FIELDS}
+        return {**times, **self._collection.definition.fields}
+
+    @property
+    def defaults(self) -> JsonObject:
+        return self._collection.definition.defaults()
+
+    def pause(self, attempt: int) -> None:
+        self._session.clock.sleep(backoff(self._session.ids, attempt))
+
+    def _stamped(self, document: Mapping[str, JsonValue], *, is_new: bool) -> Document:
+        times = {name: self.stamp for name in TIME_FIELDS if is_new and document.get(name) is None}
+        stamped = super()._stamped({**document, **times}, is_new=is_new)
+        return stamped if is_new else {**stamped, "updatedAt": self.stamp}
+
+    def known(self, entity_id: str) -> str | None:
+        """The etag of the version that this session read or wrote last."""
+        seen = self._memory.seen(entity_id)
+        return None if seen is None else seen.etag
+
+    def record(self, ids: Sequence[str]) -> None:
+        """Bring history and table of these documents up to date, where they are behind (inline maintenance)."""
+        behind = list(ids)
+        if self._collection.definition.oplog and behind:
+            with self._tables:
+                heads = self.table.heads.among(behind) or Heads(self.name)
+            behind = [one for one in behind if (head := heads.get(one)) is None or head.etag != self.known(one)]
+        self._maintain([Touched(one) for one in behind])
+
+    def entries_since(self, entity_id: str, moment: str) -> list[OplogEntry]:
+        """The newest entries, from the newest back to `moment`."""
+        tail = self._collection.oplog.tail(entity_id) if self._collection.definition.oplog else None
+        if tail is None:
+            return []
+        found: list[OplogEntry] = []
+        for entry in self._collection.oplog.newest_first(entity_id, tail.seq):
+            if entry.ts < moment or len(found) >= _LOOK_BACK:
+                break
+            found.append(entry)
+        return found
+
+
+@dataclass
+class Saved:
+    """What became of the documents of one task, and why some were refused."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Saver:
+    """Saves in bulks. `overwrite`: documents that exist are changed; else another content is refused. `is_rerun`: an
+    attempt of the same task may have been here before."""
+
+    model: JobModel
+    start: datetime
+    overwrite: bool = False
+    replace: bool = False
+    actor: str | None = None
+    is_rerun: bool = False
+    saved: Saved = field(default_factory=Saved)
+
+    def __post_init__(self) -> None:
+        self.model.stamp = iso_millis(self.start)
+        self._since = iso_seconds(self.start - SKEW)
+        self._defaults = self.model.defaults
+        self.fields = self.model.fields
+
+    def save(self, documents: Sequence[tuple[str, JsonObject]]) -> None:
+        """Documents by id, as rows of the frame say them (nulls and all). An id comes once."""
+        pending = dict(documents)
+        for round_ in range(ROUNDS_MAX):
+            pending = self._round(pending)
+            if not pending:
+                return
+            self.model.pause(round_)
+        raise Unavailable(
+            f"{self.model.name} {', '.join(sorted(pending)[:10])}: changed by others in each of {ROUNDS_MAX} attempts"
+        )
+
+    def _round(self, pending: dict[str, JsonObject]) -> dict[str, JsonObject]:
+        """Returns those that lost to another write and must be looked at again."""
+        writes: dict[str, tuple[str, JsonObject]] = {}
+        there: list[str] = []
+        for result in self.model.find_many(list(pending)):
+            self._decide(result, pending[result.id], writes, there)
+        self.model.record(there)
+        results = self.model.save_many([document for _, document in writes.values()], actor=self.actor)
+        lost: dict[str, JsonObject] = {}
+        for entity_id, result in zip(writes, results, strict=True):
+            if isinstance(result.error, Conflict):
+                lost[entity_id] = pending[entity_id]
+            elif result.error is None:
+                self.saved.counts[writes[entity_id][0]] += 1
+            else:
+                self._refuse(entity_id, result.error)
+        return lost
+
+    def _decide(
+        self,
+        found: Result[Document],
+        given: JsonObject,
+        writes: dict[str, tuple[str, JsonObject]],
+        there: list[str],
+    ) -> None:
+        is_broken = isinstance(found.error, Invalid) and self.model.known(found.id) is not None
+        if found.error is not None and not is_broken:
+            self._refuse(found.id, found.error)
+        elif found.document is None and not is_broken:
+            if self.is_rerun and self._was_applied(found.id, given):
+                self.saved.counts["unchanged"] += 1  # created, and deleted since
+            else:
+                writes[found.id] = "created", self._new(found.id, given)
+        elif found.document is not None and self._is_there(found.document, given):
+            self.saved.counts["unchanged"] += 1
+            there.append(found.id)
+        elif not self.overwrite:
+            what = "exists with other content" if found.document is not None else "exists, and is no valid document"
+            self._refuse(found.id, Conflict(what))
+        elif found.document is not None and self._was_applied(found.id, given):
+            self.saved.counts["unchanged"] += 1
+        else:
+            writes[found.id] = "updated", self._changed(found.id, found.document, given)
+
+    def _is_there(self, stored: Document, given: JsonObject) -> bool:
+        """Has the stored document this content? Which times it has matters only where the frame says them."""
+        exact = not self.overwrite or self.replace
+        own = {"id", *(name for name in TIME_FIELDS if not given.get(name))}
+        if self.overwrite:
+            own.add("updatedAt")
+        wanted = {name: value for name, value in given.items() if name not in own}
+        if not self.overwrite:
+            wanted = {**self._defaults, **without_nulls(wanted, self.fields)}
+        compared = {name: value for name, value in stored.items() if name not in own}
+        return is_same_object(compared, wanted, self.fields, exact=exact)
+
+    def _was_applied(self, entity_id: str, given: JsonObject) -> bool:
+        """Did an earlier attempt of this job write it, and somebody change it since?"""
+        for entry in self.model.entries_since(entity_id, self._since):
+            if _written_at(entry) == self.model.stamp:
+                state = self.model.get_at(entity_id, seq=entry.seq)
+                return state is not None and self._is_there(state, given)
+        return False
+
+    def _new(self, entity_id: str, given: JsonObject) -> JsonObject:
+        return {**self._defaults, **without_nulls(given, self.fields), "id": entity_id}
+
+    def _changed(self, entity_id: str, stored: Document | None, given: JsonObject) -> JsonObject:
+        """Over a document that is broken there is nothing to keep."""
+        if stored is None or self.replace:
+            kept = {name: stored[name] for name in ("createdAt",) if stored and name in stored}
+            return {**kept, **without_nulls(given, self.fields), "id": entity_id}
+        times = {name: value for name, value in given.items() if name not in TIME_FIELDS or value is not None}
+        return merged(stored, times, self.fields)
+
+    def _refuse(self, entity_id: str, error: WormError) -> None:
+        if isinstance(error, _STOPPING):  # not the document's fault: the task is run again
+            raise error
+        self.saved.counts["refused"] += 1
+        self.saved.refused[entity_id] = str(error)
+
+
+def _written_at(entry: OplogEntry) -> JsonValue:
+    """`updatedAt` of the document that the entry brought; of a deletion there is none."""
+    if entry.op == "delete":
+        return None
+    pair = (entry.diff or {}).get("updatedAt")
+    return pair[1] if pair else (entry.snapshot or {}).get("updatedAt")

@@ -1,0 +1,61 @@
+"""Verify whole collections: every entity's history, its row, index entries, claims and trash. Reads only.
+
+    spark-submit spark_jobs/verify.py --url s3://bucket --out s3://reports/2026-02-24
+
+Prints counts by kind; exit code 1 when something differs. `--out` gets `report.json` and the differences as Parquet.
+`--fix` repairs what differs (records what no event reported, builds tables and claims anew) and verifies again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from spark_jobs.cluster import job_parser, say, spark_session, specs_of
+from spark_jobs.verify_job import JobReport, fix, verify
+from worm.codec.strict_json import JsonValue, dumps_document
+from worm.errors import WormError
+from worm.store.open import open_store
+
+EXIT_DIFFERENCES = 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = job_parser("verify", "Compare everything derived with the documents.")
+    parser.add_argument("--out", help="where reports go: s3://bucket/prefix or file:///path")
+    parser.add_argument("--fix", action="store_true", help="repair what differs, and verify again")
+    parsed = parser.parse_args(arguments)
+    try:
+        reports = _run(parsed)
+    except WormError as error:
+        say(f"verify: {error}", sys.stderr)
+        return error.exit_code
+    return 0 if all(report.is_clean for report in reports) else EXIT_DIFFERENCES
+
+
+def _run(parsed: argparse.Namespace) -> list[JobReport]:
+    specs = specs_of(parsed)
+    spark = spark_session("worm-verify")
+    reports: list[JobReport] = []
+    for spec in specs:
+        report = verify(spark, spec, None if parsed.fix else parsed.out)
+        say(report.summary())
+        if parsed.fix:
+            if not report.is_clean:
+                recorded, left = fix(spark, spec)
+                say(f"{spec.model}: {recorded} oplog entries written")
+                for key, reason in sorted(left.items()):
+                    say(f"left as it is  {key}: {reason}")
+            report = verify(spark, spec, parsed.out)
+            say(report.summary())
+        reports.append(report)
+    if parsed.out:
+        models: list[JsonValue] = [one.shape() for one in reports]
+        shape: dict[str, JsonValue] = {"clean": all(one.is_clean for one in reports), "models": models}
+        open_store(parsed.out, endpoint_url=parsed.endpoint_url).put("report.json", dumps_document(shape))
+    return reports
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,212 @@
+"""The rebuild job: the bytes of a rebuild in one process, whatever the form of the table and the keeping of history,
+also beside live writers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import worm
+from spark_jobs.rebuild import main
+from spark_jobs.rebuild_job import rebuild
+from spark_jobs.rebuild_tasks import ranges_for
+from tests.emulators import new_bucket
+from tests.harness import CUSTOMER
+from tests.spark.collection_room import Room, customer_id
+from worm.cli.main import main as worm_main
+from worm.collections.changes import Change
+from worm.collections.entries import Head
+from worm.collections.layout import SCHEMA_KEY
+from worm.schema import load_schema
+from worm.store.open import open_store
+from worm.tables.spread import Spread
+from worm.tables.staging import StagedRow
+from worm.workers.capture import reconcile_entity
+from worm_dev.aws import start_moto
+
+COUNT = 180
+WHOLE, SPREAD = 10_000, 40
+WITHOUT_CONFLICTS = {"byStatus": {"field": "status"}}
+
+
+@pytest.mark.parametrize("oplog", [True, False], ids=["oplog", "plain"])
+@pytest.mark.parametrize("threshold", [WHOLE, SPREAD], ids=["whole", "spread"])
+def test_the_bytes_are_those_of_a_rebuild_in_one_process(
+    spark: SparkSession, file_url: str, threshold: int, oplog: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worm.tables.trees.POSTINGS_PER_PART", 60)
+    room = Room(file_url, oplog=oplog, threshold=threshold)
+    room.fill(COUNT)
+    room.forget()
+    report = rebuild(spark, room.spec)
+    ours, claimed = room.derived(), room.claimed()
+    assert (report.partitions > 1) is (threshold == SPREAD)
+    assert report.conflicts > 0
+    room.forget()
+    room.rebuild_in_process()
+    assert room.derived() == ours
+    assert room.claimed() == claimed
+    again = rebuild(spark, room.spec)
+    assert room.derived() == ours, "a second run gives the same bytes"
+    assert again.claims_changed == 0
+
+
+def test_rows_without_a_source_vanish_and_deltas_are_merged(spark: SparkSession, file_url: str) -> None:
+    room = Room(file_url, threshold=SPREAD, indexes=WITHOUT_CONFLICTS)
+    room.fill(COUNT)
+    table = room.table
+    phantom = Head(9, '"x"', None, live=True, ts="2099-01-01T00:00:00Z")
+    table.fold([Change("phantom", phantom, {"name": "Nobody"})])
+    assert not room.verify().is_clean
+    rebuild(spark, room.spec)
+    assert room.verify().differences == []
+    root = room.table.manifest.root()
+    assert isinstance(root, Spread)
+    assert root.deltas == ()
+
+
+def test_deleted_ones_count_and_the_driver_reads_no_row_of_a_large_table(
+    spark: SparkSession, file_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(self: object) -> Iterator[StagedRow]:
+        raise AssertionError("the driver reads rows")
+
+    monkeypatch.setattr("spark_jobs.rebuild_job._Rebuild._rows", refused)
+    room = Room(file_url, threshold=22, indexes=WITHOUT_CONFLICTS)
+    room.fill(24)
+    room.forget()
+    report = rebuild(spark, room.spec)
+    assert (report.live, report.entities, report.partitions) == (22, 24, 2)
+    assert room.verify().differences == []
+
+
+def test_ranges_follow_what_the_table_knows() -> None:
+    asked = [ranges_for(known, 8) for known in (0, 10_000, 100_000, 10_000_000)]
+    assert asked == [8, 2, 8, 100]
+
+
+@pytest.fixture(scope="module")
+def quick_moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The moto of `worm dev`, which answers several times as quickly as moto's own server."""
+    aws = start_moto(tmp_path_factory.mktemp("moto"), "us-east-1")
+    yield aws.endpoint_url
+    aws.stop()
+
+
+@pytest.mark.parametrize("oplog", [True, False], ids=["oplog", "plain"])
+def test_nothing_that_is_uploaded_meanwhile_is_lost(spark: SparkSession, quick_moto: str, oplog: bool) -> None:
+    url = f"s3://{new_bucket(quick_moto, versioned=True)}"
+    room = Room(url, endpoint_url=quick_moto, oplog=oplog, threshold=SPREAD, indexes=WITHOUT_CONFLICTS)
+    room.fill(100)
+    writer = Writer(room, 500)
+    writer.start()
+    runs = 0
+    while writer.is_alive() or not runs:
+        rebuild(spark, room.spec)
+        runs += 1
+    writer.join()
+    assert writer.failure is None, writer.failure
+    assert room.verify().differences == []
+    rows = room.table.manifest.read()
+    assert rows is not None
+    assert {customer_id(number) for number in range(100, 300)} <= set(rows.entities)
+
+
+class Writer(threading.Thread):
+    """Uploads, one after the other, recorded and folded in small batches as workers do it."""
+
+    def __init__(self, room: Room, uploads: int) -> None:
+        super().__init__()
+        self._room = room
+        self._uploads = uploads
+        self.failure: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            for start in range(0, self._uploads, 20):
+                numbers = [100 + number % 200 for number in range(start, start + 20)]
+                self._room.put(numbers, score=start)
+                self._fold(numbers)
+        except Exception as error:  # noqa: BLE001 - told by the test
+            self.failure = error
+
+    def _fold(self, numbers: Sequence[int]) -> None:
+        table = self._room.workspace.table("Customer")
+        if table.collection.definition.oplog:
+            table.fold(reconciled(self._room, numbers))
+        else:
+            table.fold_documents(map(customer_id, numbers))
+
+
+def reconciled(room: Room, numbers: Sequence[int]) -> list[Change]:
+    table = room.workspace.table("Customer")
+    outcomes = [reconcile_entity(table, customer_id(number), None, None) for number in numbers]
+    assert [outcome.error for outcome in outcomes if outcome.error] == []
+    return [outcome.change for outcome in outcomes if outcome.change is not None]
+
+
+def test_a_bucket_without_schema_is_told(file_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--url", file_url, "--model", "Customer"]) == 3
+    assert "worm push" in capsys.readouterr().err
+
+
+def test_the_command_rebuilds_all_models(
+    spark: SparkSession, file_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    room = Room(file_url, indexes=WITHOUT_CONFLICTS)
+    room.fill(20)
+    room.forget()
+    assert main(["--url", file_url]) == 0
+    assert capsys.readouterr().out.startswith("Customer: 18 rows of 20 entities in one file")
+    assert room.verify().differences == []
+
+
+def test_the_command_line_rebuilds_by_spark(
+    spark: SparkSession, file_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = Room(file_url, indexes=WITHOUT_CONFLICTS)
+    room.fill(20)
+    room.forget()
+    monkeypatch.setattr("sys.argv", ["worm", "table", "rebuild", "Customer", "--spark", "--url", file_url])
+    with pytest.raises(SystemExit) as ended:
+        worm_main()
+    assert ended.value.code in (0, None)
+    assert "Customer: 18 rows of 20 entities in one file" in capsys.readouterr().out
+    assert room.verify().differences == []
+
+
+def test_a_machine_without_java_is_told(file_url: str, tmp_path: Path) -> None:
+    room = Room(file_url)
+    room.fill(1)
+    command = [sys.executable, "-c", "from worm.cli.main import main; main()"]
+    arguments = ["table", "rebuild", "Customer", "--spark", "--url", file_url]
+    environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
+    ended = subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2, ended.stderr
+    assert "Spark needs Java 17 or newer, and there is none" in ended.stderr
+
+
+def test_a_model_that_cannot_be_rebuilt_does_not_stop_the_others(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"file://{tmp_path}/bucket"
+    store = open_store(url)
+    models = {name: {**CUSTOMER, "path": f"#org/@{name.lower()}s/(id:string)"} for name in "AB"}
+    schema = {"version": "1.0", "storage": {"layout": "root"}, "models": models}
+    store.put(SCHEMA_KEY, load_schema(schema).to_json())
+    session = worm.connect(url)
+    for name in "AB":
+        model = session.model(name)
+        model.save(model.create({"name": "x"}, id="a"))
+    store.put(".oplog/as/a/0001.json", b"{broken")
+    store.delete("org/bs/.worm.manifest.json")
+    assert main(["--url", url]) != 0
+    assert "rebuild: A: " in capsys.readouterr().err
+    assert store.get("org/bs/.worm.manifest.json") is not None

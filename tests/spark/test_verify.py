@@ -1,0 +1,203 @@
+"""The verify job finds what `worm verify` finds, says so in its reports, and repairs it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs.verify import main
+from spark_jobs.verify_job import verify
+from tests.emulators import new_bucket
+from tests.spark.collection_room import Room, customer_id, document
+from worm.collections.changes import Change
+from worm.collections.entries import Head
+from worm.store.base import Store
+from worm.store.open import open_store
+from worm.tables.spread import Spread
+
+COUNT = 60
+SPREAD = 20
+INDEXES = {"byStatus": {"field": "status"}, "byName": {"field": "name", "unique": True}}
+OF_TABLES = {"manifest-differs", "manifest-damaged", "heads-differ", "index-differs"}
+"""Told once for each range or part of an index: how many there are depends on the plan."""
+
+
+def _room(url: str, **options: object) -> Room:
+    """Without conflicts of unique values."""
+    room = Room(url, indexes=INDEXES, **options)  # type: ignore[arg-type]
+    room.fill(COUNT)
+    room.rebuild_in_process()
+    assert room.verify().differences == []
+    return room
+
+
+# Damage
+
+
+def _unrecorded(room: Room) -> None:
+    """An upload, a new document and a deletion that no event reported, and a history that is lost."""
+    room.put([1, COUNT], score=77)
+    room.remove([2])
+    room.store.delete(room.table.collection.oplog.key(customer_id(3), 1))
+
+
+def _phantom(room: Room) -> None:
+    """A row and a head of nothing."""
+    head = Head(9, '"x"', None, live=True, ts="2099-01-01T00:00:00Z")
+    room.table.fold([Change("phantom", head, {"name": "Nobody"})])
+
+
+def _damage_claim(room: Room) -> None:
+    claim = next(key for key, holder in room.claimed().items() if holder == customer_id(4))
+    room.store.put(claim, b"{}")
+
+
+def _damage_tables(room: Room) -> None:
+    """A part of an index, and a partition of the manifest with all that the indexes have of it."""
+    table = room.table
+    root = table.manifest.root()
+    assert isinstance(root, Spread)
+    room.store.put(table.indexes[0].pieces.key(root.indexes["status"].parts[0].file), b"{}")
+    room.store.put(table.manifest.pieces.key(table.manifest.partitions(root)[-1].file), b"{}")
+
+
+def _damage_history(room: Room) -> dict[str, bytes]:
+    """The first of two entries is gone, another one cannot be read; returns what was there."""
+    oplog = room.table.collection.oplog
+    gone, changed = oplog.key(customer_id(9), 1), oplog.key(customer_id(5), 1)
+    before = {key: found.body for key in (gone, changed) if (found := room.store.get(key)) is not None}
+    room.store.delete(gone)
+    room.store.put(changed, b"{}")
+    return before
+
+
+def _conflict(room: Room) -> None:
+    room.store.put(room.key("twin"), json.dumps(document(6)).encode())
+    room.sweep()
+
+
+def _stale_claim(room: Room) -> None:
+    """Older than any save takes: its holder has another value."""
+    claim = next(key for key, holder in room.claimed().items() if holder == customer_id(7))
+    found = room.store.get(claim)
+    assert found is not None
+    room.store.put(claim, found.body.replace(customer_id(7).encode(), customer_id(8).encode()))
+    os.utime(Path(room.url.removeprefix("file://"), claim), (0, 0))
+
+
+def _lose_trash(room: Room) -> None:
+    trash = room.table.collection.trash
+    room.store.put(trash.tombstone_key(customer_id(17)), b"{}")
+    room.store.delete(trash.copy_key(customer_id(34)))
+
+
+def _change_index(room: Room) -> None:
+    """The index of a whole table says less than the table."""
+    files = room.table.indexes[0]
+    index = files.file.read()
+    assert index is not None
+    room.store.put(files.key, replace(index, entries={}).encode())
+
+
+def _whole_index(room: Room) -> None:
+    """The file of an index holds entries beside those of its parts: readers believe them."""
+    files = room.table.indexes[1]
+    stub = files.file.read()
+    assert stub is not None
+    assert stub.partitioned
+    room.store.put(files.key, replace(stub, partitioned=False, entries={'"x"': ["nobody"]}).encode())
+
+
+def _told(store: Store) -> dict[str, int]:
+    """The kinds of `report.json`, which are those of the Parquet files."""
+    report = store.get("report.json")
+    assert report is not None
+    (model,) = json.loads(report.body)["models"]
+    files = [store.get(listed.key) for listed in store.list("differences/")]
+    rows = [row for file in files if file for row in pq.read_table(io.BytesIO(file.body)).to_pylist()]
+    assert Counter(row["kind"] for row in rows) == model["kinds"]
+    assert {row["model"] for row in rows} <= {"Customer"}
+    assert json.loads(report.body)["clean"] is not bool(rows)
+    return dict(model["kinds"])
+
+
+def test_what_differs_on_s3_is_counted_reported_and_repaired(
+    spark: SparkSession, moto: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bucket = new_bucket(moto, versioned=True)
+    room = _room(f"s3://{bucket}/.data:v1", endpoint_url=moto, threshold=SPREAD)
+    for damage in (_unrecorded, _phantom, _damage_claim, _damage_tables, _whole_index):
+        damage(room)
+    command = ["--url", room.url, "--endpoint-url", moto, "--model", "Customer", "--out", f"s3://{bucket}/report"]
+    reports = open_store(f"s3://{bucket}/report", endpoint_url=moto)
+    reports.put("differences/Customer-00099.parquet", b"of an earlier report")
+
+    assert main(command) == 1
+    kinds, printed = _told(reports), capsys.readouterr().out
+    assert all(f"{count} {kind}" in printed for kind, count in kinds.items())
+    assert {kind: 0 if kind in OF_TABLES else count for kind, count in kinds.items()} == {
+        "version-unrecorded": 4,
+        "document-unrecorded": 2,
+        "replay-differs": 1,
+        "deletion-unrecorded": 1,
+        "claim-damaged": 1,
+        "index-damaged": 1,
+        **dict.fromkeys(OF_TABLES, 0),
+    }
+    assert main([*command, "--fix"]) == 0
+    assert _told(reports) == {}
+    assert room.verify().differences == []
+
+
+def test_damage_of_the_source_is_left_and_told(
+    spark: SparkSession, tmp_path: Path, file_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    room = _room(file_url, softDelete=True)
+    before = _damage_history(room)
+    gone = room.table.collection.oplog.key(customer_id(9), 1)
+    for damage in (_conflict, _stale_claim, _lose_trash, _change_index):
+        damage(room)
+    command = ["--url", file_url, "--model", "Customer", "--out", f"file://{tmp_path}/report", "--fix"]
+    reports = open_store(f"file://{tmp_path}/report")
+    lasting = {"trash-damaged": 1, "trash-copy-missing": 1, "unique-conflict": 1}
+
+    assert main(command) == 1
+    of_history = {"oplog-gap": 1, "oplog-corrupt": 1, "heads-differ": 1, "manifest-differs": 2}
+    assert _told(reports) == {**lasting, **of_history, "claim-stale": 1, "index-differs": 1}
+    printed = capsys.readouterr().out
+    assert "Customer: 0 oplog entries written" in printed
+    assert all(f"left as it is  {what}" in printed for what in (gone, "tables and claims", room.key(customer_id(17))))
+    for key, body in before.items():
+        room.store.put(key, body)
+    assert main(command) == 1
+    assert _told(reports) == lasting
+
+
+def test_a_collection_without_oplog_is_clean_but_for_an_index_beside_its_parts(
+    spark: SparkSession, file_url: str
+) -> None:
+    room = _room(file_url, threshold=SPREAD, oplog=False)
+    room.store.put(room.key("bad"), b'{"name": 5}')
+    room.workspace.table("Customer").fold_documents(["bad"])
+    report = verify(spark, room.spec)
+    assert report.is_clean, report.shown
+    assert (report.documents, report.rejected) == (room.verify().documents, 1)
+    _whole_index(room)
+    assert (
+        verify(spark, room.spec).kinds == {"index-differs": 1} == Counter(one.kind for one in room.verify().differences)
+    )
+
+
+def test_a_missing_manifest_is_told(spark: SparkSession, file_url: str) -> None:
+    room = Room(file_url, indexes=INDEXES)
+    room.fill(20)
+    room.store.delete(room.table.manifest.key)
+    assert verify(spark, room.spec).kinds == {"manifest-missing": 1}

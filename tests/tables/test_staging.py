@@ -1,0 +1,281 @@
+"""The building blocks of a rebuild by many processes, without any: exact ranges, exact bytes, nothing lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.harness import DataPath, schema_of
+from worm.collections.id_ranges import IdRange, ranges_between
+from worm.tables import staging as staging_module
+from worm.tables.manifest import Manifest
+from worm.tables.spread import Spread, balanced_starts, counts_between, cuts, may_carry
+from worm.tables.staging import StagedFile, Staging
+from worm.tables.staging_flip import Flip, Overtaken, is_whole, new_base, rebuild_documents, stub_indexes
+from worm.tables.staging_parts import (
+    Answer,
+    BuiltPart,
+    CatchUp,
+    Question,
+    Wish,
+    build_part,
+    catch_up,
+    part_plans,
+    questions,
+    starts_of,
+    stored_files,
+    survey,
+    wish,
+)
+from worm.tables.table import Table
+from worm.workers.purge import Purge
+
+STARTS = ("c010", "c030")
+
+
+def _path(*, oplog: bool = True, threshold: int = 20) -> DataPath:
+    return DataPath(schema_of(oplog=oplog, manifest={"enabled": True, "partitionThreshold": threshold}))
+
+
+def _fill(path: DataPath, numbers: Sequence[int], score: int = 0, *, settle: bool = True) -> None:
+    for number in numbers:
+        path.put(f"c{number:03d}", {"name": f"n{number}", "status": f"s{number % 3}", "score": score})
+    if settle:
+        path.settle()
+
+
+def _staged(path: DataPath) -> tuple[Staging, list[StagedFile]]:
+    staging = Staging(path.collection)
+    return staging, [file for within in ranges_between(STARTS) for file in staging.stage(within)]
+
+
+def _parts(path: DataPath, table: Table, staging: Staging, files: list[StagedFile], root: object) -> list[BuiltPart]:
+    assert root is None or isinstance(root, Manifest | Spread)
+    total = sum(file.count for file in files)
+    wishes = [wish("manifest", table.manifest, root, total)]
+    answers = [survey(staging, question) for question in questions(files, wishes)]
+    starts = starts_of(wishes, answers)["manifest"]
+    plans = part_plans("manifest", starts, files, lambda within: stored_files(table, root, within))
+    return [build_part(staging, table, plan) for plan in plans]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.text("abc", min_size=1, max_size=4), unique=True, min_size=1, max_size=40),
+    st.integers(1, 8),
+    st.lists(st.text("abc", min_size=1, max_size=3), unique=True, max_size=5),
+    st.integers(1, 7),
+)
+def test_ranges_are_those_of_one_process(keys: list[str], wanted: int, carried: list[str], per_file: int) -> None:
+    ids, known = sorted(keys), ["", *sorted(carried)] if carried else []
+    chunks = [ids[at : at + per_file] for at in range(0, len(ids), per_file)]
+    files = [StagedFile(str(at), one[0], one[-1], len(one), len(one)) for at, one in enumerate(chunks)]
+    kept = tuple(known) if may_carry(len(ids), wanted, 16, known) else ()
+    asked = questions(files, [Wish("heads", tuple(cuts(len(ids), wanted)), kept)])
+    answers = [_answer(question, chunk) for question, chunk in zip(asked, chunks, strict=True)]
+    assert starts_of([Wish("heads", (), kept)], answers)["heads"] == balanced_starts(ids, wanted, 16, known)
+
+
+def _answer(question: Question, ids: list[str]) -> Answer:
+    positions = tuple(tuple(ids[at] for at in each) for each in question.positions)
+    return Answer(positions, tuple(tuple(counts_between(ids, starts)) if starts else () for starts in question.carried))
+
+
+@pytest.mark.parametrize("oplog", [True, False])
+def test_staged_files_are_bounded_and_repeat(oplog: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging_module, "ROWS_MAX", 7)
+    path = _path(oplog=oplog)
+    _fill(path, range(40))
+    staging, files = _staged(path)
+    assert _staged(path)[1] == files
+    assert sum(file.count for file in files) == sum(file.live for file in files) == 40
+    assert max(file.count for file in files) == 7
+    rows = [row.id for file in files for row in staging.rows(file.file)]
+    assert rows == sorted(rows)
+
+
+@pytest.mark.parametrize("oplog", [True, False])
+def test_parts_and_flip_give_the_bytes_of_a_rebuild(oplog: bool) -> None:
+    path = _path(oplog=oplog)
+    _fill(path, range(60))
+    _fill(path, range(0, 60, 7), score=1)
+    table = path.table
+    start = table.manifest.root()
+    staging, files = _staged(path)
+    parts = _parts(path, table, staging, files, start)
+    before = path.store.get(table.manifest.key)
+    assert before is not None
+    whole = path.table
+    whole.rebuild()
+    expected = whole.manifest.root()
+    assert isinstance(expected, Spread)
+    path.store.put(table.manifest.key, before.body)
+    base = new_base(table.manifest, parts, dict(expected.indexes), expected.fields)
+    flipped = Flip(table.manifest, base, start, _nothing_newer, differs=any(part.differs for part in parts)).run()
+    assert flipped.encode() == expected.encode()
+
+
+def _nothing_newer(root: object) -> CatchUp:
+    raise AssertionError("the base did not change")
+
+
+@pytest.mark.parametrize("merged", [False, True], ids=["deltas", "merged into the base"])
+def test_what_is_folded_meanwhile_is_kept(merged: bool) -> None:
+    path = _path()
+    _fill(path, range(60))
+    table = path.table
+    start = table.manifest.root()
+    staging, files = _staged(path)
+    parts = _parts(path, table, staging, files, start)
+    _fill(path, [3, 50, 70], score=5)
+    if merged:
+        path.table.settle(force=True)
+    current = path.table.manifest.root()
+    assert isinstance(current, Spread)
+    base = new_base(table.manifest, parts, dict(current.indexes), current.fields)
+
+    def newer(root: object) -> CatchUp:
+        assert merged
+        assert isinstance(root, Spread)
+        found = [table.manifest.pieces.get([piece.file])[0] for piece in table.manifest.partitions(root)]
+        caught = [catch_up(staging, table, one, [file.file for file in files], IdRange()) for one in found]
+        return CatchUp(tuple(delta for one in caught for delta in one.deltas))
+
+    Flip(table.manifest, base, start, newer).run()
+    rows = path.rows()
+    assert [rows[one]["score"] for one in ("c003", "c050", "c070")] == [5, 5, 5]
+    assert len(rows) == 61
+
+
+@pytest.mark.parametrize("kind", ["spread", "merged", "whole"])
+def test_a_document_that_is_deleted_meanwhile_does_not_come_back_without_oplog(kind: str) -> None:
+    path = _path(oplog=False)
+    _fill(path, range(20 if kind == "whole" else 60))
+    if kind == "whole":
+        _fill(path, range(20, 25), settle=False)  # staged, not folded: the table becomes a spread one
+    table = path.table
+    start = table.manifest.root()
+    staging, files = _staged(path)
+    parts = _parts(path, table, staging, files, start)
+    path.remove("c003")
+    path.settle()
+    if kind == "merged":
+        path.table.settle(force=True)
+
+    def newer(root: object) -> CatchUp:
+        names = [file.file for file in files]
+        if isinstance(root, Manifest):
+            return catch_up(staging, table, root, names, IdRange())
+        assert isinstance(root, Spread)
+        pieces = table.manifest.partitions(root)
+        starts = ["", *(piece.start for piece in pieces[1:])]
+        ranges = [IdRange(one, end) for one, end in zip(starts, [*starts[1:], None], strict=True)]
+        found = [table.manifest.pieces.get([piece.file])[0] for piece in pieces]
+        caught = [catch_up(staging, table, one, names, within) for one, within in zip(found, ranges, strict=True)]
+        return CatchUp(tuple(d for one in caught for d in one.deltas), tuple(i for one in caught for i in one.ids))
+
+    base = new_base(table.manifest, parts, {}, path.collection.definition.table_fields())
+    flip = Flip(table.manifest, base, start, newer, stub=lambda split: stub_indexes(table, base, is_split=split))
+    flip.run()
+    table.follow()
+    table.fold_documents(flip.refold)
+    assert "c003" not in path.rows()
+    assert len(path.rows()) == sum(file.count for file in files) - 1
+
+
+@pytest.mark.parametrize("kind", ["gone", "of another schema"])
+def test_a_root_that_does_not_tell_what_was_folded_starts_the_rebuild_again(kind: str) -> None:
+    path = _path()
+    _fill(path, range(60))
+    table = path.table
+    start = table.manifest.root()
+    staging, files = _staged(path)
+    parts = _parts(path, table, staging, files, start)
+    if kind == "gone":
+        path.store.delete(table.manifest.key)
+    else:
+        assert isinstance(start, Spread)
+        path.store.put(table.manifest.key, replace(start, fields=("name",), revision=start.revision + 1).encode())
+    base = new_base(table.manifest, parts, {}, path.collection.definition.table_fields())
+    with pytest.raises(Overtaken):
+        Flip(table.manifest, base, start, _nothing_newer).run()
+
+
+def test_an_index_file_that_came_back_is_emptied_again() -> None:
+    """An index was dropped, the table spread, and the index pushed again: readers would believe its old file."""
+    path = _path()
+    _fill(path, range(60))
+    table = path.table
+    start = table.manifest.root()
+    assert isinstance(start, Spread)
+    (files,) = table.indexes
+    files.file.update(lambda stored: replace(stored, partitioned=False) if stored else None)
+    assert files.is_whole()
+    staging, staged = _staged(path)
+    parts = _parts(path, table, staging, staged, start)
+    base = new_base(table.manifest, parts, dict(start.indexes), start.fields)
+    Flip(
+        table.manifest, base, start, _nothing_newer, stub=lambda split: stub_indexes(table, base, is_split=split)
+    ).run()
+    assert not path.table.indexes[0].is_whole()
+
+
+def test_documents_that_were_folded_meanwhile_are_folded_once_more() -> None:
+    path = _path(oplog=False, threshold=1000)
+    _fill(path, range(10))
+    table = path.table
+    start = table.manifest.root()
+    staging, files = _staged(path)
+    _fill(path, [3], score=5)
+    rebuild_documents(table, start, (row for file in files for row in staging.rows(file.file)))
+    assert path.rows()["c003"]["score"] == 5
+    path.assert_true()
+
+
+@pytest.mark.parametrize("threshold", [10_000, 20, None], ids=["whole", "spread", "heads only"])
+def test_what_a_run_that_died_has_staged_is_purged_after_a_day(threshold: int | None) -> None:
+    path = DataPath(schema_of(oplog=True, manifest={"enabled": False}, indexes={}))
+    directory = "org/customers/.worm.heads/"
+    if threshold is not None:
+        path, directory = _path(threshold=threshold), "org/customers/.worm.manifest/"
+    _fill(path, range(60))
+    _, files = _staged(path)
+    staged = {f"{directory}{file.file}" for file in files}
+    path.clock.advance(23 * 3600)
+    assert _purged(path) == 0, "somebody may be at work with it"
+    assert staged <= _keys(path)
+    path.clock.advance(2 * 3600)
+    assert _purged(path) >= len(staged)
+    assert not staged & _keys(path)
+    path.assert_true()
+
+
+def _purged(path: DataPath) -> int:
+    return Purge(path.workspace).run(lambda: 60.0)[0].table_files
+
+
+def _keys(path: DataPath) -> set[str]:
+    return {listed.key for listed in path.store.list("org/customers/.worm")}
+
+
+def test_small_tables_stay_whole_and_spread_ones_stay_spread() -> None:
+    path = _path(threshold=20)
+    table = path.table
+    assert is_whole(table.manifest, None, 20)
+    assert not is_whole(table.manifest, None, 21)
+    spread = Spread("Customer", 0, 0, 0, "")
+    assert not is_whole(table.manifest, spread, 11)
+    assert is_whole(table.manifest, spread, 10)
+
+
+def test_indexes_point_to_the_root_before_the_table_is_spread() -> None:
+    path = _path()
+    table = path.table
+    stub_indexes(table, Spread("Customer", 0, 0, 7, "2026-01-01T00:00:00Z"), is_split=True)
+    stored = table.indexes[0].file.read()
+    assert stored is not None
+    assert (stored.partitioned, stored.revision) == (True, 7)
