@@ -24,6 +24,8 @@ from worm.schema.definition import StorageDef
 from worm.tables.difference import Difference
 from worm.tables.verify import verify_collection
 
+pytestmark = pytest.mark.slow
+
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 
 

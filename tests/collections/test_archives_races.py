@@ -20,6 +20,8 @@ from worm.store.base import Attempt, Condition, Listed, Object, Store
 from worm.store.faulty import Fault, FaultyStore, Operation, SimulatedCrash
 from worm.tables.verify import verify_collection
 
+pytestmark = pytest.mark.slow
+
 LENGTH = 14
 
 

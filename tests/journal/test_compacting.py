@@ -24,6 +24,8 @@ from worm.journal.file_log import COMPACTING, OPLOG, Poisoned
 from worm.journal.records import Abort, Begin, Insert
 from worm.journal.state import minimal
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:

@@ -24,6 +24,8 @@ from worm.journal.file_log import OPLOG
 from worm.journal.file_store import LogStore, Transaction
 from worm.journal.pack import pack, unpack
 
+pytestmark = pytest.mark.slow
+
 NAMES = st.sampled_from(["a", "b"])
 IDS: st.SearchStrategy[JsonValue] = st.sampled_from([None, True, 0, 0.0, 1, "1", "z", [1], {"k": 1}])
 VALUES: st.SearchStrategy[JsonValue] = st.sampled_from([None, 1, 1.0, "x", "\t\n", [1, 2], {"d": "é"}])
