@@ -240,7 +240,7 @@ class _Handler(BaseHTTPRequestHandler):
         except ConnectionError:
             self.close_connection = True  # the client has given up
 
-    do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = do_any  # noqa: N815
+    do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = do_any  # noqa: N815 - names of http.server
 
     def send(self, reply: Reply, *, is_cut: bool) -> None:
         self.send_response_only(reply.status)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -184,4 +183,4 @@ def test_a_failed_rename_is_recovered_by_reopening(path: Path, failing: str) -> 
         with pytest.raises(Poisoned):
             store.insert("c", {"_id": "new"})
     assert want.differences(state_of(path)) == []
-    assert sorted(os.listdir(path)) == ["LOCK", OPLOG]  # noqa: PTH208
+    assert sorted(one.name for one in Path(path).iterdir()) == ["LOCK", OPLOG]

@@ -26,12 +26,12 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_jobs import verify_job
 from spark_jobs.cluster import JobSpec
 from spark_jobs.export import main as export
-from spark_jobs.rebuild_claims import audited
+from spark_jobs.rebuild_claims import Found, audited
 from spark_jobs.source import register
 from spark_jobs.verify import main as verify
 from tests.spark.session import CLUSTER, another_host, executor_pid, new_session
 from tests.spark.source_room import SourceRoom
-from worm.collections.claim_audit import Digests, Finding, Wanted
+from worm.collections.claim_audit import Digests, Wanted
 from worm.collections.claims import Claims
 from worm.tables.verify import verify_collection
 
@@ -92,7 +92,7 @@ class KilledAudit:
 
     notes: str
 
-    def __call__(self, claims: Claims, wanted: Mapping[str, Wanted], within: Digests) -> Iterable[Finding]:
+    def __call__(self, claims: Claims, wanted: Mapping[str, Wanted], within: Digests) -> Iterable[Found]:
         try:
             Path(self.notes, "audit-killed").touch(exist_ok=False)
         except FileExistsError:
