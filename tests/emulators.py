@@ -19,6 +19,7 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,8 @@ def localstack_server() -> Iterator[str]:
             "STRICT_SERVICE_LOADING": "1",
             "DISABLE_EVENTS": "1",
             "SKIP_SSL_CERT_DOWNLOAD": "1",
+            # Else all of a machine write one file in /var/lib, and of two that start at once one may read half of it.
+            "CUSTOM_SSL_CERT_PATH": f"{scratch}/server.pem",
             "DNS_ADDRESS": "0",
             "HOME": scratch,
             "TMPDIR": scratch,
@@ -93,8 +96,9 @@ def rclone_server(buckets: Sequence[str] = ("probe",)) -> Iterator[str]:
             yield url
 
 
+@cache
 def s3_client(endpoint_url: str) -> S3Client:
-    """A plain boto3 client: what the world outside this library uses."""
+    """A plain boto3 client, as the world outside this library uses it; making one takes longer than most calls do."""
     return boto3.client(
         "s3",
         endpoint_url=endpoint_url,

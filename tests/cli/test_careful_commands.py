@@ -151,6 +151,7 @@ def _shell(line: str, url: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(["bash", "-c", script], capture_output=True, env=environment, timeout=60, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "code", "message"),
     [

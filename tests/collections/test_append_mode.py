@@ -6,14 +6,13 @@ import fnmatch
 import json
 import re
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.emulators import CREDENTIALS, localstack_server, moto_server, new_bucket, s3_client
+from tests.emulators import CREDENTIALS, new_bucket, s3_client
 from worm.clock import Ids, VirtualClock
 from worm.collections.collection import Collection
 from worm.collections.layout import StorageResolver
@@ -42,18 +41,6 @@ SCHEMA: dict[str, object] = {
 }
 KEY = "org/invoices/one/data.json"
 LOCALSTACK = pytest.param("localstack", marks=pytest.mark.localstack)
-
-
-@pytest.fixture(scope="module")
-def moto_endpoint() -> Iterator[str]:
-    with moto_server() as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def localstack_endpoint() -> Iterator[str]:
-    with localstack_server() as url:
-        yield url
 
 
 @pytest.fixture(params=["memory", "moto", LOCALSTACK])

@@ -27,7 +27,7 @@ from worm.store.faulty import FaultyStore, SimulatedCrash
 from worm.store.memory import MemoryStore
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-LENGTHS = (10, 1_000, 10_000)
+LENGTHS = (10, 1_000, pytest.param(10_000, marks=pytest.mark.slow))
 RESOLVER = StorageResolver(load_schema(schema_of()))
 TIMES = ".oplog/customers/a/.times/"
 SECONDS = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59)).map(  # noqa: DTZ001 - the zone is added

@@ -68,6 +68,7 @@ def test_an_exception_is_an_error_and_the_process_lives_on(pool: FunctionPool) -
     assert pool.counts() == FunctionCounts(invocations=2, errors=1, starts=1)
 
 
+@pytest.mark.slow
 def test_a_timeout_kills_the_process(pool: FunctionPool) -> None:
     """A function that hangs must not hold its batch, and its process must be gone when the batch comes again."""
     started = time.monotonic()

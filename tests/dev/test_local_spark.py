@@ -70,6 +70,7 @@ def _reported(env: Environment) -> list[dict[str, object]]:
     return [json.loads(message["Body"])["detail"] for message in peek(env.aws.sqs(), url)]
 
 
+@pytest.mark.slow
 def test_the_schedule_submits_the_entry_point_with_the_templates_arguments(env: Environment, spark: LocalSpark) -> None:
     outcome = env.fire("rebuild")
     assert outcome.kind is OutcomeKind.OK, outcome.error
@@ -80,6 +81,7 @@ def test_the_schedule_submits_the_entry_point_with_the_templates_arguments(env: 
     assert told["arguments"][:2] == ["--master", "local[2]"]
 
 
+@pytest.mark.slow
 def test_a_job_sees_the_embedded_aws_and_the_code_of_the_checkout(
     env: Environment, spark: LocalSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +97,7 @@ def test_a_job_sees_the_embedded_aws_and_the_code_of_the_checkout(
     assert {"AWS_PROFILE", "SPARK_HOME"} & set(seen) == set()
 
 
+@pytest.mark.slow
 def test_a_job_that_fails_or_takes_too_long_reaches_the_dead_letter_queue(env: Environment, spark: LocalSpark) -> None:
     started = time.monotonic()
     wrong, slow = spark.run(_job("wrong")), spark.run(_job("slow", 1.0))
@@ -114,6 +117,7 @@ def test_the_spark_schedule_is_known_by_its_own_name_too() -> None:
     assert (spec.function, spec.enabled) == (None, True)
 
 
+@pytest.mark.slow
 def test_only_functions_are_fired_by_time(env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Spark job takes the whole machine for a while: here it runs when somebody asks for it."""
     fired_by_time: list[str] = []
@@ -128,6 +132,7 @@ def test_only_functions_are_fired_by_time(env: Environment, monkeypatch: pytest.
     assert sorted(fired_by_time) == ["PurgeFunctionSchedule", "SweepFunctionSchedule"]
 
 
+@pytest.mark.slow
 def test_without_pyspark_the_message_says_what_to_install(
     env: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

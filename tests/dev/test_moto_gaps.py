@@ -20,6 +20,8 @@ from worm_dev.faults import FaultPolicy
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+pytestmark = pytest.mark.slow
+
 BUCKET = "events-here"
 PLAIN = "no-versions"
 SILENT = "no-events"

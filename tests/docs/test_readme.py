@@ -43,6 +43,7 @@ def test_every_fenced_command_is_one_that_a_test_runs() -> None:
     assert {block.language for block in blocks(README)} == {"sh", "json", "python", "text"}
 
 
+@pytest.mark.slow
 def test_the_examples_run_in_order_with_the_output_shown(tmp_path: Path) -> None:
     (schema,), (program,), (output,) = _blocks("json"), _blocks("python"), _blocks("text")
     (tmp_path / "schema.json").write_text(schema)

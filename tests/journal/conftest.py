@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.emulators import CREDENTIALS, localstack_server
+from tests.emulators import CREDENTIALS
 from tests.journal.proxy import fault_proxy
 from tests.journal.wire import Wire
 from worm_dev.aws import Aws, start_moto
@@ -25,12 +25,6 @@ def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
     aws = start_moto(tmp_path_factory.mktemp("moto"), "us-east-1")
     yield aws
     aws.stop()
-
-
-@pytest.fixture(scope="session")
-def localstack_endpoint() -> Iterator[str]:
-    with localstack_server() as url:
-        yield url
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The commit log under any order of requests, faults, crashes, sleeping processes and wrong clocks.
 
-`WORM_SEED=n` replays one run; `WORM_SEEDS=n` runs so many.
+`WORM_SEED=n` replays one run; `WORM_SEEDS=n` runs so many, 2,000 of them in a night.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 
 from tests.journal.simulation import Simulation, check, heal
 
-SEEDS = int(os.environ.get("WORM_SEEDS", "2000"))
+SEEDS = int(os.environ.get("WORM_SEEDS", "800"))
 PARTS = 8
 
 
@@ -36,7 +36,7 @@ def test_one_seed() -> None:
 
 
 def test_a_few_seeds() -> None:
-    for seed in range(25):
+    for seed in range(12):
         simulate(seed)
 
 

@@ -38,24 +38,30 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), filename=str(path))
 
 
-def imported_modules(path: Path, *, at_run_time_only: bool = True) -> set[str]:
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(parsed(path)))
+
+
+@cache
+def imported_modules(path: Path, *, at_run_time_only: bool = True) -> frozenset[str]:
     """Full names of the modules that a file imports, with `from x import y` as both `x` and `x.y`."""
-    skipped = _type_checking_nodes(parsed(path)) if at_run_time_only else set()
+    skipped = _type_checking_nodes(path) if at_run_time_only else set()
     found: set[str] = set()
-    for node in ast.walk(parsed(path)):
+    for node in nodes(path):
         if id(node) in skipped:
             continue
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
+    return frozenset(found)
 
 
-def _type_checking_nodes(tree: ast.Module) -> set[int]:
+def _type_checking_nodes(path: Path) -> set[int]:
     guarded = (
         inner
-        for node in ast.walk(tree)
+        for node in nodes(path)
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
         for statement in node.body
         for inner in ast.walk(statement)

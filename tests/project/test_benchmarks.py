@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 
 from scripts import bench
 from scripts.benchmarks import _customers as customers
+from scripts.benchmarks import _turns as turning
 from scripts.benchmarks._growth import HEADS, MANIFEST, Growth
 from scripts.benchmarks._turns import check_answers, medians
 from tests.project.source_tree import ROOT
@@ -23,7 +25,8 @@ def test_every_benchmark_is_listed_with_its_first_line_and_described() -> None:
     assert [name for name in names if f"## {name}\n" not in page] == []
 
 
-def test_everybody_has_one_turn_in_a_round_and_every_round_has_another_order() -> None:
+def test_everybody_has_one_turn_in_a_round_and_every_round_has_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turning, "gc", Mock())  # a collection before every turn takes seconds beside other tests
     turns: list[str] = []
     names = ["a", "b", "c", "d", "e"]
     medians({name: partial(turns.append, name) for name in names}, 4, float("inf"), is_warm=True)

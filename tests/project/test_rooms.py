@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.project.source_tree import ROOT, WORM, imported_modules, parsed, python_files, relative
+from tests.project.source_tree import ROOT, WORM, imported_modules, nodes, parsed, python_files, relative
 
 ROOMS = [
     "cli",
@@ -105,7 +105,7 @@ def test_only_the_clock_module_reads_time_or_draws_chance() -> None:
         if path == CLOCK:
             continue
         found += [f"{relative(path)}: import {name}" for name in {"random", "secrets"} & imported_modules(path)]
-        for node in ast.walk(parsed(path)):
+        for node in nodes(path):
             if isinstance(node, ast.Attribute) and ".".join(ast.unparse(node).split(".")[-2:]) in CHANCE_AND_TIME:
                 found.append(f"{relative(path)}:{node.lineno}: {ast.unparse(node)}")
     assert found == []
@@ -117,7 +117,7 @@ def test_functions_and_modules_stay_small() -> None:
         lines = len(path.read_text().splitlines())
         if lines > MODULE_LINES_MAX:
             large.append(f"{relative(path)}: {lines} lines")
-        for node in ast.walk(parsed(path)):
+        for node in nodes(path):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
                 length = node.end_lineno - node.body[0].lineno + 1
                 if length > FUNCTION_LINES_MAX:

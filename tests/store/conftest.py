@@ -1,4 +1,4 @@
-"""Emulators for the whole session, and the stores the contract suite runs on."""
+"""The stores the contract suite runs on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.emulators import CREDENTIALS, localstack_server, moto_server, new_bucket, rclone_server
+from tests.emulators import CREDENTIALS, new_bucket, rclone_server
 from worm.store.base import Store
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
@@ -42,18 +42,6 @@ def aws_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
-
-
-@pytest.fixture(scope="session")
-def moto_endpoint() -> Iterator[str]:
-    with moto_server() as url:
-        yield url
-
-
-@pytest.fixture(scope="session")
-def localstack_endpoint() -> Iterator[str]:
-    with localstack_server() as url:
-        yield url
 
 
 @pytest.fixture(scope="session")

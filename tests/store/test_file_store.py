@@ -142,6 +142,7 @@ def test_processes_incrementing_one_counter_lose_nothing(store: FileStore) -> No
     assert found.body == b"120"
 
 
+@pytest.mark.slow
 def test_a_killed_writer_leaves_a_whole_document_with_its_own_metadata_and_no_held_lock(store: FileStore) -> None:
     """kill -9 in the middle of replacing: the old or the new document, never a torn one."""
     size = 200_000

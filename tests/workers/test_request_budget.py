@@ -90,9 +90,10 @@ def test_the_request_count_does_not_grow_with_the_history() -> None:
     path = warm_path()
     spent_at: list[int] = []
     for length in (1, 50, 300):
-        while len(path.history("warm")) < length:
-            path.put("warm", {"score": len(path.history("warm"))})
+        for score in range(len(path.history("warm")), length):
+            path.put("warm", {"score": score})
             path.settle()
+        assert len(path.history("warm")) == length
         path.put("warm", {"score": -length})
         with path.store.requests.measure() as spent:
             path.run_capture()
