@@ -90,6 +90,34 @@ def test_the_endpoint_region_and_role_come_from_the_environment(
     assert "/eu-north-1/s3/" in request.headers["authorization"]
 
 
+@pytest.mark.parametrize(
+    ("endpoint_url", "proxy", "is_verified"),
+    [
+        ("http://127.0.0.1:9000", None, False),
+        ("http://127.0.0.1:9000", ("HTTP_PROXY", "https://proxy"), True),
+        ("http://127.0.0.1:9000", ("all_proxy", "https://proxy"), True),
+        ("http://127.0.0.1:9000", ("HTTP_PROXY", ""), False),
+        ("https://minio.example.com", None, True),
+        ("HTTPS://minio.example.com", None, True),
+        (None, None, True),
+    ],
+)
+def test_certificates_are_verified_wherever_one_can_be_shown(
+    endpoint_url: str | None, proxy: tuple[str, str] | None, is_verified: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[dict[str, object]] = []
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
+    if proxy is not None:
+        monkeypatch.setenv(*proxy)
+    monkeypatch.setattr(
+        "worm.store.s3_client.ObjectClient", lambda bucket, **options: given.append(options["client_options"])
+    )
+    S3Store("bucket", endpoint_url=endpoint_url)
+    assert [options["allow_invalid_certificates"] for options in given] == [not is_verified]
+    assert [options["allow_http"] for options in given] == [str(endpoint_url).startswith("http:")]
+
+
 def test_credentials_come_from_botos_chain_when_none_are_in_the_environment(
     script: ScriptedS3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

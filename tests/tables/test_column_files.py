@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Literal
 
@@ -16,6 +16,7 @@ from worm.errors import Corrupt
 from worm.store.faulty import FaultyStore, SimulatedCrash
 from worm.tables import tree
 from worm.tables.column_files import column_file
+from worm.tables.column_rows import ColumnRows
 from worm.tables.execute import Reader, query_table
 from worm.tables.plan import Request
 from worm.tables.spread import Piece, Spread, decode_directory
@@ -275,6 +276,36 @@ def test_the_column_file_of_another_partition_is_not_believed() -> None:
     table = path.table
     assert requests(path, ACTIVE, table)[1] == [7, 5, 3, 1]
     assert "another partition" in str(next(iter(state_of(table).damages.values())))
+
+
+def test_a_column_file_of_other_rows_is_not_believed() -> None:
+    path = filled()
+    piece = root_of(path).partitions[0]
+    manifest = path.table.manifest
+    (part,) = manifest.pieces.get([piece.file])
+    manifest.columns.put(piece.file, part.part(part.ids()[:-1]))
+    table = path.table
+    assert requests(path, ACTIVE, table) == (2 + len(root_of(path).partitions), [7, 5, 3, 1])
+    assert list(state_of(table).damages) == [piece.file]
+    assert dict(state_of(table).rows) == path.rows()
+
+
+def test_a_query_has_the_columns_decoded_as_their_files_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[set[str]] = []
+
+    def prepare(rows: ColumnRows, fields: Iterable[str]) -> None:
+        asked.append(set(fields))
+
+    path = filled()
+    monkeypatch.setattr(ColumnRows, "prepare", prepare)
+    state = path.table.state(["status"])
+    assert state is not None
+    assert asked == []
+    state.read(["status", "score"])
+    assert asked == [{"status", "score"}] * len(root_of(path).partitions)
+    asked.clear()
+    assert requests(path, ACTIVE, path.table)[1] == [7, 5, 3, 1]
+    assert asked[: len(root_of(path).partitions)] == [{"status", "score"}] * len(root_of(path).partitions)
 
 
 def test_a_damaged_partition_behind_a_damaged_column_file_sends_the_query_to_the_documents() -> None:

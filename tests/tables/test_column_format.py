@@ -22,6 +22,7 @@ from worm.tables.column_format import GROUP, MAGIC, encode_columns
 from worm.tables.column_rows import ColumnRows
 from worm.tables.columns import Columns
 from worm.tables.manifest import Manifest
+from worm.tables.query import Query
 from worm.tables.stored_columns import StoredColumns
 
 OF = "2a8ca9e1d8387ac9"
@@ -51,16 +52,17 @@ etags = st.dictionaries(st.sampled_from(["x", "z", "rejected"]), st.sampled_from
 
 
 @settings(deadline=None)
-@given(tables, seqs, etags, fields, st.integers(1, 3))
+@given(tables, seqs, etags, fields, st.integers(1, 3), st.sampled_from([2, column_format.CODED_SHARE]))
 def test_every_cell_and_row_is_what_parsing_the_partition_gives(
-    rows: dict[str, Row], seqs: dict[str, int], etags: dict[str, str], wanted: list[str], group: int
+    rows: dict[str, Row], seqs: dict[str, int], etags: dict[str, str], wanted: list[str], group: int, share: int
 ) -> None:
     part = Manifest("M", rows, seqs, etags=etags)
     parsed = Manifest.decode(part.encode(), "key")
-    with patch.object(column_format, "GROUP", group):
+    with patch.object(column_format, "GROUP", group), patch.object(column_format, "CODED_SHARE", share):
         found = opened(part)
     plain, lazy = Columns(list(parsed.entities), list(parsed.entities.values())), StoredColumns([found])
     assert list(found.ids) == list(parsed.entities)
+    assert list(map(found.id, range(found.count))) == list(found.ids)
     assert [list(found.row(at).items()) for at in range(len(found.ids))] == [
         list(row.items()) for row in parsed.entities.values()
     ]
@@ -104,14 +106,33 @@ def test_a_row_inflates_its_group_only_until_as_many_were_read_as_there_are(monk
     monkeypatch.setattr(column_rows, "group_of", counting("group", column_format.group_of))
     monkeypatch.setattr(column_rows, "cells_of", counting("whole", column_format.cells_of))
     found = opened(PARTITION)
-    assert calls == ["whole"], "the ids"
+    assert calls == []
     for at in (0, 1, GROUP - 1):
         assert found.row(at) == ROWS[f"r{at:03d}"]
-    assert calls == ["whole", *["group"] * 4]
+    assert calls == ["group"] * 3, "`none` is stored by values"
     for at in (GROUP, 0, GROUP, 0, 299, 1) * 3:
         assert found.row(at) == ROWS[f"r{at:03d}"]
-    assert calls.count("group") == 4 * 3, "three groups"
-    assert calls.count("whole") == 1 + 4
+    assert calls.count("group") == 3 * 3, "three groups"
+    assert calls.count("whole") == 3
+
+
+def test_an_id_inflates_its_group_only_until_as_many_were_read_as_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = opened(PARTITION)
+    assert [found.id(at) for at in (0, 299, GROUP)] == ["r000", "r299", f"r{GROUP:03d}"]
+    assert "ids" not in found.__dict__
+    monkeypatch.setattr(column_rows, "group_of", None)
+    assert [found.id(at) for at in (1, 298)] == ["r001", "r298"]
+    assert "ids" in found.__dict__
+
+
+def test_a_page_of_few_rows_needs_their_ids_only() -> None:
+    low, high = ({one: row for one, row in ROWS.items() if (one < "r200") is is_low} for is_low in (True, False))
+    parts = [opened(Manifest("M", low)), opened(Manifest("M", high))]
+    query = Query.of(filter={"n": {"$gt": 90}}, sort={"field": "n"}, limit=1, select=["name"])
+    page = query.page_columns(StoredColumns(parts))
+    assert page.rows == [{"id": "r091", "name": "Name 91"}]
+    assert page.cursor is not None
+    assert not any("ids" in part.__dict__ for part in parts)
 
 
 def test_columns_that_are_there_are_not_inflated_again_for_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +192,7 @@ def block(shape: Shape, name: str) -> Shape:
 
 LIES: dict[str, Callable[[Shape], object]] = {
     "another partition": lambda shape: shape.update(of="0" * 16),
-    "another version": lambda shape: shape.update(version=2),
+    "another version": lambda shape: shape.update(version=3),
     "no rows": lambda shape: shape.pop("rows"),
     "fewer rows": lambda shape: shape.update(rows=299),
     "more rows": lambda shape: shape.update(rows=301),
@@ -190,6 +211,13 @@ LIES: dict[str, Callable[[Shape], object]] = {
     "cells that may be missing": lambda shape: block(shape, "n").update(optional=True),
     "seqs that may be missing": lambda shape: block(shape, "seqs").update(optional=True),
     "smaller ids": lambda shape: block(shape, "ids").update(bytes=5),
+    "values of none": lambda shape: block(shape, "none").pop("values"),
+    "fewer values": lambda shape: block(shape, "none").update(values=block(shape, "none")["values"] - 1),
+    "more values": lambda shape: block(shape, "none").update(values=block(shape, "none")["values"] + 1),
+    "no codes": lambda shape: block(shape, "none").update(values=block(shape, "none")["bytes"]),
+    "values of a text": lambda shape: block(shape, "none").update(values="9"),
+    "values that are cells": lambda shape: block(shape, "n").update(values=block(shape, "n")["bytes"] - 300),
+    "values that are ids": lambda shape: block(shape, "ids").update(values=9, groups=[sum(shape["ids"]["groups"])]),
     "lengths in fractions": lambda shape: block(shape, "n").update(groups=[*map(float, block(shape, "n")["groups"])]),
     "negative lengths": lambda shape: block(shape, "n").update(groups=[sum(block(shape, "n")["groups"]) + 1, -1, 0]),
     "negative groups": lambda shape: block(shape, "n").update(groups=[-1, 2, 3]),
@@ -211,7 +239,7 @@ def test_a_header_that_lies_is_told_at_the_latest_when_its_column_is_read(lie: s
 def by_rows(body: bytes) -> None:
     found = opened(PARTITION, body)
     rows = [found.row(at) for at in (0, 150, 299)]
-    _ = found.seqs, found.etags, found.cells("name"), found.cells("n")
+    _ = found.seqs, found.etags, found.cells("name"), found.cells("n"), found.cells("none")
     assert rows == [ROWS[f"r{at:03d}"] for at in (0, 150, 299)]
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from worm.codec.strict_json import JsonValue
 from worm.errors import Invalid
+from worm.tables import ordering
 from worm.tables.columns import Columns
 from worm.tables.ordering import Order, arrange
 from worm.tables.query import Page, Query, Row
@@ -77,7 +78,11 @@ def test_a_path_through_an_array_has_no_value_to_sort_by_so_it_comes_last() -> N
 
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("kind", ["numbers", "texts", "mixed", "few"])
-def test_the_first_rows_are_those_of_the_whole_order(kind: str, descending: bool) -> None:
+@pytest.mark.parametrize("sample", [1, 3, 64])
+def test_the_first_rows_are_those_of_the_whole_order(
+    kind: str, descending: bool, sample: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ordering, "_SAMPLE", sample)
     dice = Random(7)
     choices: dict[str, list[JsonValue]] = {
         "numbers": [number / 2 for number in range(90)],
@@ -97,6 +102,16 @@ def test_the_first_rows_are_those_of_the_whole_order(kind: str, descending: bool
     whole = list(arrange(columns, range(400), orders))
     for count in (0, 1, 7, 30, 45, 200, 400, 500):
         assert list(arrange(columns, range(400), orders, count)) == whole[:count]
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_the_first_rows_are_found_however_they_lie(descending: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ordering, "_SAMPLE", 1)
+    for step in range(1, 200):
+        values = [at if at % step == 0 else 1000 - at for at in range(400)]
+        rows: list[Row] = [{"v": -value if descending else value} for value in values]
+        columns, orders = Columns([f"{at:03d}" for at in range(400)], rows), [("v", descending)]
+        assert list(arrange(columns, range(400), orders, 7)) == list(arrange(columns, range(400), orders))[:7]
 
 
 def test_select_takes_dotted_names_keeps_the_id_and_leaves_out_what_is_missing() -> None:

@@ -192,6 +192,17 @@ def test_a_root_that_is_changed_or_laid_out_anew_is_left_to_the_parser() -> None
         assert StoredRows.of_root(other, "key") is None
 
 
+def test_a_large_root_is_hashed_while_cells_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_rows, "HASH_BESIDE_BYTES", 1)
+    body = Manifest("M", {"a": {"x": "one"}, "b": {"x": "two"}}).encode()
+    root = StoredRows.of_root(body, "key", ["x"])
+    assert root is not None
+    assert root._cells == {"x": ["one", "two"]}
+    for damaged in (b'"o\xffe"', b'"\\q"', b"[1,]", b"tru", b"}", b'"One"', b"1"):
+        assert StoredRows.of_root(body.replace(b'"one"', damaged), "key", ["x"]) is None
+        assert StoredRows.of_root(body.replace(b'{"x":"one"}', damaged), "key", ["x"]) is None
+
+
 def test_without_msgspec_a_root_is_left_to_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "msgspec", None)
     is_available.cache_clear()

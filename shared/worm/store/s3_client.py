@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from obstore.store import S3Config
 
 CONTENT_TYPES = {".json": "application/json", ".ndjson": "application/x-ndjson"}
+PROXIES = frozenset({"http_proxy", "all_proxy"})
 CREDENTIAL_TTL = timedelta(minutes=5)  # below botocore's own margin before expiry, so what it hands out stays valid
 
 
@@ -27,6 +28,7 @@ def object_client(
     bucket: str, endpoint_url: str | None, region: str | None, agent: str, timeout_seconds: float
 ) -> ObjectClient:
     """A client that never repeats a request. Endpoints given by the operator are addressed by path."""
+    is_plain = endpoint_url is not None and endpoint_url.startswith("http://")
     config: S3Config = {"virtual_hosted_style_request": endpoint_url is None and "." not in bucket}
     if endpoint_url is not None:
         config["endpoint"] = endpoint_url
@@ -37,13 +39,20 @@ def object_client(
         config=config,
         retry_config={"max_retries": 0},
         client_options={
-            "allow_http": endpoint_url is not None and endpoint_url.startswith("http://"),
+            "allow_http": is_plain,
+            "allow_invalid_certificates": is_plain and not _has_proxy(),
             "user_agent": agent,
             "timeout": timedelta(seconds=timeout_seconds),
             "connect_timeout": timedelta(seconds=min(5.0, timeout_seconds)),
         },
         credential_provider=None if "AWS_ACCESS_KEY_ID" in os.environ else _credential_chain(region),
     )
+
+
+def _has_proxy() -> bool:
+    """May requests to a plain endpoint go through a proxy, which may have a certificate? Without one nobody shows any,
+    so those of the system need not be read, which takes longer than a request nearby."""
+    return any(name.lower() in PROXIES and value for name, value in os.environ.items())
 
 
 def _credential_chain(region: str | None) -> Boto3CredentialProvider:

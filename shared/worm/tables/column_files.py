@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from worm.errors import Corrupt
-from worm.store.base import Object, Read, Store
+from worm.store.base import Store
 from worm.tables.column_format import REPAIR, encode_columns
 from worm.tables.column_rows import ColumnRows
 from worm.tables.manifest import Manifest
+from worm.tables.pieces import in_parallel
 from worm.tables.spread import Piece
 
+READERS = 32
 _PARTITION, _COLUMNS = ".json", ".columns"
 
 
@@ -57,10 +59,10 @@ class ColumnFiles:
         named = {piece.file for piece in pieces}
         self._sizes = {file: size for file, size in self._sizes.items() if file in named}
 
-    def get(self, pieces: Sequence[Piece]) -> list[ColumnRows | Corrupt]:
-        """Concurrent reads; `Corrupt` in the place of one that is gone or damaged."""
-        found = self._store.get_many([Read(self._key(piece.file)) for piece in pieces])
-        return [self._opened(piece, item) for piece, item in zip(pieces, found, strict=True)]
+    def get(self, pieces: Sequence[Piece], fields: Sequence[str] = ()) -> list[ColumnRows | Corrupt]:
+        """Concurrent reads; `Corrupt` in the place of one that is gone or damaged. Whichever thread read one checks it
+        and decodes the cells of the fields, while others wait for theirs."""
+        return in_parallel(lambda piece: self._read(piece, fields), pieces, READERS)
 
     def audit(self, pieces: Iterable[Piece], partitions: Iterable[Manifest]) -> Iterator[tuple[str, str, str]]:
         """What differs between column files and their partitions: kind, key, detail."""
@@ -75,16 +77,17 @@ class ColumnFiles:
             except Corrupt as damage:
                 yield "columns-damaged", key, f"{damage.message} ({REPAIR})"
 
-    def _opened(self, piece: Piece, found: Object | Exception | None) -> ColumnRows | Corrupt:
-        if isinstance(found, Exception):
-            raise found
+    def _read(self, piece: Piece, fields: Sequence[str]) -> ColumnRows | Corrupt:
         key = self._key(piece.file)
+        found = self._store.get(key)
         if found is None:
             return Corrupt("the column file is gone", key=key, hint=REPAIR)
         try:
-            return ColumnRows(found.body, key, _hash(piece.file), piece.size)
+            rows = ColumnRows(found.body, key, _hash(piece.file), piece.size)
+            rows.prepare(fields)
         except Corrupt as damage:
             return damage
+        return rows
 
     def _key(self, file: str) -> str:
         return self._directory + column_file(file)

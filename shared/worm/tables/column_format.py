@@ -5,7 +5,8 @@
 A *block* holds the cells of one column as one JSON array, deflated; the header says in which order the blocks come and
 how long they are, so that they fill the file exactly. Every `group` cells the compressor starts afresh, so a reader
 inflates a column whole in one go, or only the group that a row stands in. Where a row may lack a field, each cell of
-the column is in an array of its own, and an empty one says that there is none.
+the column is in an array of its own, and an empty one says that there is none. Where a column has few different values,
+the array holds each of them once, and what follows it is a byte per row that says which; such a block is one group.
 
 Equal content gives equal bytes wherever the same zlib compresses. Whatever is not as it was written is `Corrupt`: bytes
 when the file is opened, a header that was written wrong at the latest when a column is inflated.
@@ -21,11 +22,15 @@ from typing import cast
 from worm.codec.field_path import MISSING, Missing
 from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_own, loads_own_array
 from worm.errors import Corrupt
+from worm.tables.coded import VALUES_MAX, Coded, are_scalars
 from worm.tables.manifest import Manifest
 
 MAGIC = b"WORMCOL1"
 GROUP = 128
 """Cells that are inflated to read one of them."""
+CODED_SHARE = 8
+"""Rows for each value of a column that is stored by its values, at least."""
+VERSION = 2
 REPAIR = "`worm repair` builds it anew"
 _LEVEL = 6
 _RAW = -zlib.MAX_WBITS  # no zlib header: a group in the middle has none either
@@ -34,7 +39,8 @@ _LENGTH_AT, _CRC_AT, _HEADER_AT = 8, 12, 16
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Where the cells of one column lie. `size`: when inflated; `optional`: may cells be missing?"""
+    """Where the cells of one column lie. `size`: when inflated; `optional`: may cells be missing? `values`: how many
+    bytes the array of different values has when inflated; 0 where the array is the cells."""
 
     name: str
     start: int
@@ -42,6 +48,7 @@ class Block:
     size: int
     crc: int
     optional: bool
+    values: int
 
     @property
     def length(self) -> int:
@@ -88,7 +95,7 @@ def encode_columns(part: Manifest, of: str) -> bytes:
     fields = [(name, _packed([row.get(name, MISSING) for row in rows])) for name in names]
     header = dumps(
         {
-            "version": 1,
+            "version": VERSION,
             "of": of,
             "rows": len(ids),
             "group": GROUP,
@@ -103,21 +110,37 @@ def encode_columns(part: Manifest, of: str) -> bytes:
 def _packed(cells: Sequence[JsonValue | Missing]) -> tuple[JsonObject, bytes]:
     """A block, and what the header says of it."""
     optional = any(cell is MISSING for cell in cells)
-    values = [[] if cell is MISSING else [cell] for cell in cells] if optional else cells
+    coded = Coded.of(cells, CODED_SHARE)
+    texts = _texts(_wrapped(cells, optional)) if coded is None else [_coded_text(coded, optional)]
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _RAW)
-    groups: list[bytes] = []
-    size = 0
-    for start in range(0, len(values), GROUP):
-        text = dumps(cast("list[JsonValue]", values[start : start + GROUP]))
-        is_last = start + GROUP >= len(values)
-        text = (b"," if start else b"[") + (text[1:] if is_last else text[1:-1])
-        size += len(text)
-        groups.append(packer.compress(text) + packer.flush(zlib.Z_FINISH if is_last else zlib.Z_FULL_FLUSH))
-    body = b"".join(groups)
-    shape: JsonObject = {"bytes": size, "crc32": zlib.crc32(body), "groups": [len(group) for group in groups]}
+    last = len(texts) - 1
+    packed = [
+        packer.compress(text) + packer.flush(zlib.Z_FINISH if at == last else zlib.Z_FULL_FLUSH)
+        for at, text in enumerate(texts)
+    ]
+    lengths: list[JsonValue] = [len(one) for one in packed]
+    body = b"".join(packed)
+    shape: JsonObject = {"bytes": sum(map(len, texts)), "crc32": zlib.crc32(body), "groups": lengths}
     if optional:
         shape["optional"] = True
+    if coded is not None:
+        shape["values"] = len(texts[0]) - len(cells)
     return shape, body
+
+
+def _wrapped(cells: Sequence[JsonValue | Missing], optional: bool) -> list[JsonValue]:
+    values = [[] if isinstance(cell, Missing) else [cell] for cell in cells] if optional else list(cells)
+    return cast("list[JsonValue]", values)
+
+
+def _texts(values: list[JsonValue]) -> list[bytes]:
+    """One array, group by group."""
+    texts = [dumps(values[start : start + GROUP])[1:-1] for start in range(0, len(values), GROUP)]
+    return [(b"," if at else b"[") + text + (b"" if at < len(texts) - 1 else b"]") for at, text in enumerate(texts)]
+
+
+def _coded_text(coded: Coded, optional: bool) -> bytes:
+    return dumps(_wrapped(coded.values, optional)) + coded.codes
 
 
 # Reading
@@ -144,8 +167,8 @@ def decode_header(body: bytes, key: str) -> Contents:
 
 
 def _contents(shape: JsonObject, start: int) -> Contents:
-    if shape["version"] != 1:
-        raise ValueError(f"version {shape['version']!r}; this code reads version 1")
+    if shape["version"] not in (1, VERSION):  # the first one had no codes
+        raise ValueError(f"version {shape['version']!r}; this code reads versions 1 to {VERSION}")
     names = ("ids", "seqs", "etags", "others")
     listed = [{"name": name, **cast(JsonObject, shape[name])} for name in names]
     listed += cast("list[JsonObject]", shape["fields"])
@@ -154,9 +177,12 @@ def _contents(shape: JsonObject, start: int) -> Contents:
         blocks.append(_block(one, start))
         start += blocks[-1].length
     rows, group = _whole(shape["rows"]), _whole(shape["group"])
-    if not group or any(len(block.groups) != -(-rows // group) for block in (*blocks[:3], *blocks[4:])):
-        raise ValueError("a column has too few groups, or too many")
     ids, seqs, etags, others, *fields = blocks
+    columns = (ids, seqs, etags, *fields)
+    if not group or any(len(one.groups) != (1 if one.values else -(-rows // group)) for one in columns):
+        raise ValueError("a column has too few groups, or too many")
+    if ids.values:  # they are all different
+        raise ValueError("ids are not stored by values")
     return Contents(str(shape["of"]), rows, group, ids, seqs, etags, others, tuple(fields))
 
 
@@ -165,7 +191,8 @@ def _block(shape: JsonObject, start: int) -> Block:
     if not set(map(type, groups)) <= {int}:  # lengths that are wrong give other cells, or none
         raise ValueError("a group has no length")
     optional = shape.get("optional") is True
-    return Block(str(shape["name"]), start, groups, _whole(shape["bytes"]), _whole(shape["crc32"]), optional)
+    size, crc, values = _whole(shape["bytes"]), _whole(shape["crc32"]), _whole(shape.get("values", 0))
+    return Block(str(shape["name"]), start, groups, size, crc, optional, values)
 
 
 def _whole(value: JsonValue) -> int:
@@ -178,11 +205,27 @@ def cells_of(body: bytes, block: Block, count: int, key: str) -> list[JsonValue 
     """All cells of a column."""
     if not block.groups:
         return []
-    view = memoryview(body)[block.start : block.start + block.length]
-    text = _inflated(view, block.size, key)
+    if block.values:
+        return cast("list[JsonValue | Missing]", coded_of(body, block, count, key).cells())
+    return _parsed(_whole_text(body, block, key), block, count, key)
+
+
+def _whole_text(body: bytes, block: Block, key: str) -> bytes:
+    text = _inflated(memoryview(body)[block.start : block.start + block.length], block.size, key)
     if len(text) != block.size:
         raise Corrupt(f"{block.name!r} has another size than its header says", key=key, hint=REPAIR)
-    return _parsed(text, block, count, key)
+    return text
+
+
+def coded_of(body: bytes, block: Block, count: int, key: str) -> Coded:
+    """A column that is stored by its values."""
+    text = _whole_text(body, block, key)
+    values, codes = _unwrapped(loads_own_array(text[: block.values], key), block, key), text[block.values :]
+    if len(values) > VALUES_MAX or not are_scalars(values):
+        raise Corrupt(f"{block.name!r} has values that have no code", key=key, hint=REPAIR)
+    if len(codes) != count or codes.translate(None, bytes(range(len(values)))):
+        raise Corrupt(f"{block.name!r} has not one code of a value for each row", key=key, hint=REPAIR)
+    return Coded(values, codes)
 
 
 def group_of(body: bytes, block: Block, number: int, count: int, key: str) -> list[JsonValue | Missing]:
@@ -209,6 +252,10 @@ def _parsed(text: bytes, block: Block, count: int, key: str) -> list[JsonValue |
     cells = loads_own_array(text, key)
     if len(cells) != count:
         raise Corrupt(f"{block.name!r} has {len(cells)} cells, not {count}", key=key, hint=REPAIR)
+    return _unwrapped(cells, block, key)
+
+
+def _unwrapped(cells: list[JsonValue], block: Block, key: str) -> list[JsonValue | Missing]:
     if not block.optional:
         return cast("list[JsonValue | Missing]", cells)
     try:

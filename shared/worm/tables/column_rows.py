@@ -14,7 +14,8 @@ from worm.codec.field_path import MISSING, Missing
 from worm.codec.strict_json import JsonValue
 from worm.collections.changes import Row
 from worm.errors import Corrupt
-from worm.tables.column_format import REPAIR, Block, cells_of, decode_header, group_of
+from worm.tables.coded import Coded
+from worm.tables.column_format import REPAIR, Block, cells_of, coded_of, decode_header, group_of
 from worm.tables.columns import Cell, copied
 from worm.tables.manifest import Manifest
 from worm.tables.stored_rows import with_descent
@@ -40,10 +41,26 @@ class ColumnRows:
             raise Corrupt("a column would be larger than its partition", key=key, hint=REPAIR)
         self._blocks = {block.name: block for block in contents.fields}
         self._cells: dict[str, Cells] = {}
+        self._coded: dict[str, Coded] = {}
         self._fields: dict[str, list[Cell]] = {}
         self._group: tuple[int, list[tuple[str, Cells]]] = (-1, [])
-        self._groups_left = len(contents.ids.groups)
-        self.ids: Sequence[str] = cast("list[str]", self._inflated(contents.ids))
+        self._groups_left = self._id_groups_left = len(contents.ids.groups)
+
+    @property
+    def count(self) -> int:
+        return self._contents.rows
+
+    @cached_property
+    def ids(self) -> Sequence[str]:
+        return cast("list[str]", self._inflated(self._contents.ids))
+
+    def id(self, at: int) -> str:
+        """With its group. Once as many groups were parsed as there are, all ids are, and kept."""
+        if "ids" in self.__dict__ or self._id_groups_left <= 0:
+            return self.ids[at]
+        self._id_groups_left -= 1
+        number, place = divmod(at, self._contents.group)
+        return cast("list[str]", self._inflated_group(self._contents.ids, number))[place]
 
     @cached_property
     def seqs(self) -> Mapping[str, int]:
@@ -61,10 +78,16 @@ class ColumnRows:
             found = self._fields[field] = with_descent(field, {name: self._column(name) for name in names})
         return found
 
+    def coded(self, field: str) -> Coded | None:
+        """The cells by their values, where they are stored so. Not of a path, which may lead into an object."""
+        block = self._blocks.get(field)
+        return None if block is None or not block.values or "." in field else self._by_values(block)
+
     def prepare(self, fields: Iterable[str]) -> None:
         """Decode the cells of these fields."""
         for field in fields:
-            self.cells(field)
+            if self.coded(field) is None:
+                self.cells(field)
 
     def row(self, at: int) -> Row:
         """The caller's own. Once as many groups were parsed as there are, all columns are, and kept."""
@@ -82,7 +105,8 @@ class ColumnRows:
         """Everything that it says, as the partition says it. Columns must say the same whole and group by group."""
         columns = [(block.name, self._column(block.name)) for block in self._contents.fields]
         for block, (name, cells) in zip(self._contents.fields, columns, strict=True):
-            if [cell for number in range(len(block.groups)) for cell in self._inflated_group(block, number)] != cells:
+            groups = range(0 if block.values else len(block.groups))
+            if groups and [cell for number in groups for cell in self._inflated_group(block, number)] != cells:
                 raise Corrupt(f"the groups of {name!r} are not the column", key=self._key, hint=REPAIR)
         entities = {entity_id: _row(columns, at) for at, entity_id in enumerate(self.ids)}
         return Manifest(model, entities, dict(self.seqs), etags=dict(self.etags))
@@ -91,14 +115,26 @@ class ColumnRows:
         found = self._cells.get(name)
         if found is None:
             block = self._blocks.get(name)
-            found = [MISSING] * len(self.ids) if block is None else self._inflated(block)
+            if block is None:
+                found = [MISSING] * self.count
+            else:
+                found = cast(Cells, self._by_values(block).cells()) if block.values else self._inflated(block)
             self._cells[name] = found
         return found
 
     def _part(self, block: Block, number: int) -> Cells:
         """One group of a column, from the whole column where that is there."""
         whole, start = self._cells.get(block.name), number * self._contents.group
-        return self._inflated_group(block, number) if whole is None else whole[start : start + self._contents.group]
+        end = start + self._contents.group
+        if whole is None and block.values:
+            return cast(Cells, self._by_values(block).cells(start, end))
+        return self._inflated_group(block, number) if whole is None else whole[start:end]
+
+    def _by_values(self, block: Block) -> Coded:
+        found = self._coded.get(block.name)
+        if found is None:
+            found = self._coded[block.name] = coded_of(self._body, block, self.count, self._key)
+        return found
 
     def _inflated_group(self, block: Block, number: int) -> Cells:
         count = min(self._contents.group, self._contents.rows - number * self._contents.group)

@@ -20,6 +20,7 @@ from typing import TypeAlias, cast
 from worm.codec.field_path import MISSING, Missing
 from worm.codec.strict_json import JsonValue
 from worm.collections.changes import Row
+from worm.tables.coded import Coded
 from worm.tables.sorting import NUMBER, STRING, sort_key
 
 
@@ -96,11 +97,17 @@ def _found_in(array: list[JsonValue], parts: Sequence[str]) -> list[JsonValue | 
 
 
 class Column:
-    """The cells of one field, and their facets."""
+    """The cells of one field, and their facets. `coded`: the same by their values, where there are few."""
 
-    def __init__(self, cells: list[Cell]) -> None:
-        self.cells = cells
-        self.kinds = frozenset(map(type, cells))
+    def __init__(self, cells: list[Cell] | Coded) -> None:
+        self.coded = cells if isinstance(cells, Coded) else None
+        self.kinds = frozenset(map(type, cells.values if isinstance(cells, Coded) else cells))
+        self._given = cells
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        given = self._given
+        return cast("list[Cell]", given.cells()) if isinstance(given, Coded) else given
 
     @cached_property
     def values(self) -> list[JsonValue | Missing]:
@@ -194,24 +201,36 @@ class Columns:
     """Ids and rows in parallel. The rows need not hold their id; it is the field `id` all the same."""
 
     def __init__(self, ids: Sequence[str], rows: Sequence[Row]) -> None:
-        self.ids = ids
+        self._ids = ids
         self.rows = rows
         self._columns: dict[str, Column] = {}
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.rows)
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """All ids. Whoever needs those of some rows asks `ids_at`."""
+        return self._ids
+
+    def ids_at(self, positions: Sequence[int]) -> list[str]:
+        ids = self.ids
+        return [ids[at] for at in positions]
 
     def column(self, field: str) -> Column:
         found = self._columns.get(field)
         if found is None:
-            found = self._columns[field] = Column(list(self.ids) if field == "id" else self.cells(field))
+            found = self._columns[field] = Column(list(self.ids) if field == "id" else self.found(field))
         return found
 
     def prepare(self, fields: Iterable[str]) -> None:
         """All of these will be asked for: to be said once, before, where it helps to know."""
 
-    def cells(self, field: str) -> list[Cell]:
+    def found(self, field: str) -> list[Cell] | Coded:
         """What the column of a field is made of."""
+        return self.cells(field)
+
+    def cells(self, field: str) -> list[Cell]:
         return _cells(field, self.rows)
 
     def values(self, field: str) -> list[JsonValue | Missing]:

@@ -113,7 +113,7 @@ class Reader:
         """The ids of the candidates, ascending."""
         if choice.columns is not None:
             narrowing = needs.narrowing or needs.filter
-            return sorted(choice.columns.ids[at] for at in narrowing.positions(choice.columns))
+            return sorted(choice.columns.ids_at(narrowing.positions(choice.columns)))
         return choice.ids if choice.ids is not None else live_ids(self._collection)
 
     def _in_order(self, needs: Needs, columns: Columns, documents: Documents) -> Page:
@@ -121,7 +121,7 @@ class Reader:
         query, rows = needs.on_documents, list[Row]()
         while True:
             positions, cursor = query.picked(columns)
-            found = documents.rows([columns.ids[at] for at in positions])
+            found = documents.rows(columns.ids_at(positions))
             rows += [query.project(row) for row in found if needs.filter.matches(row)]
             missing = (needs.on_documents.limit or 0) - len(rows)
             if cursor is None or missing <= 0:

@@ -46,6 +46,8 @@ class Condition:
 
     def positions(self, column: Column, candidates: Sequence[int]) -> Sequence[int]:
         """Those of the candidates whose cells hold. Candidates are ascending; a range stands for all rows."""
+        if column.coded is not None:
+            return column.coded.where(self.holds, candidates)
         found = self._found(column, candidates)
         return without(candidates, found, len(column.cells)) if self.negated else found
 

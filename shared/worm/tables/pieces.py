@@ -98,10 +98,10 @@ class Pieces(Generic[T]):
         return self._decode(found.body, found.key)
 
 
-def in_parallel(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+def in_parallel(work: Callable[[T], R], items: Iterable[T], threads: int = THREADS) -> list[R]:
     """Results in order."""
     listed = list(items)
     if len(listed) < 2:
         return [work(one) for one in listed]
-    with ThreadPoolExecutor(min(THREADS, len(listed)), thread_name_prefix="worm") as pool:
+    with ThreadPoolExecutor(min(threads, len(listed)), thread_name_prefix="worm") as pool:
         return list(pool.map(work, listed))

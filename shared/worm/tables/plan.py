@@ -146,6 +146,14 @@ class Needs:
         return self.narrowing is self.filter and not self._lacking(name for name, _ in self.request.query.sort)
 
     @cached_property
+    def scanned(self) -> tuple[str, ...]:
+        """The fields that decide in the manifest which rows are candidates, or on the page."""
+        if self.narrowing is None:
+            return ()
+        sort = (name for name, _ in self.request.query.sort) if self.orders else ()
+        return tuple(sorted(self.narrowing.fields.union(sort) - {"id"}))
+
+    @cached_property
     def lacks(self) -> str | None:
         """Why the manifest alone cannot answer; None when it can."""
         query = self.request.query

@@ -104,7 +104,7 @@ class Chooser:
         """The table, asked for once."""
         if not self._asked:
             self._asked = True
-            self._state = self._table.state()
+            self._state = self._table.state(self._needs.scanned)
         return self._state
 
     def choose(self, *, look_up: bool = True) -> Choice:
@@ -223,10 +223,11 @@ class Chooser:
     def _loaded(self, look_up: bool) -> TableState | None:
         """The table with its rows read. A file of it may have been replaced meanwhile, so the root is asked again."""
         state = self.state
-        if not look_up or state is None or _is_readable(state):
+        fields = self._needs.scanned
+        if not look_up or state is None or _is_readable(state, fields):
             return state
-        state = self._table.state()
-        return state if state is not None and _is_readable(state) else None
+        state = self._table.state(fields)
+        return state if state is not None and _is_readable(state, fields) else None
 
     def at_hand(self) -> Columns | None:
         """The rows that may match, where no GET is needed for them."""
@@ -243,7 +244,7 @@ class Chooser:
         definition, collection = self._needs.definition, self._table.collection
         base = state.columns
         kept = [at for at in narrowing.positions(base) if base.ids[at] not in own]
-        ids, rows = [base.ids[at] for at in kept], [base.rows[at] for at in kept]
+        ids, rows = base.ids_at(kept), [base.rows[at] for at in kept]
         for entity_id, document in own.items():
             if document is not None:
                 ids.append(entity_id)
@@ -266,8 +267,9 @@ def why_looked_up(lookup: Lookup) -> str:
     return f"index {names} answers the filter" if len(lookup.names) == 1 else f"indexes {names} answer the filter"
 
 
-def _is_readable(state: TableState) -> bool:
+def _is_readable(state: TableState, fields: Sequence[str]) -> bool:
     try:
-        return state.count >= 0
+        state.read(fields)
     except Corrupt:  # the next strategy answers; `worm verify` and `worm table list` speak of the damage
         return False
+    return True

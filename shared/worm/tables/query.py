@@ -118,9 +118,10 @@ class Query:
         if self.select is None:
             return columns.copies(positions)
         if len(positions) * _FEW < len(columns):
-            return [_selected(columns.ids[at], columns.rows[at], self.select) for at in positions]
+            rows = map(columns.rows.__getitem__, positions)
+            return [_selected(*pair, self.select) for pair in zip(columns.ids_at(positions), rows, strict=True)]
         columns.prepare(self.select)
-        found: list[Row] = [{"id": columns.ids[at]} for at in positions]
+        found: list[Row] = [{"id": entity_id} for entity_id in columns.ids_at(positions)]
         for field in self.select:
             values = columns.values(field)
             for row, at in zip(found, positions, strict=True):

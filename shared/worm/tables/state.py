@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 
 from worm.collections.changes import Row
 from worm.errors import Corrupt
+from worm.tables.coded import Coded
 from worm.tables.column_rows import ColumnRows
 from worm.tables.columns import Cell, Columns
 from worm.tables.manifest import Manifest
@@ -89,7 +90,14 @@ class _ColumnPart:
     def __init__(self, rows: ColumnRows, instead: Callable[[Corrupt], Part]) -> None:
         self._part: Part = rows
         self._instead = instead
-        self.ids = rows.ids
+        self.count = rows.count
+
+    @property
+    def ids(self) -> Sequence[str]:
+        return self._try(lambda part: part.ids)
+
+    def id(self, at: int) -> str:
+        return self._try(lambda part: part.id(at))
 
     @property
     def seqs(self) -> Mapping[str, int]:
@@ -104,6 +112,9 @@ class _ColumnPart:
 
     def cells(self, field: str) -> list[Cell]:
         return self._try(lambda part: part.cells(field))
+
+    def coded(self, field: str) -> Coded | None:
+        return self._try(lambda part: part.coded(field))
 
     def prepare(self, fields: Iterable[str]) -> None:
         self._try(lambda part: part.prepare(fields))
@@ -133,12 +144,13 @@ class StoredFiles:
         unknown = sum(piece.file not in self._parts for piece in self._unparsed(tree.partitions(root)))
         return unknown + tree.pieces.missing(piece.file for piece in root.deltas)
 
-    def load(self, root: Spread) -> _Content:
-        """What this process wrote itself, and has in memory, is taken from there."""
+    def load(self, root: Spread, fields: Sequence[str] = ()) -> _Content:
+        """What this process wrote itself, and has in memory, is taken from there. The cells of `fields` are decoded as
+        the files come, while others are on their way."""
         tree = self._tree
         partitions = tree.partitions(root)
         unparsed = self._unparsed(partitions)
-        self._read([piece for piece in unparsed if piece.file not in self._parts])
+        self._read([piece for piece in unparsed if piece.file not in self._parts], fields)
         self._parts = {piece.file: self._parts[piece.file] for piece in unparsed}
         self.damages = {file: damage for file, damage in self.damages.items() if file in self._parts}
         delta = tree.delta(root)
@@ -150,16 +162,16 @@ class StoredFiles:
         ]
         return _Stored(parts, root, tree.keeps_seqs)
 
-    def _read(self, pieces: Sequence[Piece]) -> None:
+    def _read(self, pieces: Sequence[Piece], fields: Sequence[str]) -> None:
         """By their column files; by themselves where there is none, or it is damaged."""
         told = [piece for piece in pieces if piece.columns]
         plain = [piece for piece in pieces if not piece.columns]
-        for piece, rows in zip(told, self._tree.columns.get(told), strict=True):
-            if isinstance(rows, Corrupt):
-                self.damages[piece.file] = rows
-                plain.append(piece)
-            else:
+        for piece, rows in zip(told, self._tree.columns.get(told, fields), strict=True):
+            if isinstance(rows, ColumnRows) and rows.count == piece.count:
                 self._parts[piece.file] = _ColumnPart(rows, partial(self._instead, piece))
+                continue
+            plain.append(piece)
+            self.damages[piece.file] = rows if isinstance(rows, Corrupt) else Corrupt("has other rows", key=piece.file)
         self._parts |= zip((piece.file for piece in plain), self._plain(plain), strict=True)
 
     def _instead(self, piece: Piece, damage: Corrupt) -> Part:
@@ -197,6 +209,7 @@ class TableState:
         self._files = files
         self._root = root
         self._root_size = root_size
+        self._loaded: _Content | None = None
 
     @property
     def is_partitioned(self) -> bool:
@@ -229,7 +242,7 @@ class TableState:
     @property
     def requests(self) -> int:
         """How many GETs it takes to have the rows."""
-        if not isinstance(self._root, Spread) or "_content" in self.__dict__:
+        if not isinstance(self._root, Spread) or self._loaded is not None:
             return 0
         return self._files.requests(self._root)
 
@@ -248,7 +261,7 @@ class TableState:
 
     @property
     def count(self) -> int:
-        return len(self.rows)
+        return len(self.columns)
 
     @property
     def revision(self) -> int:
@@ -275,16 +288,26 @@ class TableState:
 
     def batches(self) -> Iterator[Mapping[str, Row]]:
         """The rows partition by partition, holding one partition at a time."""
-        if not isinstance(self._root, Spread) or "_content" in self.__dict__:
+        if not isinstance(self._root, Spread) or self._loaded is not None:
             yield self.rows
             return
         for part in self._tree.parts(self._root):
             yield part.entities
 
-    @cached_property
+    def read(self, fields: Sequence[str] = ()) -> None:
+        """Have the rows. `fields`: those that will be asked for first."""
+        if self._loaded is None:
+            self._loaded = self._opened(fields)
+
+    @property
     def _content(self) -> _Content:
+        if self._loaded is None:
+            self._loaded = self._opened(())
+        return self._loaded
+
+    def _opened(self, fields: Sequence[str]) -> _Content:
         if isinstance(self._root, Spread):
-            return self._files.load(self._root)
+            return self._files.load(self._root, fields)
         if isinstance(self._root, StoredRows):
             return _Stored([self._root], self._root, keeps_seqs=True)
         return _Parsed(self._root)

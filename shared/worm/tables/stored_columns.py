@@ -9,15 +9,25 @@ from itertools import accumulate, chain
 from typing import Protocol, overload
 
 from worm.collections.changes import Row
+from worm.tables.coded import Coded
 from worm.tables.columns import Cell, Columns, copied
 from worm.tables.manifest import Manifest
+
+FEW = 64
+"""For less than this part of the ids it does not pay to have all of them."""
 
 
 class Part(Protocol):
     """Rows of one range of ids, in the order of ids."""
 
     @property
+    def count(self) -> int:
+        """Of rows."""
+        ...
+
+    @property
     def ids(self) -> Sequence[str]: ...
+    def id(self, at: int) -> str: ...
     @property
     def seqs(self) -> Mapping[str, int]: ...
     @property
@@ -27,6 +37,10 @@ class Part(Protocol):
         ...
 
     def cells(self, field: str) -> list[Cell]: ...
+    def coded(self, field: str) -> Coded | None:
+        """The cells by their values, where they are kept so."""
+        ...
+
     def prepare(self, fields: Iterable[str]) -> None: ...
 
 
@@ -40,11 +54,21 @@ class ParsedRows:
         self.seqs: Mapping[str, int] = manifest.seqs
         self.etags: Mapping[str, str] = manifest.etags
 
+    @property
+    def count(self) -> int:
+        return len(self.ids)
+
+    def id(self, at: int) -> str:
+        return self.ids[at]
+
     def row(self, at: int) -> Row:
         return {name: copied(value) for name, value in self._columns.rows[at].items()}
 
     def cells(self, field: str) -> list[Cell]:
         return self._columns.cells(field)
+
+    def coded(self, field: str) -> Coded | None:
+        return None
 
     def prepare(self, fields: Iterable[str]) -> None:
         self._columns.prepare(fields)
@@ -71,6 +95,13 @@ class MergedRows:
         return cls(base, delta.part(newer)) if newer else base
 
     @property
+    def count(self) -> int:
+        return len(self.ids)
+
+    def id(self, at: int) -> str:
+        return self.ids[at]
+
+    @property
     def seqs(self) -> Mapping[str, int]:
         return {**self._base.seqs, **self._newer.seqs}
 
@@ -89,6 +120,9 @@ class MergedRows:
         both = [*self._base.cells(field), *self._fresh.cells(field)]
         return list(map(both.__getitem__, self._order))
 
+    def coded(self, field: str) -> Coded | None:
+        return None
+
     def prepare(self, fields: Iterable[str]) -> None:
         self._base.prepare(fields)
 
@@ -99,7 +133,7 @@ class _Rows(Sequence[Row]):
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = parts
-        self._starts = [0, *accumulate(len(part.ids) for part in parts)]
+        self._starts = [0, *accumulate(part.count for part in parts)]
         self._left = len(self)
         self._kept: list[Row] | None = None
 
@@ -125,13 +159,20 @@ class _Rows(Sequence[Row]):
 
     def parsed(self, at: int) -> Row:
         """The caller's own."""
-        part = bisect_right(self._starts, at) - 1
+        part = self._part(at)
         return self._parts[part].row(at - self._starts[part])
+
+    def id(self, at: int) -> str:
+        part = self._part(at)
+        return self._parts[part].id(at - self._starts[part])
+
+    def _part(self, at: int) -> int:
+        return bisect_right(self._starts, at) - 1
 
     @property
     def _all(self) -> list[Row]:
         if self._kept is None:
-            self._left, self._kept = 0, [part.row(at) for part in self._parts for at in range(len(part.ids))]
+            self._left, self._kept = 0, [part.row(at) for part in self._parts for at in range(part.count)]
         return self._kept
 
 
@@ -141,12 +182,30 @@ class StoredColumns(Columns):
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = parts
         self._rows = _Rows(parts)
-        super().__init__(parts[0].ids if len(parts) == 1 else list(chain(*(part.ids for part in parts))), self._rows)
+        super().__init__((), self._rows)
+
+    @cached_property
+    def _all_ids(self) -> Sequence[str]:
+        return self._parts[0].ids if len(self._parts) == 1 else list(chain(*(part.ids for part in self._parts)))
+
+    @property
+    def ids(self) -> Sequence[str]:
+        return self._all_ids
+
+    def ids_at(self, positions: Sequence[int]) -> list[str]:
+        if len(positions) * FEW < len(self):
+            return list(map(self._rows.id, positions))
+        return super().ids_at(positions)
 
     def prepare(self, fields: Iterable[str]) -> None:
         wanted = [field for field in fields if field != "id" and field not in self._columns]
         for part in self._parts if wanted else ():
             part.prepare(wanted)
+
+    def found(self, field: str) -> list[Cell] | Coded:
+        coded = [one for part in self._parts if (one := part.coded(field)) is not None]
+        joined = Coded.joined(coded) if len(coded) == len(self._parts) else None
+        return self.cells(field) if joined is None else joined
 
     def cells(self, field: str) -> list[Cell]:
         if len(self._parts) == 1:
@@ -160,7 +219,8 @@ class StoredColumns(Columns):
         """Rows that are parsed for the caller are copies already."""
         if not self._rows.is_short_of(len(positions)):
             return super().copies(positions)
-        return [{"id": self.ids[at], **self._rows.parsed(at)} for at in positions]
+        rows = map(self._rows.parsed, positions)
+        return [{"id": entity_id, **row} for entity_id, row in zip(self.ids_at(positions), rows, strict=True)]
 
     @cached_property
     def places(self) -> Mapping[str, int]:

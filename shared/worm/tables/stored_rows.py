@@ -21,6 +21,7 @@ from worm.codec.sealed import is_intact
 from worm.codec.strict_json import JsonValue, loads_own
 from worm.collections.changes import Row
 from worm.errors import Corrupt
+from worm.tables.coded import Coded
 from worm.tables.columns import Cell, descend, reader
 
 if TYPE_CHECKING:
@@ -63,19 +64,23 @@ class StoredRows:
         self._cells: dict[str, list[Cell]] = {}
 
     @classmethod
-    def of_root(cls, body: bytes, key: str) -> StoredRows | None:
+    def of_root(cls, body: bytes, key: str, fields: Sequence[str] = ()) -> StoredRows | None:
         """A whole table. None where the root has to be parsed: without msgspec, when the table is spread over files, or
-        when something is wrong, so that parsing says what."""
+        when something is wrong, so that parsing says what. The cells of `fields` are decoded while a large one is
+        hashed."""
         if not is_available():
             return None
+        from msgspec import MsgspecError
+
         try:
             if len(body) < HASH_BESIDE_BYTES:
                 return cls(body, key) if is_intact(body) else None
             with ThreadPoolExecutor(1, "worm-hash") as beside:  # hashing leaves the interpreter to the opening
                 intact = beside.submit(is_intact, body)
                 opened = cls(body, key)
+                opened.prepare(fields)
             return opened if intact.result() else None
-        except Corrupt:  # also a root that names files: it has no rows
+        except (Corrupt, MsgspecError, ValueError, RecursionError):  # also a root that names files: it has no rows
             return None
 
     @property
@@ -106,6 +111,9 @@ class StoredRows:
     def etags(self) -> dict[str, str]:
         return cast("dict[str, str]", loads_own(memoryview(self._file.etags), self._key))
 
+    def id(self, at: int) -> str:
+        return self.ids[at]
+
     def row(self, at: int) -> Row:
         """Parsed anew: it is the caller's."""
         return loads_own(memoryview(self._raws[at]), self._key)
@@ -114,6 +122,9 @@ class StoredRows:
         """What the field's path finds in each row."""
         self.prepare((field,))
         return self._cells[field]
+
+    def coded(self, field: str) -> Coded | None:
+        return None
 
     def prepare(self, fields: Iterable[str]) -> None:
         """Decode the cells of all these fields in one pass."""

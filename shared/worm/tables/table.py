@@ -77,8 +77,9 @@ class Table:
 
     # Reading
 
-    def state(self) -> TableState | None:
-        """The table as of now: one conditional GET. None: there is none, or it is damaged, stale or behind."""
+    def state(self, fields: Sequence[str] = ()) -> TableState | None:
+        """The table as of now: one conditional GET. None: there is none, or it is damaged, stale or behind. `fields`:
+        those that will be asked for first."""
         if not self._definition.keeps_manifest:
             return None
         if self._is_invalidated:
@@ -87,16 +88,16 @@ class Table:
         file = self.manifest.file
         file.refresh()
         if self._state is None or self._state.etag != file.etag:
-            self._state = self._opened(file.undecoded)
+            self._state = self._opened(file.undecoded, fields)
         state = self._state
         if state is None or is_stale(self.collection, state):
             return None
         return state if self._definition.manifest.auto_update or not self._is_behind(state) else None
 
-    def _opened(self, body: bytes | None) -> TableState | None:
+    def _opened(self, body: bytes | None, fields: Sequence[str]) -> TableState | None:
         """The state of the manifest that was read last. A whole one is not parsed for that, but opened as bytes."""
         tree = self.manifest
-        stored = None if body is None else StoredRows.of_root(body, tree.key)
+        stored = None if body is None else StoredRows.of_root(body, tree.key, fields)
         if body is not None and stored is not None:
             tree.damage = None
             return TableState(tree, self._stored_files, stored, tree.file.etag, len(body))
