@@ -44,15 +44,22 @@ class JobSpec:
         return _opened(self)
 
     def store(self) -> Store:
-        return _store(self.url, self.endpoint_url)
+        return store_at(self.url, self.endpoint_url)
 
     def schema(self) -> Schema:
         return _schema(self.schema_json)
 
 
 @lru_cache(maxsize=16)
-def _store(url: str, endpoint_url: str | None) -> Store:
+def store_at(url: str, endpoint_url: str | None = None) -> Store:
+    """The store, opened once per process."""
     return open_store(url, endpoint_url=endpoint_url)
+
+
+def check_shared(url: str) -> None:
+    """`Invalid` for a store that only this process has."""
+    if url.startswith("memory:"):
+        raise Invalid("executors cannot see the memory of this process", hint="s3://bucket[/prefix] or file:///path")
 
 
 @lru_cache(maxsize=16)
@@ -68,9 +75,8 @@ def _opened(spec: JobSpec) -> Collection:
 
 def job_specs(url: str, endpoint_url: str | None = None, models: Iterable[str] | None = None) -> list[JobSpec]:
     """One per model (default: all), with the schema that was pushed."""
-    if url.startswith("memory:"):
-        raise Invalid("executors cannot see the memory of this process", hint="s3://bucket[/prefix] or file:///path")
-    found = _store(url, endpoint_url).get(SCHEMA_KEY)
+    check_shared(url)
+    found = store_at(url, endpoint_url).get(SCHEMA_KEY)
     if found is None:
         raise NotFound(f"no schema at {url}", key=SCHEMA_KEY, hint="run `worm push` with your schema.json")
     schema = load_schema(found.body)
@@ -83,12 +89,13 @@ def job_spec(url: str, model: str, endpoint_url: str | None = None) -> JobSpec:
     return job_specs(url, endpoint_url, [model])[0]
 
 
-def job_parser(prog: str, about: str) -> argparse.ArgumentParser:
-    """The arguments that all jobs have."""
+def job_parser(prog: str, about: str, *, models: bool = True) -> argparse.ArgumentParser:
+    """The arguments that all jobs have; `models`: those that work on collections."""
     parser = argparse.ArgumentParser(prog=prog, description=about)
     parser.add_argument("--url", required=True, help="s3://bucket[/prefix] or file:///path")
     parser.add_argument("--endpoint-url", help="another S3 than AWS")
-    parser.add_argument("--model", action="append", dest="models", metavar="MODEL", help="repeatable; without it, all")
+    if models:
+        parser.add_argument("--model", action="append", dest="models", metavar="MODEL", help="repeatable; default: all")
     return parser
 
 

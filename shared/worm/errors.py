@@ -120,3 +120,9 @@ class Expired(WormError):
     """What was asked for is older than what is kept; newer things are there."""
 
     exit_code = 12
+
+
+class SnapshotExpired(Expired):
+    """A state of pages that is older than the window for reading the past, and that nothing pins."""
+
+    exit_code = 13

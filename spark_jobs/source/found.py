@@ -21,8 +21,8 @@ from worm.collections.layout import KeyKind
 from worm.collections.trash_reading import Trashed
 from worm.errors import Corrupt, Invalid
 from worm.store.base import Object, Read
+from worm.store.parallel import in_parallel
 from worm.tables.fetch import as_row
-from worm.tables.pieces import in_parallel
 
 CHUNK = 500
 AT_ONCE = 64

@@ -124,8 +124,15 @@ def test_a_mistake_in_the_template_is_named_with_its_path(tmp_path: Path, old: s
 
 def test_the_real_template_can_be_stood_up() -> None:
     template = read_template(REAL)
-    assert sorted(spec.name for spec in template.functions) == ["capture", "purge", "sweep", "tables"]
-    assert sorted(source.function for source in template.event_sources) == ["capture", "tables"]
-    assert {schedule.function for schedule in template.schedules} == {"purge", "sweep"}
+    assert sorted(spec.name for spec in template.functions) == [
+        "apply",
+        "capture",
+        "compact",
+        "purge",
+        "sweep",
+        "tables",
+    ]
+    assert sorted(source.function for source in template.event_sources) == ["apply", "capture", "tables"]
+    assert {schedule.function for schedule in template.schedules} == {"compact", "purge", "sweep"}
     assert [bucket.versioning for bucket in template.buckets] == [True]
     assert {spec.environment["WORM_BUCKET"] for spec in template.functions} == {template.buckets[0].name}

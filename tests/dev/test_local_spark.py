@@ -129,7 +129,7 @@ def test_only_functions_are_fired_by_time(env: Environment, monkeypatch: pytest.
     monkeypatch.setattr("worm_dev.environment.ScheduleRunner", Runner)
     with ExitStack() as stack:
         env._start_schedules(stack)
-    assert sorted(fired_by_time) == ["PurgeFunctionSchedule", "SweepFunctionSchedule"]
+    assert sorted(fired_by_time) == ["CompactFunctionSchedule", "PurgeFunctionSchedule", "SweepFunctionSchedule"]
 
 
 @pytest.mark.slow

@@ -193,6 +193,8 @@ def generated() -> dict[str, Json]:
     """What needs no emulator."""
     s3 = ("--bucket", BUCKET, "--key", KEY)
     change_set = ".worm.changes/customers/01JMVT3Q00EXAMPLE0000000000.json"
+    slot = f"{7:020d}"
+    segments = [f"db/main/log/{slot}", f"db/main/branches/01JMVT3Q00EXAMPLE000000000/log/{slot}"]
     return {
         "capture-eventbridge-created": in_queue(created()),
         "capture-eventbridge-deleted": in_queue(deleted()),
@@ -203,6 +205,8 @@ def generated() -> dict[str, Json]:
         "tables-eventbridge-change-set": in_queue(created(change_set), worker="tables"),
         "sweep-schedule": sam_event("cloudwatch", "scheduled-event"),
         "purge-schedule": sam_event("cloudwatch", "scheduled-event"),
+        "apply-eventbridge-segments": in_queue(*map(created, segments), worker="apply"),
+        "compact-schedule": sam_event("cloudwatch", "scheduled-event"),
     }
 
 

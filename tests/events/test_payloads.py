@@ -10,15 +10,21 @@ from pathlib import Path
 import pytest
 
 from worm.errors import WormError
+from worm.journal.keys import DbKeys
+from worm.workers.apply import segment_of
 from worm.workers.events import KeyHint, hints_of
 
 HERE = Path(__file__).resolve().parent
 ACME, ACME_CORP, ZETA = (f"org/customers/{name}/profile.json" for name in ("acme", "acme corp", "zeta"))
 CHANGE_SET = ".worm.changes/customers/01JMVT3Q00EXAMPLE0000000000.json"
+SEGMENT, BRANCH_SEGMENT = (
+    f"db/main/{branch}log/00000000000000000007" for branch in ("", "branches/01JMVT3Q00EXAMPLE000000000/")
+)
 AWS_VERSION = "IYV3p45BT0ac8hjHg1houSdS1a.Mro8e"
 ACCOUNT = "123456789012"
 
 KEYS: dict[str, list[list[str] | None]] = {
+    "apply-eventbridge-segments": [[SEGMENT], [BRANCH_SEGMENT]],
     "capture-eventbridge-created": [[ACME]],
     "capture-eventbridge-created-localstack": [[ACME]],
     "capture-eventbridge-created-moto": [[ACME]],
@@ -67,7 +73,12 @@ def test_a_queue_payload_has_the_envelope_that_sqs_sends(name: str) -> None:
     assert len({record["messageId"] for record in records}) == len(records)
 
 
+def test_the_segments_of_a_payload_are_those_that_apply_looks_for() -> None:
+    found = [segment_of(key) for key in (SEGMENT, BRANCH_SEGMENT)]
+    assert found == [(DbKeys("main"), 7), (DbKeys("main", "01JMVT3Q00EXAMPLE000000000"), 7)]
+
+
 def test_the_table_of_the_readme_names_every_payload() -> None:
     named = re.findall(r"^\| ([\w-]+)\.json \|", (HERE / "README.md").read_text(), flags=re.MULTILINE)
     assert sorted(named) == sorted(path.stem for path in HERE.glob("*.json"))
-    assert sorted(named) == sorted([*KEYS, "purge-schedule", "sweep-schedule"])
+    assert sorted(named) == sorted([*KEYS, "compact-schedule", "purge-schedule", "sweep-schedule"])

@@ -133,6 +133,10 @@ class TurnStore(FaultyStore):
         self._turn.wait()
         return super().get_if_changed(key, etag)
 
+    def get_range(self, key: str, start: int, length: int) -> bytes | None:
+        self._turn.wait()
+        return super().get_range(key, start, length)
+
     def head(self, key: str, *, version_id: str | None = None) -> ObjectInfo | None:
         self._turn.wait()
         return super().head(key, version_id=version_id)
@@ -184,8 +188,13 @@ class Told:
     collected: int = 0
 
 
+Actor = Callable[[TurnStore, SkewedClock, Random], None]
+
+
 class Simulation:
     """One run. `told` is what came of it, `memory` what is stored."""
+
+    steps_max = STEPS_MAX
 
     def __init__(self, seed: int, *, is_failing: bool = True) -> None:
         self.chance = Random(seed)
@@ -200,10 +209,13 @@ class Simulation:
         self._errors: list[BaseException] = []
         self._number = 0
 
+    def actors(self) -> list[Actor]:
+        """Who takes part."""
+        actors: list[Actor] = [self._write] * self.chance.randint(2, 4)
+        return actors + [self._collect] * self.chance.randint(1, 2) + [self._read]
+
     def run(self) -> None:
-        actors: list[Callable[[TurnStore, SkewedClock, Random], None]] = [self._write] * self.chance.randint(2, 4)
-        actors += [self._collect] * self.chance.randint(1, 2) + [self._read]
-        for at, actor in enumerate(actors):
+        for at, actor in enumerate(self.actors()):
             turn = Turn()
             self._turns.append(turn)
             threading.Thread(target=self._act, args=(at, actor, turn), daemon=True).start()
@@ -220,7 +232,7 @@ class Simulation:
             chosen = self.chance.choice(awake)
             for _ in range(self.chance.choice((1, 1, 2, 5))):
                 self.steps += 1
-                if self.steps > STEPS_MAX:
+                if self.steps > self.steps_max:
                     self._turns[chosen].is_ended = True
                 self.network.land(self.chance, 0.02)
                 self._turns[chosen].go_on()
@@ -232,7 +244,7 @@ class Simulation:
             if drawn < 0.15:
                 self.clock.advance(self.chance.choice((1, 10, MIN_AGE, 3 * MIN_AGE)))
 
-    def _act(self, at: int, actor: Callable[[TurnStore, SkewedClock, Random], None], turn: Turn) -> None:
+    def _act(self, at: int, actor: Actor, turn: Turn) -> None:
         chance = Random(self.seed * 1000 + at)
         turn.wait()
         try:
@@ -306,18 +318,18 @@ class Simulation:
                 continue
 
 
-def true_log(memory: MemoryStore) -> list[Segment]:
+def true_log(memory: MemoryStore, keys: DbKeys = KEYS) -> list[Segment]:
     """Every segment as it was written first, collected or not. What was written into a collected slot later is none."""
     first: dict[int, tuple[datetime, int, str | None]] = {}
-    for order, version in enumerate(reversed(list(memory.list_versions(KEYS.log)))):
-        slot = KEYS.slot_of(version.key)
+    for order, version in enumerate(reversed(list(memory.list_versions(keys.log)))):
+        slot = keys.slot_of(version.key)
         if slot is None or version.is_delete_marker:
             continue
         if slot not in first or (version.last_modified, order) < first[slot][:2]:
             first[slot] = (version.last_modified, order, version.version_id)
     segments = []
     for slot in sorted(first):
-        found = memory.get(KEYS.slot(slot), version_id=first[slot][2])
+        found = memory.get(keys.slot(slot), version_id=first[slot][2])
         assert found is not None
         segments.append(Segment.decode(found.body, slot, found.key))
     return segments

@@ -11,7 +11,7 @@ import pytest
 
 from tests.journal.simulation import Simulation, check, heal
 
-SEEDS = int(os.environ.get("WORM_SEEDS", "800"))
+SEEDS = int(os.environ.get("WORM_SEEDS", "500"))
 PARTS = 8
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from functools import partial
 from unittest.mock import Mock
 
@@ -10,7 +12,9 @@ import pytest
 from scripts import bench
 from scripts.benchmarks import _customers as customers
 from scripts.benchmarks import _turns as turning
+from scripts.benchmarks._chart import HEIGHT, WIDTH, steps_chart
 from scripts.benchmarks._growth import HEADS, MANIFEST, Growth
+from scripts.benchmarks._lifecycle import lifecycle
 from scripts.benchmarks._turns import check_answers, medians
 from tests.project.source_tree import ROOT
 from worm.codec.strict_json import dumps
@@ -69,3 +73,28 @@ def test_growth_counts_what_a_whole_and_a_spread_table_write() -> None:
         assert isinstance(told, dict)
         assert told["merges_of_the_base"] >= 1
         assert told["bytes_written_per_change"] > 0
+
+
+def test_layers_of_a_page_store_are_kept_few_by_compaction_and_collection() -> None:
+    """What the chart shows: without them there would be as many as flushes."""
+    found = lifecycle(240, pages=400, changed=40)
+    assert found.flushes == len(found.live) == 240
+    assert max(found.asked) <= 20
+    assert max(found.live[180:]) < 100
+    assert max(found.objects[200:]) < 240
+    assert found.stored_bytes > found.layer_bytes > found.page_bytes
+
+
+def test_a_chart_is_a_png_with_a_line_for_each_name() -> None:
+    body = steps_chart("title", "hours", [0.0, 1.0, 2.0], {"one": [0, 5, 3], "two": [1, 1, 1]})
+    assert body.startswith(b"\x89PNG\r\n\x1a\n")
+    chunks, at = {}, 8
+    while at < len(body):
+        (size,) = struct.unpack_from(">I", body, at)
+        kind, data = body[at + 4 : at + 8], body[at + 8 : at + 8 + size]
+        assert struct.unpack_from(">I", body, at + 8 + size)[0] == zlib.crc32(kind + data)
+        chunks[kind], at = data, at + 12 + size
+    assert list(chunks) == [b"IHDR", b"PLTE", b"IDAT", b"IEND"]
+    dots = zlib.decompress(chunks[b"IDAT"])
+    assert len(dots) == (WIDTH + 1) * HEIGHT
+    assert set(dots) == {0, 1, 2, 3, 4}

@@ -86,7 +86,7 @@ def test_every_module_of_the_jobs_imports_out_of_the_zip_alone(tmp_path: Path) -
     package_spark.write_code(code)
     names = [name for name in zipfile.ZipFile(code).namelist() if name.startswith("spark_jobs/")]
     modules = sorted(name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in names)
-    jobs = {f"spark_jobs.{job}" for job in ("rebuild", "verify", "export", "compact_oplog", "source")}
+    jobs = {f"spark_jobs.{job}" for job in ("rebuild", "verify", "export", "compact_oplog", "compact_pages", "source")}
     assert jobs <= set(modules)
     program = f"""
 import importlib, sys

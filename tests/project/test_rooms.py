@@ -16,6 +16,7 @@ ROOMS = [
     "workers",
     "tables",
     "collections",
+    "pages",
     "journal",
     "schema",
     "codec",

@@ -60,6 +60,10 @@ class GatedStore(FaultyStore):
         self._gate.wait()
         return super().get_if_changed(key, etag)
 
+    def get_range(self, key: str, start: int, length: int) -> bytes | None:
+        self._gate.wait()
+        return super().get_range(key, start, length)
+
     def head(self, key: str, *, version_id: str | None = None) -> ObjectInfo | None:
         self._gate.wait()
         return super().head(key, version_id=version_id)

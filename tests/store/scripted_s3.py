@@ -47,6 +47,11 @@ class ScriptedS3:
         """Script an error of S3."""
         self.answers.append(Answer(status, f"<Error><Code>{code}</Code></Error>".encode()))
 
+    def piece(self, body: bytes, content_range: str, *, declared: int | None = None) -> None:
+        """Script the answer to a GET with a Range."""
+        headers = {"ETag": '"e"', "Last-Modified": "Mon, 16 Nov 2026 01:02:03 GMT", "Content-Range": content_range}
+        self.answers.append(Answer(206, body, headers, declared))
+
     def object(self, body: bytes, *, declared: int | None = None, headers: Mapping[str, str] | None = None) -> None:
         """Script a GET's answer."""
         basics = {"ETag": '"e"', "Last-Modified": "Mon, 16 Nov 2026 01:02:03 GMT"}

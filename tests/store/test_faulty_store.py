@@ -50,6 +50,10 @@ def test_reads_fail_as_scripted_and_get_many_keeps_the_others() -> None:
     failed, found = faulty.get_many([Read("a"), Read("a")])
     assert isinstance(failed, Unavailable)
     assert isinstance(found, Object)
+    faulty.fail_next("get", Fault.UNAVAILABLE)
+    with pytest.raises(Unavailable):
+        faulty.get_range("a", 0, 1)
+    assert faulty.get_range("a", 0, 1) == b"1"
     faulty.fail_next("head", Fault.DENIED)
     with pytest.raises(Denied):
         faulty.head("a")

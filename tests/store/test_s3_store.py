@@ -152,6 +152,18 @@ def test_a_body_that_is_always_cut_short_is_unavailable(script: ScriptedS3, scri
     assert len(script.requests) == TRIES
 
 
+def test_a_range_cut_short_is_read_again_and_never_handed_out(script: ScriptedS3, scripted: S3Store) -> None:
+    """F10."""
+    script.piece(b"23", "bytes 2-5/8", declared=4)
+    script.piece(b"23", "bytes 2-5/8")  # its length is right; what it says to be is more
+    script.piece(b"23", "bytes 2-3/8")  # another range than the one asked for
+    script.object(b"01234567")  # the range was not heard
+    script.piece(b"2345", "bytes 2-5/8")
+    assert scripted.get_range("a", 2, 4) == b"2345"
+    assert [request.headers["range"] for request in script.requests] == ["bytes=2-5"] * 5
+    assert (scripted.requests.snapshot(), scripted.requests.bytes_read) == ({"GET": 5}, 4)
+
+
 def test_a_read_survives_overload_and_hang_ups_with_bounded_jittered_pauses(
     script: ScriptedS3, scripted: S3Store
 ) -> None:
@@ -170,6 +182,7 @@ def test_a_store_that_stays_away_is_unavailable_for_every_kind_of_read_and_uncon
 ) -> None:
     for call in (
         lambda: scripted.get("a"),
+        lambda: scripted.get_range("a", 0, 1),
         lambda: scripted.head("a"),
         lambda: scripted.put("a", b"x"),
         lambda: scripted.delete("a"),
@@ -186,6 +199,7 @@ def test_a_store_that_stays_away_is_unavailable_for_every_kind_of_read_and_uncon
 def test_refused_credentials_are_denied_at_once(script: ScriptedS3, scripted: S3Store) -> None:
     for call in (
         lambda: scripted.get("a"),
+        lambda: scripted.get_range("a", 0, 1),
         lambda: scripted.put("a", b"x"),
         lambda: scripted.delete("a"),
         lambda: list(scripted.list("")),

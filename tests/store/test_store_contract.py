@@ -104,6 +104,7 @@ def test_a_key_that_other_clients_would_spell_differently_is_refused_by_name_bef
 ) -> None:
     calls: list[Callable[[], object]] = [
         lambda: store.get(key),
+        lambda: store.get_range(key, 0, 1),
         lambda: store.head(key),
         lambda: store.put(key, b""),
         lambda: store.put_if_absent(key, b""),
@@ -206,6 +207,50 @@ def test_an_object_over_the_limit_is_refused_without_counting_its_bytes(store: S
     found = store.get("big", max_bytes=1000)
     assert found is not None
     assert found.size == 1000
+
+
+@pytest.mark.parametrize(
+    ("start", "length", "piece"),
+    [
+        (0, 4, b"0123"),
+        (3, 1, b"3"),
+        (9, 1, b"9"),
+        (8, 20, b"89"),
+        (0, 10, b"0123456789"),
+        (0, 2**40, b"0123456789"),
+        (10, 1, b""),
+        (11, 5, b""),
+        (2**62, 1, b""),
+    ],
+)
+def test_a_range_is_one_request_for_so_many_bytes_as_there_are(
+    store: Store, start: int, length: int, piece: bytes
+) -> None:
+    store.put("doc", b"old and longer than the new one")
+    store.put("doc", b"0123456789")
+    before = store.requests.bytes_read
+    with store.requests.measure() as spent:
+        assert store.get_range("doc", start, length) == piece
+    assert spent == {"GET": 1, "total": 1}
+    assert store.requests.bytes_read - before == len(piece)
+
+
+def test_a_range_of_an_absent_a_deleted_and_an_empty_object(store: Store) -> None:
+    store.put("empty", b"")
+    store.put("gone", b"1")
+    store.delete("gone")
+    assert store.get_range("empty", 0, 1) == b""
+    assert store.get_range("gone", 0, 1) is None
+    assert store.get_range("nope", 0, 1) is None
+    assert store.get_range("empty/below", 0, 1) is None
+
+
+@pytest.mark.parametrize(("start", "length"), [(-1, 1), (0, 0), (0, -1), (2**63 - 1, 1), (2**70, 1)])
+def test_what_is_no_range_is_refused_before_any_request(store: Store, start: int, length: int) -> None:
+    store.put("doc", b"0123456789")
+    with store.requests.measure() as spent, pytest.raises(Invalid, match="no range"):
+        store.get_range("doc", start, length)
+    assert spent == {"total": 0}
 
 
 def test_get_many_answers_in_order_and_one_failure_does_not_spoil_the_others(store: Store) -> None:

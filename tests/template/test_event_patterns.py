@@ -47,7 +47,24 @@ SYSTEM_KEYS = [
     "org/customers/.worm.trash/1/profile.json",
     "org/customers/1/.worm.trash/profile.json",
     "org/customers/1/.worm.trash/.worm.tombstone",
+    "db/main/manifest.json",
+    "db/main/lease.json",
+    "db/main/base/00000000000000000009-0123456789abcdef.ndjson",
+    "db/main/damaged/00000000000000000009-abc",
+    "db/main/gc/clock",
+    "db/main/delta/L00000000000000000001-L00000000000000000009-e1-01J00000000000000000000000.delta",
+    "db/main/delta/L00000000000000000001-L00000000000000000009-c1-01J00000000000000000000000.delta",
+    "db/main/image/img-L00000000000000000009-c1-01J00000000000000000000000.image",
+    "db/main/branches/trial.json",
+    "db/main/branches/log.json",
+    "db/log/manifest.json",
+    "db/log/branches/01J000/delta/L00000000000000000001-L00000000000000000009-e1-01J00000000000000000000000.delta",
+    "db/log/branches/01J000/manifest.json",
+]
+SEGMENTS = [
     "db/main/log/00000000000000000001",
+    "db/log/log/00000000000000000001",
+    "db/main/branches/01J00000000000000000000000/log/00000000000000000001",
 ]
 CHANGE_SETS = [".worm.changes/customers/01J00000000000000000000000.json"]
 KINDS = ["Object Created", "Object Deleted", "Object Tags Added", "Object Restore Completed"]
@@ -100,17 +117,33 @@ def test_a_change_set_wakes_tables_when_written_and_nobody_when_it_expires(key: 
     }
 
 
+@pytest.mark.parametrize("key", SEGMENTS)
+def test_a_segment_of_a_log_wakes_apply_when_written_and_nobody_when_it_is_collected(key: str) -> None:
+    assert {kind: woken(key, kind) for kind in KINDS} == {
+        "Object Created": {"ApplyRule"},
+        "Object Deleted": set(),
+        "Object Tags Added": set(),
+        "Object Restore Completed": set(),
+    }
+
+
+@pytest.mark.parametrize("key", ["logs/db/main/log/1", "org/db/main/log/1", "db/main/catalog/1", "db/log/1"])
+def test_what_only_looks_like_a_segment_does_not_wake_apply(key: str) -> None:
+    assert "ApplyRule" not in woken(key)
+
+
 def test_other_buckets_and_other_sources_wake_nobody() -> None:
     key = "org/customers/1/data.json"
     assert (woken(key, bucket="another"), woken(key, source="custom.app")) == (set(), set())
 
 
 @pytest.mark.parametrize("layout", ["root", "collection", "inline"])
-@pytest.mark.parametrize("folder", ["capture", "tables"])
+@pytest.mark.parametrize("folder", ["capture", "tables", "apply"])
 def test_no_worker_wakes_itself(folder: str, layout: str) -> None:
     """A worker whose own writes match its rule runs for ever and bills for ever."""
     patterns = object_patterns(function(folder).statements(), "s3:PutObject", layout)
-    written = [key for key in SYSTEM_KEYS + CHANGE_SETS if any(fnmatch.fnmatchcase(key, one) for one in patterns)]
+    keys = SYSTEM_KEYS + CHANGE_SETS + SEGMENTS
+    written = [key for key in keys if any(fnmatch.fnmatchcase(key, one) for one in patterns)]
     assert written != []
     assert {key for key in written if f"{folder.title()}Rule" in woken(key)} == set()
 
@@ -124,6 +157,15 @@ def test_nothing_that_purge_writes_or_deletes_wakes_a_worker(layout: str) -> Non
     touched = [key for key in SYSTEM_KEYS + DOCUMENTS if any(fnmatch.fnmatchcase(key, one) for one in patterns)]
     assert touched != []
     assert {key for key in touched if woken(key) | woken(key, "Object Deleted")} == set()
+
+
+def test_nothing_that_compact_writes_or_deletes_wakes_a_worker() -> None:
+    for action, kind in (("s3:PutObject", "Object Created"), ("s3:DeleteObject", "Object Deleted")):
+        patterns = object_patterns(function("compact").statements(), action, "root")
+        keys = SYSTEM_KEYS + SEGMENTS
+        touched = [key for key in keys if any(fnmatch.fnmatchcase(key, one) for one in patterns)]
+        assert touched != []
+        assert {key for key in touched if woken(key, kind)} == set()
 
 
 def test_no_key_that_the_sweep_alone_writes_wakes_a_worker() -> None:

@@ -49,12 +49,13 @@ def test_no_role_has_a_wildcard_action(function: Function) -> None:
     assert {action for action in _actions(function.statements()) if "*" in action} == set()
 
 
-def test_only_purge_may_delete_and_no_role_may_remove_a_version_for_good() -> None:
+def test_only_purge_and_compact_may_delete_and_no_role_may_remove_a_version_for_good() -> None:
     deleting = {
         one.folder: {action for action in _actions(one.statements()) if action.startswith("s3:Delete")}
         for one in functions()
     }
-    assert deleting == {"capture": set(), "tables": set(), "sweep": set(), "purge": {"s3:DeleteObject"}}
+    allowed = {folder: actions for folder, actions in deleting.items() if actions}
+    assert allowed == {"purge": {"s3:DeleteObject"}, "compact": {"s3:DeleteObject"}}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -123,6 +124,8 @@ def test_what_each_role_may_do_in_s3_and_sqs() -> None:
         "tables": reading | {"s3:PutObject", "s3:PutObjectTagging"} | consuming,
         "sweep": reading | {"s3:PutObject", "s3:PutObjectTagging", "sqs:SendMessage"},
         "purge": {"s3:GetObject", "s3:ListBucket", "s3:PutObject", "s3:DeleteObject", "sqs:SendMessage"},
+        "apply": {"s3:GetObject", "s3:ListBucket", "s3:PutObject"} | consuming,
+        "compact": {"s3:GetObject", "s3:ListBucket", "s3:PutObject", "s3:DeleteObject", "sqs:SendMessage"},
     }
 
 
@@ -151,9 +154,9 @@ def test_a_queue_worker_reads_its_own_queue_only() -> None:
             for one in function(folder).statements()
             if "sqs:ReceiveMessage" in as_list(one["Action"])
         ]
-        for folder in ("capture", "tables")
+        for folder in ("capture", "tables", "apply")
     }
-    assert found == {"capture": ["CaptureQueue"], "tables": ["TablesQueue"]}
+    assert found == {"capture": ["CaptureQueue"], "tables": ["TablesQueue"], "apply": ["ApplyQueue"]}
 
 
 @pytest.mark.parametrize("queue", sorted(resources("AWS::SQS::Queue")))

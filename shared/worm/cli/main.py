@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from worm.cli import (
+    db,
     dev,
     documents,
     history,
@@ -130,6 +131,7 @@ app.command("verify")(verify.verify)
 app.command("repair")(repair.repair)
 app.command("relayout")(relayout.relayout)
 app.add_typer(log.app, name="log")
+app.add_typer(db.app, name="db")
 app.command("pack")(pack.pack)
 app.command("unpack")(pack.unpack)
 app.command("dev")(dev.dev)

@@ -16,7 +16,7 @@ from worm.collections.collection import Collection
 from worm.model import Worm
 from worm.schema import ModelDef
 from worm.sdk.tabling import IndexStatus, ManifestStatus
-from worm.tables.pieces import in_parallel
+from worm.store.parallel import in_parallel
 
 SAMPLES = 20
 

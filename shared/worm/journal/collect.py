@@ -38,14 +38,14 @@ class LogCollector:
     def __init__(
         self,
         store: Store,
-        db_id: str,
+        db: str | DbKeys,
         *,
         config: LogConfig | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> None:
         self._store = store
-        self._keys = DbKeys(db_id)
+        self._keys = DbKeys.of(db)
         self._config = config or LogConfig()
         self._clock = clock or SystemClock()
         ids = ids or Ids.system(self._clock)
@@ -75,7 +75,7 @@ class LogCollector:
         if upto <= boundary:
             return boundary
         min_age = self._min_age()
-        now, low, high = self._store_time(), boundary, upto + 1
+        now, low, high = store_time(self._store, self._keys), boundary, upto + 1
         while high - low > 1:  # slots were written in order, so they are old up to one of them
             middle = (low + high) // 2
             info = self._store.head(self._keys.slot(middle))
@@ -95,18 +95,10 @@ class LogCollector:
 
     def old_objects(self, prefix: str) -> Iterator[Listed]:
         """What lies there and is old enough to be deleted."""
-        min_age, now = self._min_age(), self._store_time()
+        min_age, now = self._min_age(), store_time(self._store, self._keys)
         for listed in self._store.list(prefix):
             if (now - listed.last_modified).total_seconds() >= min_age:
                 yield listed
-
-    def _store_time(self) -> datetime:
-        """What time the store thinks it is."""
-        self._store.put(self._keys.clock, b"{}")
-        info = self._store.head(self._keys.clock)
-        if info is None:
-            raise Unavailable("what was just written is not there", key=self._keys.clock)
-        return info.last_modified
 
     def _raise(self, boundary: int) -> None:
         def raised(root: Root | None) -> Root | None:
@@ -115,3 +107,12 @@ class LogCollector:
             return None if root.boundary >= boundary else replace(root, boundary=boundary)
 
         self._root.update(raised)
+
+
+def store_time(store: Store, keys: DbKeys) -> datetime:
+    """What time the store thinks it is."""
+    store.put(keys.clock, b"{}")
+    info = store.head(keys.clock)
+    if info is None:
+        raise Unavailable("what was just written is not there", key=keys.clock)
+    return info.last_modified

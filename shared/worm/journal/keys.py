@@ -14,18 +14,23 @@ _SLOT = re.compile(rf"[0-9]{{{SLOT_DIGITS}}}")
 
 @dataclass(frozen=True, slots=True)
 class DbKeys:
-    """Where the objects of one database are."""
+    """Where the objects of one database are, or those of one branch of it: a branch has a log of its own."""
 
     db_id: str
+    branch: str = ""
 
     def __post_init__(self) -> None:
         problem = segment_problem(self.db_id)
         if problem:
             raise Invalid(f"database id {self.db_id!r} {problem}")
 
+    @classmethod
+    def of(cls, db: str | DbKeys) -> DbKeys:
+        return db if isinstance(db, DbKeys) else cls(db)
+
     @property
     def directory(self) -> str:
-        return f"db/{self.db_id}/"
+        return f"db/{self.db_id}/branches/{self.branch}/" if self.branch else f"db/{self.db_id}/"
 
     @property
     def root(self) -> str:

@@ -37,8 +37,8 @@ class FeedRecord:
 class LogReader:
     """Reads the log of a database; needs no lease. Not for several threads."""
 
-    def __init__(self, store: Store, db_id: str, *, clock: Clock | None = None, ids: Ids | None = None) -> None:
-        self.keys = DbKeys(db_id)
+    def __init__(self, store: Store, db: str | DbKeys, *, clock: Clock | None = None, ids: Ids | None = None) -> None:
+        self.keys = DbKeys.of(db)
         self._store = store
         self._clock = clock or SystemClock()
         self._root: CasObject[Root] = root_file(store, self.keys, clock=self._clock, ids=ids or Ids.system(self._clock))
@@ -60,6 +60,10 @@ class LogReader:
     def segments(self, after: int | None = None) -> Iterator[Segment]:
         """Segments in order up to the end, those after slot `after` or all that are kept. Read ahead, more and more."""
         yield from self._segments(after, is_beyond)
+
+    def new_segments(self, after: int) -> Iterator[Segment]:
+        """Like `segments`, for those who look often: no listing, so only a single missing segment is noticed."""
+        yield from self._segments(after, _is_next)
 
     def _segments(self, after: int | None, beyond: Callable[[Store, DbKeys, int], bool]) -> Iterator[Segment]:
         slot = (self.boundary() if after is None else after) + 1

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Self
 
 from worm.clock import Clock, Ids, SystemClock, backoff
 from worm.codec.strict_json import JsonObject
@@ -68,16 +69,16 @@ class LogWriter:
     def open(
         cls,
         store: Store,
-        db_id: str,
+        db: str | DbKeys,
         *,
         config: LogConfig | None = None,
         name: str = "",
         clock: Clock | None = None,
         ids: Ids | None = None,
-    ) -> LogWriter:
+    ) -> Self:
         """Become the writer; the one before is fenced. `name` is for people who look at the lease."""
         clock = clock or SystemClock()
-        writer = cls(store, DbKeys(db_id), config or LogConfig(), clock, ids or Ids.system(clock))
+        writer = cls(store, DbKeys.of(db), config or LogConfig(), clock, ids or Ids.system(clock))
         writer._take_over(name)
         return writer
 

@@ -18,7 +18,7 @@ from worm.errors import Invalid, WormError
 from worm.sdk.core import Touched
 from worm.sdk.writing import Writing
 from worm.store.base import Object, Read
-from worm.tables.pieces import in_parallel
+from worm.store.parallel import in_parallel
 
 D = TypeVar("D")
 T = TypeVar("T")

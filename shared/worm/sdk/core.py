@@ -30,7 +30,7 @@ from worm.sdk.claiming import Claiming
 from worm.sdk.context import Context
 from worm.sdk.memory import Memory, Seen
 from worm.store.base import Gone, Lost, Object, Won
-from worm.tables.pieces import in_parallel
+from worm.store.parallel import in_parallel
 from worm.tables.table import Table
 
 T = TypeVar("T")

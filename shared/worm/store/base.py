@@ -216,6 +216,11 @@ class Store(Protocol):
         """Conditional GET: `NOT_MODIFIED` when `etag` is still current (one request, no bytes)."""
         ...
 
+    def get_range(self, key: str, start: int, length: int) -> bytes | None:
+        """One GET with a Range: so many bytes from `start` on, fewer where the object ends before, none at or past its
+        end; None for an absent key."""
+        ...
+
     def get_many(self, reads: Sequence[Read], *, max_bytes: int | None = None) -> list[Object | Exception | None]:
         """Concurrent GETs, answers in the order asked; an item that fails is its exception, the others go on."""
         ...

@@ -133,6 +133,10 @@ class FaultyStore(SettledWrites):
         self._before_read("get", key)
         return self.inner.get_if_changed(key, etag)
 
+    def get_range(self, key: str, start: int, length: int) -> bytes | None:
+        self._before_read("get", key)
+        return self.inner.get_range(key, start, length)
+
     def get_many(self, reads: Sequence[Read], *, max_bytes: int | None = None) -> list[Object | Exception | None]:
         def one(read: Read) -> Object | Exception | None:
             try:

@@ -30,6 +30,7 @@ from worm.store.base import (
     Won,
     same_version,
 )
+from worm.store.content import check_range
 from worm.store.file_disk import Disk, DiskFile, as_worm_error
 from worm.store.keys import check_prefix
 from worm.store.metadata import check_metadata
@@ -79,6 +80,15 @@ class FileStore(SettledWrites):
     def get_if_changed(self, key: str, etag: str | None) -> Object | NotModified | None:
         found = self.get(key)
         return NOT_MODIFIED if found is not None and found.etag == etag else found
+
+    def get_range(self, key: str, start: int, length: int) -> bytes | None:
+        self._disk.path(key)
+        check_range(key, start, length)
+        self.requests.add("GET")
+        with _translated(key):
+            piece = self._disk.read_range(key, start, length)
+        self.requests.add_bytes_read(len(piece or b""))
+        return piece
 
     def get_many(self, reads: Sequence[Read], *, max_bytes: int | None = None) -> list[Object | Exception | None]:
         def one(read: Read) -> Object | Exception | None:

@@ -99,6 +99,18 @@ class Disk:
             if metadata is not None or _is_still(path, seen):
                 return DiskFile(body, etag, datetime.fromtimestamp(seen.st_mtime_ns // 10**9, UTC), metadata or {})
 
+    def read_range(self, key: str, start: int, length: int) -> bytes | None:
+        """A piece of the document, or None. An open file stays the same document, whatever replaces it."""
+        try:
+            with self.path(key).open("rb") as file:
+                left = os.fstat(file.fileno()).st_size - start
+                if left <= 0:
+                    return b""
+                file.seek(start)
+                return file.read(min(length, left))  # as much room as it is given is made for the bytes
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+
     def write(self, key: str, body: bytes, metadata: Mapping[str, str], now: datetime) -> str:
         """Replace the document; the caller holds the lock. Returns the etag."""
         path, etag, old = self.path(key), content_etag(body), self.read(key)

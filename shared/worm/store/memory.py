@@ -31,7 +31,7 @@ from worm.store.base import (
     Won,
     same_version,
 )
-from worm.store.content import content_etag, whole_seconds
+from worm.store.content import check_range, content_etag, whole_seconds
 from worm.store.keys import check_key, check_prefix
 from worm.store.metadata import check_metadata
 from worm.store.writes import SettledWrites
@@ -98,6 +98,16 @@ class MemoryStore(SettledWrites):
             self.requests.add("GET")
             return NOT_MODIFIED
         return self.get(key)
+
+    def get_range(self, key: str, start: int, length: int) -> bytes | None:
+        check_range(check_key(key), start, length)
+        stored = self._find(key, None)
+        self.requests.add("GET")
+        if stored is None or stored.body is None:
+            return None
+        piece = stored.body[start : start + length]
+        self.requests.add_bytes_read(len(piece))
+        return piece
 
     def get_many(self, reads: Sequence[Read], *, max_bytes: int | None = None) -> list[Object | Exception | None]:
         return [self._get_or_error(read, max_bytes) for read in reads]

@@ -40,6 +40,7 @@ from worm.store.base import (
     Version,
     Won,
 )
+from worm.store.content import check_range
 from worm.store.keys import check_key, check_prefix
 from worm.store.metadata import check_metadata
 from worm.store.s3_boto import BotoSide
@@ -105,6 +106,11 @@ class S3Store(SettledWrites):
             return self.get(key)
         path = self._path(key)
         return self._retried(key, lambda: self._get_changed_once(key, path, etag))
+
+    def get_range(self, key: str, start: int, length: int) -> bytes | None:
+        path = self._path(key)
+        check_range(key, start, length)
+        return self._retried(key, lambda: self._get_range_once(key, path, start, start + length))
 
     def get_many(self, reads: Sequence[Read], *, max_bytes: int | None = None) -> list[Object | Exception | None]:
         found: list[Object | Exception | None] = [None] * len(reads)
@@ -241,6 +247,19 @@ class S3Store(SettledWrites):
             return NOT_MODIFIED
         return None if found is None else self._whole(key, found, None)
 
+    def _get_range_once(self, key: str, path: str, start: int, end: int) -> bytes | None:
+        self.requests.add("GET")
+        try:
+            found = obstore.get(self._objects, path, options={"range": (start, end)})
+        except (BaseError, FileNotFoundError) as error:
+            failure = failure_of_text(str(error))
+            if failure.is_past_end:
+                return b""
+            absent_or_raise(failure, key)
+            return None
+        start, end = found.range  # obstore has compared it with what was asked for and the size of the object
+        return self._body(found, end - start)
+
     def _ask(self, kind: str, key: str, path: str, options: GetOptions, version_id: str | None) -> GetResult | None:
         """One GET or HEAD: the answer with its body unread, or None for an absent key."""
         self.requests.add(kind)
@@ -259,14 +278,19 @@ class S3Store(SettledWrites):
         info = info_of(key, found)
         if max_bytes is not None and info.size > max_bytes:
             raise Invalid(f"the object has {info.size} bytes, more than {max_bytes}", key=key)
+        body = self._body(found, info.size)
+        return Object(key, info.etag, info.size, info.last_modified, info.version_id, info.metadata, body)
+
+    def _body(self, found: GetResult, size: int) -> bytes:
+        """All the bytes that the answer declared, or `TryAgain`."""
         try:
-            body = b"".join(found.stream(info.size + 1))  # one chunk, so one copy; `found.bytes()` makes two
+            body = b"".join(found.stream(size + 1))  # one chunk, so one copy; `found.bytes()` makes two
         except BaseError as error:
             raise TryAgain(f"the body was cut: {failure_of_text(str(error)).reason}") from error
-        if len(body) != info.size:
-            raise TryAgain(f"{len(body)} bytes came of {info.size}")
+        if len(body) != size:
+            raise TryAgain(f"{len(body)} bytes came of {size}")
         self.requests.add_bytes_read(len(body))
-        return Object(key, info.etag, info.size, info.last_modified, info.version_id, info.metadata, body)
+        return body
 
     def _retried(self, key: str, once: Callable[[], AnswerT]) -> AnswerT:
         """Repeat a request that carries no decision, until it succeeds or patience ends."""

@@ -36,6 +36,11 @@ class Failure:
         return self.status == 404 and not self.is_missing_bucket
 
     @property
+    def is_past_end(self) -> bool:
+        """A range that begins at or after the end of the object."""
+        return self.status == 416
+
+    @property
     def is_missing_version(self) -> bool:
         """A malformed version id (400), or the version of a delete marker (405)."""
         return self.status in (400, 405) and not self.is_denied and not self.is_passing

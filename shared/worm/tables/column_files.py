@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from worm.errors import Corrupt
 from worm.store.base import Store
+from worm.store.parallel import in_parallel
 from worm.tables.column_format import REPAIR, encode_columns
 from worm.tables.column_rows import ColumnRows
 from worm.tables.manifest import Manifest
-from worm.tables.pieces import in_parallel
 from worm.tables.spread import Piece
 
 READERS = 32

@@ -11,8 +11,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from worm.store.parallel import in_parallel
 from worm.tables.keyed import T
-from worm.tables.pieces import in_parallel
 from worm.tables.spread import INLINE_PARTITIONS, Piece, Spread, balanced_starts, cut
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Generic, TypeVar
 
@@ -18,8 +17,6 @@ from worm.store.base import Object, Read, Store
 from worm.tables.spread import Piece
 
 T = TypeVar("T")
-R = TypeVar("R")
-THREADS = 16
 ORPHAN_AGE = timedelta(days=1)
 HASH_DIGITS = 16
 
@@ -96,12 +93,3 @@ class Pieces(Generic[T]):
         if not file.endswith(f"-{hashlib.sha256(found.body).hexdigest()[:HASH_DIGITS]}.json"):
             raise Corrupt("its content is not what its name says", key=found.key, hint="`worm repair` builds it anew")
         return self._decode(found.body, found.key)
-
-
-def in_parallel(work: Callable[[T], R], items: Iterable[T], threads: int = THREADS) -> list[R]:
-    """Results in order."""
-    listed = list(items)
-    if len(listed) < 2:
-        return [work(one) for one in listed]
-    with ThreadPoolExecutor(min(threads, len(listed)), thread_name_prefix="worm") as pool:
-        return list(pool.map(work, listed))

@@ -17,9 +17,9 @@ from worm.collections.collection import Collection
 from worm.collections.heads import Heads
 from worm.collections.id_ranges import IdRange
 from worm.errors import Corrupt
+from worm.store.parallel import in_parallel
 from worm.tables.keyed import T
 from worm.tables.manifest import Manifest
-from worm.tables.pieces import in_parallel
 from worm.tables.rebuild import is_recorded
 from worm.tables.spread import Piece, Spread, are_balanced, counts_between, cuts, may_carry
 from worm.tables.staging import StagedFile, Staging, heads_part, manifest_part, overlapping

@@ -1,0 +1,176 @@
+"""Branches: cheap pointers into the history of another branch, and lines of history of their own.
+
+A branch is an entry of the root: its parent and the LSN where it was forked. What it writes goes into a log and layers
+of its own (`branches/<id>/…`); everything else it shares. Creating and deleting are one compare-and-swap of the root,
+by which the collector, too, decides what is kept. `branches/<name>.json` says it for people; nothing decides by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from worm.clock import Clock, Ids, SystemClock, iso_millis
+from worm.codec.strict_json import dumps
+from worm.errors import Conflict, Invalid
+from worm.journal.keys import DbKeys
+from worm.journal.root import Root, root_file
+from worm.journal.writer import LogWriter
+from worm.pages.apply import Applier
+from worm.pages.state import MAIN, Branch, Pages, PagesRoot
+from worm.schema.idtypes import segment_problem
+from worm.store.base import Store
+
+
+@dataclass(frozen=True, slots=True)
+class BranchInfo:
+    """A branch, for people."""
+
+    name: str
+    parent: str | None
+    base: int
+    lsn: int
+    layers: int
+    bytes: int
+    created: str
+
+
+class Branches:
+    """The branches of a database."""
+
+    def __init__(self, store: Store, db_id: str, *, clock: Clock | None = None, ids: Ids | None = None) -> None:
+        self._store = store
+        self._clock = clock or SystemClock()
+        self._ids = ids or Ids.system(self._clock)
+        self.root = PagesRoot(store, db_id, clock=self._clock, ids=self._ids)
+        self._applier = Applier(store, db_id, clock=self._clock, ids=self._ids, root=self.root)
+
+    def list(self) -> list[BranchInfo]:
+        return [_info(name, branch) for name, branch in sorted(self.root.read().branches.items())]
+
+    def create(self, name: str, *, parent: str = MAIN, at: int | None = None) -> BranchInfo:
+        """Fork a branch at an LSN (default: everything that is committed now)."""
+        _check_name(name)
+        wanted = self._forked(parent, at)
+
+        def added(pages: Pages) -> Pages | None:
+            found = pages.branches.get(name)
+            if found is not None and found.id == wanted.id:
+                return None  # it was stored already, and the answer was lost
+            if found is not None:
+                raise Conflict(f"there is a branch {name!r} already", key=self.root.keys.root)
+            return pages.with_branch(name, _placed(pages, parent, wanted))
+
+        return self._point(name, self.root.change(added))
+
+    def delete(self, name: str) -> None:
+        """Delete a branch and what only it has. Its writer is fenced first; `Conflict` while others need it."""
+        branch = self._closed(name)
+
+        def removed(pages: Pages) -> Pages | None:
+            found = pages.branches.get(name)
+            if found is None or found.id != branch.id:
+                return None
+            self._replaceable(pages, name)
+            rest = {one: kept for one, kept in pages.branches.items() if one != name}
+            return pages.model_copy(update={"branches": rest})
+
+        self.root.change(removed)
+        self._store.delete(self._pointer(name))
+
+    def reset(self, name: str, *, at: int | None = None) -> BranchInfo:
+        """Throw away what was written on a branch, and fork it from its parent again."""
+        parent = self._replaceable(self.root.read(), name).parent or MAIN
+        wanted = self._forked(parent, at)
+        _placed(self.root.read(), parent, wanted)  # else the branch would be closed for nothing
+        before = self._closed(name)
+
+        def replaced(pages: Pages) -> Pages | None:
+            found = pages.branch(name)
+            if found.id == wanted.id:
+                return None
+            if found.id != before.id:
+                raise Conflict(f"branch {name!r} was replaced meanwhile", key=self.root.keys.root)
+            self._replaceable(pages, name)
+            return pages.with_branch(name, _placed(pages, parent, wanted))
+
+        return self._point(name, self.root.change(replaced))
+
+    def _forked(self, parent: str, at: int | None) -> Branch:
+        """A new branch; what it shares is applied first."""
+        if at is not None and at < 0:
+            raise Invalid(f"LSN {at} is none", hint="LSNs count from 0, the empty database")
+        applied = self._applier.run(parent, upto=at)
+        base = applied.lsn if at is None else at
+        return Branch(
+            id=self._ids.ulid(),
+            parent=parent,
+            base=base,
+            lsn=base,
+            horizon=base,
+            created=iso_millis(self._clock.now()),
+        )
+
+    def _replaceable(self, pages: Pages, name: str) -> Branch:
+        if name == MAIN:
+            raise Invalid("the branch main stays", hint="`worm db restore` brings an older state back")
+        branch = pages.branch(name)
+        users = [f"branch {child!r}" for child in pages.children(name)]
+        users += [f"pin {pin_id!r}" for pin_id, pin in pages.pins.items() if pin.branch == name]
+        if users:
+            raise Conflict(f"branch {name!r} is needed by {', '.join(users)}", hint="delete those first")
+        return branch
+
+    def _closed(self, name: str) -> Branch:
+        """From here on no commit to the branch is acknowledged. First the root says so, then its writer is fenced:
+        whoever opens it in between looks at the root again, and gives up."""
+
+        def marked(pages: Pages) -> Pages | None:
+            found = self._replaceable(pages, name)
+            return None if found.closing else pages.with_branch(name, found.model_copy(update={"closing": True}))
+
+        pages = self.root.change(marked)
+        branch = pages.branch(name)
+        keys = DbKeys(self.root.keys.db_id, branch.id)
+        config, clock, ids = pages.config.log, self._clock, self._ids
+        with self.root.while_there(name, branch.id):
+            LogWriter.open(self._store, keys, config=config, name="deleting", clock=clock, ids=ids).close()
+        return branch
+
+    def _point(self, name: str, pages: Pages) -> BranchInfo:
+        """Make the root of its log (it need not be looked for then), and say it for people."""
+        branch = pages.branch(name)
+        log = root_file(self._store, DbKeys(self.root.keys.db_id, branch.id), clock=self._clock, ids=self._ids)
+        log.update(lambda root: Root() if root is None else None)
+        shape = {"id": branch.id, "parent": branch.parent, "base_lsn": branch.base, "created": branch.created}
+        self._store.put(self._pointer(name), dumps({**shape}))
+        return _info(name, branch)
+
+    def _pointer(self, name: str) -> str:
+        return f"{self.root.keys.directory}branches/{name}.json"
+
+
+def _placed(pages: Pages, parent: str, wanted: Branch) -> Branch:
+    """The branch below the ancestor in whose history its fork lies; it must be there to be read."""
+    owner: str = parent
+    while (above := pages.branch(owner).parent) is not None and wanted.base <= pages.branch(owner).base:
+        owner = above
+    if pages.branch(owner).closing:
+        raise Conflict(f"branch {owner!r} is being deleted")
+    if wanted.base > pages.branch(owner).lsn:
+        raise Invalid(
+            f"LSN {wanted.base} is above the head of branch {owner!r}, which is {pages.branch(owner).lsn}",
+            hint="`worm db stat` shows the LSNs of each branch",
+        )
+    pages.check_readable(owner, wanted.base)
+    return wanted.model_copy(update={"parent": owner})
+
+
+def _check_name(name: str) -> None:
+    problem = segment_problem(name)
+    if problem:
+        raise Invalid(f"the name of a branch {problem}: {name!r}")
+
+
+def _info(name: str, branch: Branch) -> BranchInfo:
+    size = sum(layer.size for layer in branch.layers)
+    return BranchInfo(name, branch.parent, branch.base, branch.lsn, len(branch.layers), size, branch.created)

@@ -1,0 +1,225 @@
+"""Garbage of a page store: what no read inside the window needs, old slots of the log, and objects that nobody named.
+
+A layer serves reads from its first LSN up to where newer images cover all of its pages. It leaves the root when no read
+that is promised falls into that: no LSN from the horizon on, no fork, no pin. The horizon is the state that the branch
+had a window ago, by the store's own time. Root and horizon change in one compare-and-swap, and so do forks and pins: a
+new branch finds its layers, or is told that they are gone.
+
+Only then, and a minimum age later, is the object deleted: readers with an older root have that long, and are told
+`SnapshotExpired` after it. An object that no root names is deleted if it is old enough *and* can never be named any
+more (see `keys.py`); otherwise it is left. Whenever something is unclear, objects stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
+
+from worm.clock import Clock, Ids, SystemClock
+from worm.errors import Fenced
+from worm.journal.collect import LogCollector, store_time
+from worm.journal.keys import DbKeys
+from worm.pages.keys import parse_name
+from worm.pages.reading import Range, without
+from worm.pages.state import Branch, Dropped, Layer, Mark, Pages, PagesRoot
+from worm.store.base import Listed, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """What a run did; in a dry run, what it would do."""
+
+    horizons: dict[str, int] = field(default_factory=dict)
+    dropped: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    bytes: int = 0
+    orphans: tuple[str, ...] = ()
+    slots: int = 0
+    slot_bytes: int = 0
+    pins: tuple[str, ...] = ()
+    waiting: int = 0
+
+
+class PageCollector:
+    """Collects the garbage of a database. Several at once do no harm."""
+
+    def __init__(self, store: Store, db_id: str, *, clock: Clock | None = None, ids: Ids | None = None) -> None:
+        self._store = store
+        self._clock = clock or SystemClock()
+        self._ids = ids or Ids.system(self._clock)
+        self.root = PagesRoot(store, db_id, clock=self._clock, ids=self._ids)
+
+    def run(self, *, dry_run: bool = False) -> Garbage:
+        now = int(store_time(self._store, self.root.keys).timestamp() * 1000)
+        pages = self.root.read()
+        deleted, aged = self._delete_dropped(pages, now, dry_run)
+        after = collected(pages, now, aged) if dry_run else self.root.change(lambda one: _changed(one, now, aged))
+        # `now` is from before the root was read: a mark that is newer than it stays inside the window
+        report = _report(pages, after, deleted)
+        orphans = sorted(self._orphans(after, now), key=lambda one: not one.key.endswith("/manifest.json"))
+        slots = [self._collect_log(name, branch, after, dry_run) for name, branch in after.branches.items()]
+        if not dry_run:
+            for listed in orphans:  # of a dead branch's log the root goes first: without it nothing counts as committed
+                self._store.delete(listed.key)
+        return replace(
+            report,
+            orphans=tuple(listed.key for listed in orphans),
+            bytes=report.bytes + sum(listed.size for listed in orphans),
+            slots=sum(one[0] for one in slots),
+            slot_bytes=sum(one[1] for one in slots),
+        )
+
+    def _delete_dropped(self, pages: Pages, now: int, dry_run: bool) -> tuple[list[Listed], set[str]]:
+        """Delete what left the root long enough ago. Its name is never used again, so this can be repeated."""
+        aged = {
+            one.path
+            for branch in pages.branches.values()
+            for one in branch.dropped
+            if now - one.ms >= self._min_age_ms(pages)
+        }
+        found = [
+            Listed(key, info.etag, info.size, info.last_modified)
+            for key in sorted(self.root.keys.directory + path for path in aged)
+            if (info := self._store.head(key)) is not None
+        ]
+        if not dry_run:
+            for one in found:
+                self._store.delete(one.key)
+        return found, aged
+
+    def _collect_log(self, name: str, branch: Branch, pages: Pages, dry_run: bool) -> tuple[int, int]:
+        """Slots whose commits are in layers and older than the window."""
+        upto = max((mark.slot for mark in branch.marks if mark.lsn <= branch.horizon), default=0)
+        if min(upto, branch.slot) < 1:
+            return 0, 0
+        keys = DbKeys(self.root.keys.db_id, branch.id)
+        collector = LogCollector(self._store, keys, config=pages.config.log, clock=self._clock, ids=self._ids)
+        try:
+            with self.root.while_there(name, branch.id):
+                done = collector.run(min(upto, branch.slot), dry_run=dry_run)
+        except Fenced:
+            return 0, 0  # it was deleted meanwhile, and another run has begun to sweep it up
+        return done.deleted, done.bytes
+
+    def _orphans(self, pages: Pages, now: int) -> Iterator[Listed]:
+        """Objects that are old, that no root names, and that none can name any more. The root is older than the
+        listing: what was published meanwhile is not in it, and is kept because it still could be."""
+        directory = self.root.keys.directory
+        named = {layer.path for branch in pages.branches.values() for layer in branch.layers}
+        named |= {one.path for branch in pages.branches.values() for one in branch.dropped}
+        by_id = {branch.id: branch for branch in pages.branches.values()}
+        dead = [
+            (listed, now - listed.last_modified.timestamp() * 1000 >= self._min_age_ms(pages))
+            for prefix in ("delta/", "image/", "branches/")
+            for listed in self._store.list(directory + prefix)
+            if (path := listed.key.removeprefix(directory)) not in named and _is_dead(path, by_id, pages)
+        ]
+        # A branch that is gone goes as a whole: while the root of its log is young, a slot that is free again would be
+        # taken for a commit by a writer that slept.
+        young = {_branch_id(listed.key.removeprefix(directory)) for listed, is_old in dead if not is_old} - by_id.keys()
+        for listed, is_old in dead:
+            if is_old and _branch_id(listed.key.removeprefix(directory)) not in young:
+                yield listed
+
+    def _min_age_ms(self, pages: Pages) -> float:
+        """A second more: times of objects are whole seconds."""
+        return 1000 * (1 + pages.config.gc_min_age_seconds)
+
+
+def _branch_id(path: str) -> str:
+    """The branch in whose directory an object is; empty for main."""
+    return path.split("/", 2)[1] if path.startswith("branches/") else ""
+
+
+def _is_dead(path: str, by_id: dict[str, Branch], pages: Pages) -> bool:
+    """Can no root ever name this object again? Only then it may go."""
+    branch_id, name = "", path
+    if path.startswith("branches/"):
+        branch_id, slash, name = path.removeprefix("branches/").partition("/")
+        if not slash:
+            return False  # a pointer, written for people
+        if branch_id not in by_id:
+            return True  # ids of branches are in the root before anything is written there, and never come back
+    parsed = parse_name(name)
+    if parsed is None:
+        return False
+    if parsed.compaction is not None:
+        return parsed.compaction < pages.compaction
+    return parsed.flushed_from is not None and parsed.flushed_from <= by_id[branch_id].lsn
+
+
+def _changed(pages: Pages, now: int, aged: set[str]) -> Pages | None:
+    after = collected(pages, now, aged)
+    return None if after == pages else after
+
+
+def collected(pages: Pages, now: int, aged: Collection[str] = ()) -> Pages:
+    """The root after a collection at this time of the store; what is in `aged` has been deleted."""
+    pins = {name: pin for name, pin in pages.pins.items() if pin.until > now}
+    pages = pages.model_copy(update={"pins": pins})
+    branches: dict[str, Branch] = {}
+    for name, branch in pages.branches.items():
+        horizon = max(branch.horizon, _horizon(branch, now - pages.config.pitr_window_seconds * 1000))
+        points = pages.points(name)
+        kept = [layer for layer in branch.layers if _is_needed(layer, branch, horizon, points)]
+        gone = [layer.path for layer in branch.layers if layer not in kept]
+        dropped = [one for one in branch.dropped if one.path not in aged]
+        branches[name] = branch.model_copy(
+            update={
+                "horizon": horizon,
+                "layers": tuple(kept),
+                "dropped": (*dropped, *(Dropped(path=path, ms=now) for path in gone)),
+                "marks": _kept_marks(branch, horizon),
+            }
+        )
+    return pages.model_copy(update={"branches": branches})
+
+
+def _horizon(branch: Branch, cutoff: float) -> int:
+    """The LSN that the branch had at that time."""
+    return max((mark.lsn for mark in branch.marks if mark.ms <= cutoff), default=0)
+
+
+def _kept_marks(branch: Branch, horizon: int) -> tuple[Mark, ...]:
+    """The last one at or below the horizon, and all after it."""
+    below = [mark for mark in branch.marks if mark.lsn <= horizon]
+    return (*below[-1:], *(mark for mark in branch.marks if mark.lsn > horizon))
+
+
+def _is_needed(layer: Layer, branch: Branch, horizon: int, points: set[int]) -> bool:
+    """Does a read that is promised use the layer?"""
+    end = covered_from(layer, branch)
+    if end is None or end > horizon:
+        return True
+    return any(layer.low_lsn <= point < end for point in points)
+
+
+def covered_from(layer: Layer, branch: Branch) -> int | None:
+    """The LSN from which on newer images say everything about its pages; None: they do not."""
+    missing: list[Range] = [(layer.start, layer.end) if layer.is_image else (layer.low, layer.high + "\0")]
+    images = [
+        image
+        for image in branch.layers
+        if image.is_image
+        and image.path != layer.path
+        and (image.high_lsn > layer.high_lsn if layer.is_image else image.high_lsn >= layer.high_lsn)
+    ]
+    for image in sorted(images, key=lambda one: one.high_lsn):
+        missing = [piece for gap in missing for piece in without(gap, image.start, image.end)]
+        if not missing:
+            return image.high_lsn
+    return None
+
+
+def _report(before: Pages, after: Pages, deleted: list[Listed]) -> Garbage:
+    def live(pages: Pages) -> set[str]:
+        return {layer.path for branch in pages.branches.values() for layer in branch.layers}
+
+    return Garbage(
+        horizons={name: branch.horizon for name, branch in after.branches.items()},
+        dropped=tuple(sorted(live(before) - live(after))),
+        deleted=tuple(one.key for one in deleted),
+        bytes=sum(one.size for one in deleted),
+        pins=tuple(sorted(before.pins.keys() - after.pins.keys())),
+        waiting=sum(len(branch.dropped) for branch in after.branches.values()),
+    )

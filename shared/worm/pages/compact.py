@@ -1,0 +1,306 @@
+"""Compaction: many flushed deltas become few merged ones, and those become images.
+
+A run claims a new *compaction epoch* in the root, makes layers, and publishes them if the epoch is still its own and
+every input is still live: of two compactors at once the later one wins, and the other's layers are never named. Inputs
+of a merge leave the root with the same step; deltas below an image stay for reads of the past, and go with the garbage
+(`collect.py`). Those are not merged any more: some between them may be gone, and a layer must have all versions of the
+LSNs that it spans.
+
+Merging is tiered: with the flushed layers go the newest merged ones that are not much larger than all before them, so
+that the number of deltas grows with the logarithm of what was written, and every byte is rewritten so few times. An
+image is made for a range of pages when its deltas amount to a part of it, or are too many. One run does a bounded
+amount of work; the next one goes on.
+
+A plan is a list of tasks, each of which any process can do alone: a Spark job does the same with the same tasks. Where
+there are several to do them, large ones are cut into `parts` (`compact_split.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from worm.clock import Clock, Deadline, Ids, SystemClock
+from worm.errors import Fenced
+from worm.journal.collect import store_time
+from worm.journal.keys import DbKeys
+from worm.pages.cache import BlockCache
+from worm.pages.compact_split import split
+from worm.pages.compact_task import INDEX_CACHE, Task, do_task
+from worm.pages.config import PageConfig
+from worm.pages.flush import trimmed
+from worm.pages.reading import Candidate, LayerGone, LayerReader, Piece, pieces
+from worm.pages.state import MAIN, Branch, Dropped, Layer, Pages, PagesRoot
+from worm.store.base import Store
+
+IMAGE_SHARE, LEAST_SHARE = 0.5, 0.25
+"""An image is due when the deltas above it have this part of its bytes (and this part of a whole delta layer, or small
+databases would keep many images for the past), or when there are `DEPTH_MAX` of them."""
+DEPTH_MAX = 8
+TIER = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run will do to a branch. `inputs` are merged; images replace nothing."""
+
+    branch: str
+    id: str
+    epoch: int
+    inputs: Sequence[Layer]
+    tasks: Sequence[Task]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that are read for it."""
+        found = (one.layer for task in self.tasks for piece in task.pieces for one in piece.candidates)
+        return sum({layer.path: layer.size for layer in found}.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What a run did to a branch."""
+
+    branch: str
+    merged: int = 0
+    deltas: int = 0
+    images: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    is_done: bool = True
+
+
+Runner = Callable[[Sequence[Task]], Iterable[Sequence[Layer]]]
+"""Does the tasks of a step, in any order and place; gives the layers of each."""
+
+
+class Compactor:
+    """Compacts a database. `run` is what a worker calls. `parts`: tasks that a merge or an image may be cut into."""
+
+    def __init__(
+        self,
+        store: Store,
+        db_id: str,
+        *,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        runner: Runner | None = None,
+        max_bytes: int | None = None,
+        parts: int = 1,
+    ) -> None:
+        self._store = store
+        self._clock = clock or SystemClock()
+        self._ids = ids or Ids.system(self._clock)
+        self.root = PagesRoot(store, db_id, clock=self._clock, ids=self._ids)
+        self._runner = runner or self._here
+        self._max_bytes = max_bytes
+        self._parts = parts
+
+    def run(self, branch: str = MAIN, *, force: bool = False, left: Deadline | None = None) -> Compacted:
+        """Merge and make images as far as they are due (`force`: whatever there is), within the bound of one run."""
+        pages = self.root.read()
+        inputs = self._due(pages, branch, self._now(), force)
+        report = Compacted(branch)
+        if not inputs and not self._image_plan(pages, branch, pages.compaction, force)[0].tasks:
+            return report
+        pages = self._claimed()
+        epoch = pages.compaction
+        if len(inputs) == 1:
+            pages = self._promoted(branch, inputs[0], epoch)
+        elif inputs:
+            plan = self._merge_plan(pages, branch, epoch, inputs)
+            outputs = self._made(plan)
+            pages = self._published(plan, outputs)
+            report = _sum(report, plan, outputs)
+        if left is not None and left() <= 0:
+            return _unfinished(report)
+        plan, is_whole = self._image_plan(pages, branch, epoch, force)
+        if plan.tasks:
+            outputs = self._made(plan)
+            self._published(plan, outputs)
+            report = _sum(report, plan, outputs)
+        return report if is_whole and len(self._flushed(pages, branch)) == 0 else _unfinished(report)
+
+    # Planning
+
+    def _flushed(self, pages: Pages, name: str) -> list[Layer]:
+        return [layer for layer in pages.branch(name).layers if layer.level == 0]
+
+    def _due(self, pages: Pages, name: str, now: int, force: bool) -> list[Layer]:
+        """The layers to merge, oldest first: none if it is too early."""
+        branch, config = pages.branch(name), pages.config
+        flushed = sorted(self._flushed(pages, name), key=lambda layer: layer.high_lsn)
+        waited = [mark.ms for mark in branch.marks if flushed and mark.lsn >= flushed[0].high_lsn]
+        is_old = bool(waited) and now - waited[0] >= config.compaction_cadence_minutes * 60_000
+        if not flushed or not (force or is_old or len(flushed) >= config.compaction_cadence_layers):
+            return []
+        limit = self._max_bytes or config.compaction_max_bytes
+        chosen: list[Layer] = []
+        size = 0
+        for layer in flushed:
+            if chosen and size + layer.size > limit and _flush_of(layer) != _flush_of(chosen[-1]):
+                break  # never within a flush: the order of layers is that of their LSNs only between whole flushes
+            chosen.append(layer)
+            size += layer.size
+        floor = max((layer.high_lsn for layer in branch.layers if layer.is_image), default=0)
+        older = [layer for layer in branch.layers if layer.level == 1 and layer.low_lsn > floor]
+        for layer in sorted(older, key=lambda layer: -layer.high_lsn):
+            if layer.size > TIER * size or layer.size + size > min(limit, config.delta_layer_target_bytes):
+                break
+            chosen.append(layer)
+            size += layer.size
+        return chosen
+
+    def _merge_plan(self, pages: Pages, name: str, epoch: int, inputs: Sequence[Layer]) -> Plan:
+        branch = pages.branch(name)
+        live = {layer.path for layer in branch.layers}
+        if any(layer.path not in live for layer in inputs):
+            raise _overtaken(self.root.keys)
+        low, high = min(one.low_lsn for one in inputs), max(one.high_lsn for one in inputs)
+        whole = Piece("", None, [Candidate(layer, high) for layer in inputs])
+        task = Task(self.root.keys.db_id, branch.id, epoch, high, low, False, [whole], pages.config)
+        return Plan(name, branch.id, epoch, inputs, [task])
+
+    def _image_plan(self, pages: Pages, name: str, epoch: int, force: bool) -> tuple[Plan, bool]:
+        """Images that are due, at the LSN up to which nothing is flushed but not merged; and whether these are all."""
+        branch, config = pages.branch(name), pages.config
+        flushed = self._flushed(pages, name)
+        deltas = [layer for layer in branch.layers if layer.level == 1]
+        first = min((layer.low_lsn for layer in flushed), default=None)
+        lsn = max((one.high_lsn for one in deltas if first is None or one.high_lsn < first), default=0)
+        own = {layer.path for layer in branch.layers}
+        tasks: list[Task] = []
+        size, limit = 0, self._max_bytes or config.compaction_max_bytes
+        for group in _groups(pieces(pages, name, lsn), config.image_layer_target_bytes) if lsn else []:
+            if not any(_is_due(piece, own, config, force) for piece in group):
+                continue
+            cost = sum(one.layer.size for piece in group for one in piece.candidates)
+            if tasks and size + cost > limit:
+                return Plan(name, branch.id, epoch, (), tasks), False
+            size += cost
+            tasks.append(Task(self.root.keys.db_id, branch.id, epoch, lsn, lsn, True, group, config))
+        return Plan(name, branch.id, epoch, (), tasks), True
+
+    # Doing
+
+    def _claimed(self) -> Pages:
+        """Become the newest compaction. A claim that is made twice after an unknown answer only skips a number."""
+        return self.root.change(lambda now: now.model_copy(update={"compaction": now.compaction + 1}))
+
+    def _promoted(self, name: str, only: Layer, epoch: int) -> Pages:
+        """A single flushed layer is merged as it is."""
+
+        def raised(pages: Pages) -> Pages | None:
+            branch = pages.branches.get(name)
+            if branch is None or pages.compaction != epoch:
+                raise _overtaken(self.root.keys)
+            layers = [
+                layer.model_copy(update={"level": 1}) if layer.path == only.path else layer for layer in branch.layers
+            ]
+            return pages.with_branch(name, branch.model_copy(update={"layers": tuple(layers)}))
+
+        return self.root.change(raised)
+
+    def _made(self, plan: Plan) -> list[Layer]:
+        try:
+            tasks = [part for task in plan.tasks for part in self._cut(task)]
+            return [layer for layers in self._runner(tasks) for layer in layers]
+        except LayerGone as gone:
+            gone.check(self.root.read())
+            raise _overtaken(self.root.keys) from gone
+
+    def _cut(self, task: Task) -> list[Task]:
+        reader = LayerReader(self._store, self.root.keys, BlockCache(INDEX_CACHE))
+        return [replace(task, pieces=part) for part in split(reader, task.pieces, self._parts, task.target_bytes)]
+
+    def _here(self, tasks: Sequence[Task]) -> Iterable[Sequence[Layer]]:
+        return [do_task(self._store, task, self._ids) for task in tasks]
+
+    def _now(self) -> int:
+        """Milliseconds of the store's time."""
+        return int(store_time(self._store, self.root.keys).timestamp() * 1000)
+
+    def _published(self, plan: Plan, outputs: Sequence[Layer]) -> Pages:
+        now = self._now() if plan.inputs else 0  # not that of the beginning: from here on readers have their time
+        made, gone = {layer.path for layer in outputs}, {layer.path for layer in plan.inputs}
+
+        def flipped(pages: Pages) -> Pages | None:
+            branch = pages.branches.get(plan.branch)
+            if branch is None or branch.id != plan.id:
+                raise _overtaken(self.root.keys)
+            live = {layer.path for layer in branch.layers}
+            if made & live:
+                return None  # it was stored already, and the answer was lost
+            if pages.compaction != plan.epoch or not gone <= live:
+                raise _overtaken(self.root.keys)
+            return pages.with_branch(plan.branch, _flipped(branch, outputs, gone, now, pages.config))
+
+        return self.root.change(flipped)
+
+
+def _flush_of(layer: Layer) -> str:
+    """The layers of one flush differ in the last part of their names only."""
+    return layer.path.rpartition("-")[0]
+
+
+def _groups(found: Sequence[Piece], target_bytes: int) -> list[list[Piece]]:
+    """Pieces next to each other that are small together become one image again."""
+    groups: list[list[Piece]] = []
+    size = 0
+    for piece in found:
+        own = sum(one.layer.size for one in piece.candidates if one.layer.is_image)
+        if groups and size + own <= target_bytes / 2:
+            groups[-1].append(piece)
+            size += own
+        else:
+            groups.append([piece])
+            size = own
+    return groups
+
+
+def _is_due(piece: Piece, own: set[str], config: PageConfig, force: bool) -> bool:
+    """A branch makes images where it has written something, not of what it shares."""
+    deltas = [one.layer for one in piece.candidates if not one.layer.is_image and one.layer.path in own]
+    images = sum(one.layer.size for one in piece.candidates if one.layer.is_image)
+    if not deltas:
+        return False
+    enough = max(IMAGE_SHARE * images, config.delta_layer_target_bytes * LEAST_SHARE)
+    return force or len(deltas) >= DEPTH_MAX or sum(delta.size for delta in deltas) >= enough
+
+
+def _flipped(branch: Branch, outputs: Sequence[Layer], gone: set[str], now: int, config: PageConfig) -> Branch:
+    layers = (*(layer for layer in branch.layers if layer.path not in gone), *outputs)
+    size, images = sum(one.size for one in outputs), sum(one.size for one in outputs if one.is_image)
+    written = branch.written
+    return branch.model_copy(
+        update={
+            "layers": trimmed(layers, config.manifest_filter_bytes),
+            "dropped": (*branch.dropped, *(Dropped(path=path, ms=now) for path in sorted(gone))),
+            "written": written.model_copy(
+                update={"merged": written.merged + size - images, "images": written.images + images}
+            ),
+        }
+    )
+
+
+def _overtaken(keys: DbKeys) -> Fenced:
+    return Fenced("another compaction was quicker; nothing of this one is used", key=keys.root, hint="none is needed")
+
+
+def _sum(report: Compacted, plan: Plan, outputs: Sequence[Layer]) -> Compacted:
+    images = sum(layer.is_image for layer in outputs)
+    return Compacted(
+        report.branch,
+        report.merged + len(plan.inputs),
+        report.deltas + len(outputs) - images,
+        report.images + images,
+        report.bytes_read + plan.bytes,
+        report.bytes_written + sum(layer.size for layer in outputs),
+        report.is_done,
+    )
+
+
+def _unfinished(report: Compacted) -> Compacted:
+    return Compacted(
+        report.branch, report.merged, report.deltas, report.images, report.bytes_read, report.bytes_written, False
+    )

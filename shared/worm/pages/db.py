@@ -1,0 +1,202 @@
+"""Writing a page store: one writer for each branch at a time.
+
+Committing is the log's (`journal/writer.py`). What is committed is read from memory until a flush has put it into
+layers (`flush.py`); who writes flushes too, unless the `apply` worker was quicker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from threading import Lock
+from typing import Self
+
+from worm.clock import Clock, Ids, SystemClock, iso_millis
+from worm.codec.strict_json import JsonObject
+from worm.errors import Conflict, Fenced, NotFound, WormError
+from worm.journal.group import GroupCommit
+from worm.pages.committing import CommittingWriter, recent_transactions
+from worm.pages.config import PageConfig
+from worm.pages.flush import Flush, Flusher
+from worm.pages.records import page_of, page_record
+from worm.pages.state import MAIN, Branch, Pages, PagesRoot
+from worm.pages.view import PageReader
+from worm.store.base import Store
+
+KNOWN_MAX = 4096
+"""Ids of transactions that a writer remembers."""
+ROOM_FACTOR = 4
+"""Times `flush_threshold_bytes` may wait in memory, should flushing fail."""
+
+
+def create_database(
+    store: Store, db_id: str, config: PageConfig | None = None, *, clock: Clock | None = None, ids: Ids | None = None
+) -> None:
+    """Make a page store. `Conflict` if there is one of this id."""
+    clock = clock or SystemClock()
+    root = PagesRoot(store, db_id, clock=clock, ids=ids or Ids.system(clock))
+    main = Branch(created=iso_millis(clock.now()))
+    if not root.create(Pages(config=config or PageConfig(), branches={MAIN: main})):
+        raise Conflict(f"there is a page store {db_id!r} already", key=root.keys.root)
+
+
+class PageDb(PageReader):
+    """One branch of a page store, open for writing (and reading). For several threads."""
+
+    def __init__(
+        self, store: Store, db_id: str, branch: str, *, cache_directory: Path | None, clock: Clock, ids: Ids
+    ) -> None:
+        super().__init__(store, db_id, branch, cache_directory=cache_directory, clock=clock, ids=ids)
+        self.flush_failure: WormError | None = None
+        self._flusher = Flusher(store, self.root, ids)
+        self._flushing = Lock()
+        self._flushed = clock.monotonic()
+        self._known: dict[str, int] = {}
+        self._writer: GroupCommit | None = None
+
+    @classmethod
+    def open(
+        cls,
+        store: Store,
+        db_id: str,
+        *,
+        branch: str = MAIN,
+        name: str = "",
+        cache_directory: Path | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+    ) -> Self:
+        """Become the only writer of the branch; whoever wrote before is fenced. `name` is for people."""
+        clock = clock or SystemClock()
+        ids = ids or Ids.system(clock)
+        db = cls(store, db_id, branch, cache_directory=cache_directory, clock=clock, ids=ids)
+        with db.root.while_there(branch, db.keys.branch):
+            writer = CommittingWriter.open(store, db.keys, config=db.config.log, name=name, clock=clock, ids=ids)
+            db._known = recent_transactions(db._log, writer.end.slot, db._view.branch.base)
+        super(PageDb, db).refresh()
+        found = db.root.read().branches.get(branch)
+        if found is None or found.id != db.keys.branch or found.closing:
+            writer.close()
+            raise NotFound(f"branch {branch!r} is being deleted", key=db.root.keys.root)
+        writer.on_commit = db._take
+        db._writer = GroupCommit(writer, clock=clock, ids=ids)
+        return db
+
+    def refresh(self) -> int:
+        """Look at the root. What is in the log is known, as long as nobody else has taken over."""
+        with self._lock:
+            if self._group.writer.stopped is not None:
+                return super().refresh()
+            self._take_root(self.root.read())
+            return self.head
+
+    def write(self, pages: Mapping[str, bytes | None], *, txn: str | None = None) -> int:
+        """Commit pages together (None deletes one); returns the LSN from which on they are seen."""
+        return self.append_wal(self._records(pages), txn=txn)
+
+    def append_wal(self, records: Iterable[JsonObject], *, txn: str | None = None) -> int:
+        """Commit records together; returns the commit LSN. A transaction id that is among the newest of the log when
+        this writer was opened, or that it has committed itself, is not committed again: its LSN is returned."""
+        listed = self._checked(records)
+        known = None if txn is None else self._known.get(txn)
+        if known is not None:
+            return known
+        self._check_room()
+        lsn = self._view.branch.base + self._group.append_wal(listed, txn=txn)
+        self.flush_if_due()
+        return lsn
+
+    def submit(self, pages: Mapping[str, bytes | None], *, txn: str | None = None) -> Future[int]:
+        """Like `write`, without waiting; the future has the LSN. Flushing is the caller's: `flush_if_due`."""
+        committed, base = Future[int](), self._view.branch.base
+        known = None if txn is None else self._known.get(txn)
+        if known is not None:
+            committed.set_result(known)
+            return committed
+        self._check_room()
+
+        def told(done: Future[int]) -> None:
+            if done.cancelled():
+                committed.cancel()
+            elif (error := done.exception()) is not None:
+                committed.set_exception(error)
+            else:
+                committed.set_result(base + done.result())
+
+        self._group.submit(self._records(pages), txn=txn).add_done_callback(told)
+        return committed
+
+    def flush(self) -> int:
+        """Put what is in memory into layers; returns the LSN up to which layers have it. Anybody may."""
+        with self._flushing:
+            view = self._take_root(self.root.read())
+            slot, lsn, epoch, versions = view.table.frozen()
+            flush = Flush(self.name, self.keys.branch, view.branch.slot, slot, lsn, epoch, versions)
+            self._flushed = self.clock.monotonic()
+            try:
+                pages = self._flusher.run(view.layers.pages, flush)
+            except Fenced:  # applied by somebody else, and collected since
+                pages = self.root.read()
+                if pages.branch(self.name).slot < slot:
+                    raise
+            self.flush_failure = None
+            return self._take_root(pages).branch.lsn
+
+    @property
+    def stopped(self) -> WormError | None:
+        """Why this writer takes no more commits."""
+        return self._group.writer.stopped
+
+    def close(self) -> None:
+        """Take no more commits. What is committed and not flushed is in the log, and who comes next applies it."""
+        self._group.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def _group(self) -> GroupCommit:
+        if self._writer is None:
+            raise Fenced("this writer is not open", key=self.keys.log)
+        return self._writer
+
+    def _records(self, pages: Mapping[str, bytes | None]) -> list[JsonObject]:
+        return [page_record(page, data, max_bytes=self.config.page_max_bytes) for page, data in pages.items()]
+
+    def _checked(self, records: Iterable[JsonObject]) -> list[JsonObject]:
+        listed = list(records)
+        for record in listed:
+            page_of(record)
+        return listed
+
+    def _take(self, writer: CommittingWriter) -> None:
+        """Our own commit, in the order of the log."""
+        segment = writer.end
+        with self._lock:
+            self._view.table.add(segment, self.keys.slot(segment.slot))
+            for entry in segment.entries:
+                self._known[entry.txn] = self._view.branch.base + entry.lsn
+            if len(self._known) > 2 * KNOWN_MAX:
+                self._known = dict(list(self._known.items())[-KNOWN_MAX:])
+
+    def flush_if_due(self) -> None:
+        """Flush if enough is waiting, or for long enough. For whoever commits by `submit`."""
+        table = self._view.table
+        waited = self.clock.monotonic() - self._flushed >= self.config.flush_interval_seconds
+        if table.bytes >= self.config.flush_threshold_bytes or (waited and table.bytes):
+            if self._flushing.locked():
+                return
+            try:
+                self.flush()
+            except WormError as failure:  # the commit is durable whatever becomes of the flush; `_check_room` tells
+                self.flush_failure = failure
+
+    def _check_room(self) -> None:
+        """A memory that nobody flushes any more ends commits before they are made."""
+        limit = ROOM_FACTOR * self.config.flush_threshold_bytes
+        if self._view.table.bytes >= limit:
+            self.flush()

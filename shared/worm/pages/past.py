@@ -1,0 +1,187 @@
+"""Looking back: which LSN was the newest at a time, how two states differ, bringing an old one back, and pins.
+
+Times are those at which the store took a slot of the log, never those of a writer's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+
+from worm.clock import Clock, Ids, SystemClock
+from worm.errors import Invalid, NotFound, SnapshotExpired
+from worm.journal.collect import store_time
+from worm.journal.keys import DbKeys
+from worm.journal.reader import LogReader
+from worm.journal.tail import last_slot
+from worm.pages.apply import Applier
+from worm.pages.cache import BlockCache
+from worm.pages.db import PageDb
+from worm.pages.reading import LayerGone, LayerReader
+from worm.pages.state import MAIN, Mark, Pages, PagesRoot, Pin
+from worm.pages.view import PageReader
+from worm.store.base import Store
+
+CHUNK = 256
+INDEX_CACHE = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A branch at an LSN."""
+
+    branch: str
+    lsn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A page that two states have differently; None: it does not exist there."""
+
+    page: str
+    before: bytes | None
+    after: bytes | None
+
+
+class Past:
+    """The history of a database."""
+
+    def __init__(self, store: Store, db_id: str, *, clock: Clock | None = None, ids: Ids | None = None) -> None:
+        self._store = store
+        self._db_id = db_id
+        self._clock = clock or SystemClock()
+        self._ids = ids or Ids.system(self._clock)
+        self.root = PagesRoot(store, db_id, clock=self._clock, ids=self._ids)
+
+    def lsn_at(self, moment: datetime, branch: str = MAIN) -> int:
+        """The newest LSN of a branch at that time: O(log n) HEADs of slots after the last mark of the root."""
+        lsn = self._lsn_at(self.root.read(), branch, moment)
+        self.root.read().check_readable(branch, lsn)
+        return lsn
+
+    def state(self, branch: str = MAIN, lsn: int | None = None) -> State:
+        """A state with everything up to it applied; by default all that is committed now."""
+        applied = Applier(self._store, self._db_id, clock=self._clock, ids=self._ids).run(branch, upto=lsn)
+        if lsn is not None and lsn > applied.lsn:
+            raise Invalid(f"LSN {lsn} is above the head of branch {branch!r}, which is {applied.lsn}")
+        return State(branch, applied.lsn if lsn is None else lsn)
+
+    def differences(self, before: State, after: State) -> Iterator[Difference]:
+        """The pages that are different in two states, in order. Where the deltas since their common past are kept, only
+        pages that were written since are looked at."""
+        pages = self.root.read()
+        one, other = self._open(before.branch), self._open(after.branch)
+        written = self._written_since_fork(pages, before, after)
+        if written is None:
+            seen = (version.page for db, at in ((one, before), (other, after)) for version in db.scan(lsn=at.lsn))
+            written = sorted(set(seen))
+        for chunk in _chunks(written):
+            old, new = one.get_pages(chunk, before.lsn), other.get_pages(chunk, after.lsn)
+            yield from (Difference(page, old[page], new[page]) for page in chunk if old[page] != new[page])
+
+    def restore(self, db: PageDb, lsn: int) -> int:
+        """Bring the pages of an older LSN back by new commits; returns how many changed. What fits into one segment of
+        the log is one transaction; more are several, and running it again finishes what was interrupted."""
+        before, now = self.state(db.name, lsn), self.state(db.name)
+        room = db.config.log.log_segment_max_bytes // 2
+        batch: dict[str, bytes | None] = {}
+        size = changed = 0
+        for found in self.differences(now, before):
+            cost = 2 * len(found.after or b"") + len(found.page) + CHUNK
+            if batch and size + cost > room:
+                db.write(batch)
+                batch, size = {}, 0
+            batch[found.page] = found.after
+            size, changed = size + cost, changed + 1
+        if batch:
+            db.write(batch)
+        return changed
+
+    def pin(self, lsn: int, *, branch: str = MAIN, seconds: float) -> str:
+        """Keep an LSN readable for so long, whatever the window; returns the pin's id."""
+        pin_id = self._ids.ulid()
+        self.state(branch, lsn)
+        until = store_time(self._store, self.root.keys) + timedelta(seconds=seconds)
+
+        def added(pages: Pages) -> Pages | None:
+            if pin_id in pages.pins:
+                return None  # it was stored already, and the answer was lost
+            pages.check_readable(branch, lsn)
+            name, at = next((name, at) for name, _, at in pages.lineage(branch, lsn))
+            pinned = Pin(branch=name, lsn=at, until=int(until.timestamp() * 1000))
+            return pages.model_copy(update={"pins": {**pages.pins, pin_id: pinned}})
+
+        self.root.change(added)
+        return pin_id
+
+    def unpin(self, pin_id: str) -> None:
+        def removed(pages: Pages) -> Pages | None:
+            if pin_id not in pages.pins:
+                return None
+            return pages.model_copy(update={"pins": {one: pin for one, pin in pages.pins.items() if one != pin_id}})
+
+        self.root.change(removed)
+
+    def _open(self, branch: str) -> PageReader:
+        return PageReader.open(self._store, self._db_id, branch=branch, clock=self._clock, ids=self._ids)
+
+    def _lsn_at(self, pages: Pages, name: str, moment: datetime) -> int:
+        branch = pages.branch(name)
+        keys, ms = DbKeys(self._db_id, branch.id), moment.timestamp() * 1000
+
+        def is_before(slot: int) -> bool:
+            info = self._store.head(keys.slot(slot))
+            return info is not None and info.last_modified.timestamp() * 1000 <= ms
+
+        known = [mark for mark in branch.marks if mark.ms <= ms]
+        low = known[-1] if known else Mark(ms=0, lsn=branch.base, slot=0)
+        if not known and LogReader(self._store, keys, clock=self._clock, ids=self._ids).boundary() > 0:
+            raise SnapshotExpired(f"{moment.isoformat()} is before what branch {name!r} keeps")
+        slot = last_slot(low.slot, is_before)
+        if slot > low.slot:
+            segment = LogReader(self._store, keys, clock=self._clock, ids=self._ids).segment(slot)
+            if segment is None:
+                raise NotFound("a slot that was there is gone", key=keys.slot(slot))
+            return branch.base + segment.last_lsn
+        if not known and branch.parent is not None:
+            return min(branch.base, self._lsn_at(pages, branch.parent, moment))
+        return low.lsn
+
+    def _written_since_fork(self, pages: Pages, one: State, other: State) -> Sequence[str] | None:
+        """Pages that were written on either way from the common past of two states; None: that is not kept."""
+        ways = [
+            {name: (branch.base, at) for name, branch, at in pages.lineage(state.branch, state.lsn)}
+            for state in (one, other)
+        ]
+        common = next((name for name in ways[0] if name in ways[1]), None)
+        if common is None:
+            return None
+        fork = min(ways[0][common][1], ways[1][common][1])
+        spans: list[tuple[str, int, int]] = []
+        for way in ways:
+            for name, (base, at) in way.items():
+                spans.append((name, fork if name == common else base, at))
+                if name == common:
+                    break
+        reader = LayerReader(self._store, self.root.keys, BlockCache(INDEX_CACHE))
+        written: set[str] = set()
+        for name, after, upto in spans:
+            branch = pages.branch(name)
+            if after < min(upto, branch.horizon):
+                return None
+            for layer in branch.layers:
+                if layer.is_image or layer.high_lsn <= after or layer.low_lsn > upto:
+                    continue
+                try:
+                    written |= {one.page for one in reader.versions(layer) if after < one.lsn <= upto}
+                except LayerGone:
+                    return None  # merged and collected since; whoever scans is told if more is wrong
+        return sorted(written)
+
+
+def _chunks(pages: Iterable[str]) -> Iterator[list[str]]:
+    rest = iter(pages)
+    while chunk := list(islice(rest, CHUNK)):
+        yield chunk

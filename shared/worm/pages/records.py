@@ -1,0 +1,90 @@
+"""Pages in the commit log: `{"op":"page","page":"a/1","text":"…"}`, `"data"` (base64) for bytes that are no text, or
+`"delete":true`. Records of other ops are other rooms' and are passed over.
+
+All pages of a transaction have the LSN of its last record, its commit LSN: whatever LSN is read, a transaction is seen
+whole or not at all. Of several writes of one page in it the last counts.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+
+from worm.codec.strict_json import JsonObject
+from worm.errors import Corrupt, Invalid
+from worm.journal.segment import VERIFY, Segment
+from worm.pages.layer import Version
+
+OP = "page"
+PAGE_NAME_MAX = 1024
+_CONTROLS = bytes(range(32))
+
+
+def check_page(page: str) -> str:
+    """The page's id: 1 to 1,024 bytes of UTF-8."""
+    try:
+        size = len(page.encode())
+    except UnicodeEncodeError:
+        size = 0
+    if not 1 <= size <= PAGE_NAME_MAX:
+        raise Invalid(f"a page's id is 1 to {PAGE_NAME_MAX} bytes of text, not {page!r:.80}")
+    return page
+
+
+def page_record(page: str, data: bytes | None, *, max_bytes: int) -> JsonObject:
+    """The record that writes a page; None deletes it."""
+    record: JsonObject = {"op": OP, "page": check_page(page)}
+    if data is None:
+        return {**record, "delete": True}
+    if len(data) > max_bytes:
+        raise Invalid(
+            f"page {page!r:.80} has {len(data)} bytes, more than {max_bytes}",
+            hint="split it over several pages, or raise `page_max_bytes`",
+        )
+    controls = len(data) - len(data.translate(None, _CONTROLS))
+    if 15 * controls <= len(data):  # each takes six bytes as text, so that base64 is shorter when there are many
+        with suppress(UnicodeDecodeError):
+            return {**record, "text": data.decode()}
+    return {**record, "data": b64encode(data).decode()}
+
+
+def page_of(record: Mapping[str, object]) -> tuple[str, bytes | None] | None:
+    """The page that a record writes; None for a record of another op. `Invalid` if it is malformed."""
+    if record.get("op") != OP:
+        return None
+    page = record.get("page")
+    contents = [name for name in ("text", "data", "delete") if name in record]
+    if not isinstance(page, str) or len(contents) != 1 or len(record) != 3:
+        raise Invalid('a record of a page has "page" and one of "text", "data" and "delete"')
+    check_page(page)
+    content = record[contents[0]]
+    if contents[0] == "delete" and content is True:
+        return page, None
+    if not isinstance(content, str):
+        raise Invalid(f"{contents[0]!r} of page {page!r:.80} is {content!r:.40}")
+    if contents[0] == "text":
+        try:
+            return page, content.encode()
+        except UnicodeEncodeError as error:
+            raise Invalid(f"the text of page {page!r:.80} has a lone surrogate") from error
+    try:
+        return page, b64decode(content, validate=True)
+    except ValueError as error:
+        raise Invalid(f"the data of page {page!r:.80} is no base64") from error
+
+
+def versions_of(segment: Segment, base: int, key: str) -> Iterator[Version]:
+    """What a segment does to pages, in the order of LSNs; `base` is added to those of a branch's log."""
+    pages: dict[str, bytes | None] = {}
+    for at, entry in enumerate(segment.entries):
+        try:
+            written = page_of(entry.record)
+        except Invalid as mistake:
+            raise Corrupt(f"lsn {entry.lsn}: {mistake.message}", key=key, hint=VERIFY) from mistake
+        if written is not None:
+            pages[written[0]] = written[1]
+        if at + 1 == len(segment.entries) or segment.entries[at + 1].txn != entry.txn:
+            for page, data in pages.items():
+                yield Version(page, base + entry.lsn, data)
+            pages = {}

@@ -1,0 +1,136 @@
+"""apply: events of log segments in, delta layers of page stores out.
+
+Per batch: group the segments by log, and apply each log once, to its end, whatever its messages name. A flush begins
+where the root says that the last one ended, and is published by one compare-and-swap; so messages may come twice, late,
+in any order and to several workers at once. A message is done when the root says that its segment is applied.
+
+Logs of databases without pages, and of branches that are deleted, are nobody's work: their messages are ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from worm.clock import Deadline
+from worm.errors import Corrupt, Invalid, NotFound, Unavailable
+from worm.journal.keys import DbKeys
+from worm.journal.segment import VERIFY
+from worm.pages.apply import Applier
+from worm.pages.state import PagesRoot
+from worm.schema.idtypes import segment_problem
+from worm.workers.batch import BatchOutcome, Message
+from worm.workers.events import hints_of
+from worm.workers.workspace import Workspace
+
+FLUSH_SECONDS = 20.0
+"""A flush cannot be stopped half-way, so none is begun with less time than this."""
+# Roots remembered between batches; forgetting one costs a whole GET instead of a conditional one.
+REMEMBERED_MAX = 32
+
+_SEGMENT = re.compile(r"db/([^/]+)/(?:branches/([^/]+)/)?log/([0-9]{20})")
+
+
+@dataclass
+class _Log:
+    """The segments of one log that a batch names, by slot, each with the messages that name it."""
+
+    keys: DbKeys
+    slots: dict[int, set[str]] = field(default_factory=dict)
+
+    def messages(self, after: int = 0) -> set[str]:
+        """Those of the slots after this one."""
+        return {message for slot, messages in self.slots.items() if slot > after for message in messages}
+
+
+class Apply:
+    """The apply worker."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._appliers: dict[str, Applier] = {}
+
+    def run(self, messages: Sequence[Message], left: Deadline) -> BatchOutcome:
+        """Apply the logs that a batch of SQS messages names, until no time is left; what is not applied then fails."""
+        outcome = BatchOutcome()
+        for log in self._group(messages, outcome):
+            try:
+                self._apply(log, left, outcome)
+            except Exception as error:  # noqa: BLE001 - reported for its messages, which the queue delivers again
+                outcome.fail(log.messages(), error)
+        return outcome
+
+    def _group(self, messages: Sequence[Message], outcome: BatchOutcome) -> list[_Log]:
+        settings, logs = self._workspace.settings, dict[DbKeys, _Log]()
+        for message in messages:
+            try:
+                hints = hints_of(message.body, bucket=settings.bucket, prefix=settings.prefix)
+            except Invalid as mistake:
+                outcome.reject(message.id, mistake)
+                continue
+            found = [segment for hint in hints if (segment := segment_of(hint.key)) is not None]
+            outcome.ignored += len(hints) - len(found) + (not hints)
+            for keys, slot in found:
+                logs.setdefault(keys, _Log(keys)).slots.setdefault(slot, set()).add(message.id)
+        return list(logs.values())
+
+    def _apply(self, log: _Log, left: Deadline, outcome: BatchOutcome) -> None:
+        if left() < FLUSH_SECONDS:
+            raise _no_time(log.keys)
+        applier = self._applier(log.keys.db_id)
+        found = _branch_of(applier.root, log.keys.branch)
+        if found is None or not log.messages(after=found[1]):
+            outcome.ignored += len(log.slots)
+            return
+        try:
+            done = applier.run(found[0], left=lambda: left() - FLUSH_SECONDS)
+        except NotFound:
+            if _branch_of(applier.root, log.keys.branch) is not None:
+                raise
+            outcome.ignored += len(log.slots)  # deleted meanwhile
+            return
+        outcome.recorded += done.segments
+        outcome.attempts += done.flushes
+        if not done.is_done:
+            outcome.fail(log.messages(after=done.slot), _no_time(log.keys))
+            return
+        self._check_rest(log, done.slot, applier.root, outcome)
+
+    def _check_rest(self, log: _Log, end: int, root: PagesRoot, outcome: BatchOutcome) -> None:
+        """The log was read to its end, and yet not all of these segments came: are they there?"""
+        for slot in sorted(slot for slot in log.slots if slot > end):
+            key = log.keys.slot(slot)
+            if self._workspace.store.head(key) is None or _branch_of(root, log.keys.branch) is None:
+                outcome.ignored += 1
+                continue
+            what = f"the log ends with slot {end}: segments before this one are missing"
+            outcome.fail(log.slots[slot], Corrupt(what, key=key, hint=VERIFY))
+
+    def _applier(self, db_id: str) -> Applier:
+        applier = self._appliers.pop(db_id, None)
+        if applier is None:
+            applier = Applier(self._workspace.store, db_id, clock=self._workspace.clock, ids=self._workspace.ids)
+        self._appliers[db_id] = applier
+        for forgotten in list(self._appliers)[:-REMEMBERED_MAX]:
+            del self._appliers[forgotten]
+        return applier
+
+
+def segment_of(key: str) -> tuple[DbKeys, int] | None:
+    """Log and slot of a segment's key; None for any other key."""
+    match = _SEGMENT.fullmatch(key)
+    if match is None or segment_problem(match[1]):
+        return None
+    return DbKeys(match[1], match[2] or ""), int(match[3])
+
+
+def _branch_of(root: PagesRoot, branch_id: str) -> tuple[str, int] | None:
+    """Name and applied slot of the branch with this id; None if there is none, or no page store at all."""
+    pages = root.find()
+    found = {} if pages is None else pages.branches
+    return next(((name, branch.slot) for name, branch in found.items() if branch.id == branch_id), None)
+
+
+def _no_time(keys: DbKeys) -> Unavailable:
+    return Unavailable("no time was left to apply it", key=keys.log, hint="the queue delivers it again")
