@@ -187,3 +187,23 @@ def test_a_reader_and_a_writer_of_a_branch_that_was_replaced_are_told() -> None:
         with pytest.raises((Fenced, NotFound)):
             work()
     assert room.reader("b").get_page("a") is None
+
+
+def test_a_fork_of_a_branch_that_is_reset_meanwhile_is_refused() -> None:
+    """The LSN was chosen in a history that the name does not mean any more."""
+    room = Room()
+    room.grow(room.db(), ["a"], 1)
+    room.branches.create("b")
+    room.grow(room.db("b"), ["a"], 2)
+    at = room.db("b").write({"a": b"of the old one"})
+
+    def replaced() -> None:
+        room.branches.reset("b")
+        room.grow(room.db("b"), ["a"], 5)
+
+    store = PausingStore(room)
+    store.when("before", "put", "/manifest.json", replaced)
+    with pytest.raises(Conflict, match="reset meanwhile"):
+        Branches(store, DB, **room.time).create("c", parent="b", at=at)
+    assert store.is_done
+    assert set(room.pages().branches) == {"main", "b"}

@@ -289,3 +289,12 @@ def test_an_image_has_no_deleted_pages() -> None:
     newest = max(room.layers(), key=lambda layer: (layer.high_lsn, layer.level))
     assert (newest.is_image, newest.versions) == (True, 0)
     assert list(room.reader().scan()) == []
+
+
+@pytest.mark.parametrize("fences", [0, 20])
+def test_fences_of_writers_that_committed_nothing_do_not_hide_a_transaction(fences: int) -> None:
+    room = Room()
+    lsn = room.db().write({"a": b"1"}, txn="t")
+    for _ in range(fences):
+        room.db()
+    assert room.db().write({"a": b"1"}, txn="t") == lsn

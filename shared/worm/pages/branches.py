@@ -34,6 +34,15 @@ class BranchInfo:
     created: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Fork:
+    """A branch to be made, and the very parent that it was thought of: a name may be given to another one meanwhile."""
+
+    branch: Branch
+    parent: str
+    parent_id: str
+
+
 class Branches:
     """The branches of a database."""
 
@@ -50,15 +59,15 @@ class Branches:
     def create(self, name: str, *, parent: str = MAIN, at: int | None = None) -> BranchInfo:
         """Fork a branch at an LSN (default: everything that is committed now)."""
         _check_name(name)
-        wanted = self._forked(parent, at)
+        fork = self._forked(parent, at)
 
         def added(pages: Pages) -> Pages | None:
             found = pages.branches.get(name)
-            if found is not None and found.id == wanted.id:
+            if found is not None and found.id == fork.branch.id:
                 return None  # it was stored already, and the answer was lost
             if found is not None:
                 raise Conflict(f"there is a branch {name!r} already", key=self.root.keys.root)
-            return pages.with_branch(name, _placed(pages, parent, wanted))
+            return pages.with_branch(name, _placed(pages, fork))
 
         return self._point(name, self.root.change(added))
 
@@ -80,28 +89,29 @@ class Branches:
     def reset(self, name: str, *, at: int | None = None) -> BranchInfo:
         """Throw away what was written on a branch, and fork it from its parent again."""
         parent = self._replaceable(self.root.read(), name).parent or MAIN
-        wanted = self._forked(parent, at)
-        _placed(self.root.read(), parent, wanted)  # else the branch would be closed for nothing
+        fork = self._forked(parent, at)
+        _placed(self.root.read(), fork)  # else the branch would be closed for nothing
         before = self._closed(name)
 
         def replaced(pages: Pages) -> Pages | None:
             found = pages.branch(name)
-            if found.id == wanted.id:
+            if found.id == fork.branch.id:
                 return None
             if found.id != before.id:
                 raise Conflict(f"branch {name!r} was replaced meanwhile", key=self.root.keys.root)
             self._replaceable(pages, name)
-            return pages.with_branch(name, _placed(pages, parent, wanted))
+            return pages.with_branch(name, _placed(pages, fork))
 
         return self._point(name, self.root.change(replaced))
 
-    def _forked(self, parent: str, at: int | None) -> Branch:
+    def _forked(self, parent: str, at: int | None) -> _Fork:
         """A new branch; what it shares is applied first."""
         if at is not None and at < 0:
             raise Invalid(f"LSN {at} is none", hint="LSNs count from 0, the empty database")
+        parent_id = self.root.read().branch(parent).id
         applied = self._applier.run(parent, upto=at)
         base = applied.lsn if at is None else at
-        return Branch(
+        branch = Branch(
             id=self._ids.ulid(),
             parent=parent,
             base=base,
@@ -109,6 +119,7 @@ class Branches:
             horizon=base,
             created=iso_millis(self._clock.now()),
         )
+        return _Fork(branch, parent, parent_id)
 
     def _replaceable(self, pages: Pages, name: str) -> Branch:
         if name == MAIN:
@@ -149,9 +160,11 @@ class Branches:
         return f"{self.root.keys.directory}branches/{name}.json"
 
 
-def _placed(pages: Pages, parent: str, wanted: Branch) -> Branch:
+def _placed(pages: Pages, fork: _Fork) -> Branch:
     """The branch below the ancestor in whose history its fork lies; it must be there to be read."""
-    owner: str = parent
+    owner, wanted = fork.parent, fork.branch
+    if pages.branch(owner).id != fork.parent_id:
+        raise Conflict(f"branch {owner!r} was reset meanwhile: its LSNs are of another history", hint="fork it again")
     while (above := pages.branch(owner).parent) is not None and wanted.base <= pages.branch(owner).base:
         owner = above
     if pages.branch(owner).closing:

@@ -9,8 +9,9 @@ from worm.journal.reader import LogReader
 from worm.journal.segment import Transaction
 from worm.journal.writer import LogWriter
 
-RECENT_SLOTS = 8
-"""A commit of unknown outcome is in the last segment of its writer. So many are looked through for ids."""
+RECENT_SEGMENTS, RECENT_SLOTS = 8, 256
+"""A commit of unknown outcome is in the last segment of its writer. So many segments with commits are looked through
+for ids, whatever the number of fences between them; but no more slots than that."""
 
 
 class CommittingWriter(LogWriter):
@@ -27,11 +28,15 @@ class CommittingWriter(LogWriter):
 
 def recent_transactions(log: LogReader, end: int, base: int) -> dict[str, int]:
     """The ids of the newest transactions in a log that ends with this slot, and their commit LSNs."""
-    found: dict[str, int] = {}
-    first = max(log.boundary(), end - RECENT_SLOTS)
-    try:
-        for segment in log.new_segments(first):
-            found.update((entry.txn, base + entry.lsn) for entry in segment.entries)
-    except Expired:
-        return recent_transactions(log, end, base)
-    return found
+    slots = RECENT_SEGMENTS
+    while True:
+        boundary = log.boundary()
+        first = max(boundary, end - slots)
+        try:
+            segments = list(log.new_segments(first))
+        except Expired:
+            continue  # collected meanwhile: the boundary is higher now
+        is_all = first == boundary or slots >= RECENT_SLOTS
+        if is_all or sum(bool(segment.entries) for segment in segments) >= RECENT_SEGMENTS:
+            return {entry.txn: base + entry.lsn for segment in segments for entry in segment.entries}
+        slots = min(4 * slots, RECENT_SLOTS)
