@@ -10,17 +10,21 @@ from collections import Counter
 
 import pytest
 
+from tests.pages.conftest import WHOLE_BYTES
 from tests.pages.page_simulation import PageSimulation, one_thread
 from tests.pages.page_simulation_check import check, heal
+from worm.pages import reading
 
 SEEDS = int(os.environ.get("WORM_SEEDS", "160"))
 PARTS = 4
 
 
 def simulate(seed: int) -> PageSimulation:
+    """Every other one reads layers by pieces, as if they were large."""
     simulation = PageSimulation(seed, is_failing=seed % 4 != 0)
     try:
-        with one_thread():
+        with one_thread(), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(reading, "WHOLE_BYTES", WHOLE_BYTES if seed % 2 else 0)
             simulation.run()
             check(simulation)
             heal(simulation)

@@ -177,7 +177,7 @@ def _run(examples: int, steps: int) -> None:
 
 
 def test_a_page_store_lives_as_a_dict_of_versions_does() -> None:
-    _run(20, 20)
+    _run(8, 20)
 
 
 @pytest.mark.slow

@@ -13,13 +13,15 @@ from worm.clock import Clock, Ids, SystemClock
 from worm.codec.strict_json import JsonObject
 from worm.errors import Corrupt, Expired
 from worm.journal.keys import DbKeys
-from worm.journal.root import CasObject, Root, boundary_of, root_file
+from worm.journal.root import RootFile, boundary_of, root_file
 from worm.journal.segment import VERIFY, Segment
 from worm.journal.tail import find_tail, is_beyond
 from worm.store.base import Read, Store
 
 AHEAD_MAX = 32
 POLL_SECONDS = 0.5
+GAP_SECONDS = 1.0
+"""Who looks at the end of a log often asks no more than that whether there is something behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +39,20 @@ class FeedRecord:
 class LogReader:
     """Reads the log of a database; needs no lease. Not for several threads."""
 
-    def __init__(self, store: Store, db: str | DbKeys, *, clock: Clock | None = None, ids: Ids | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        db: str | DbKeys,
+        *,
+        root: RootFile | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+    ) -> None:
         self.keys = DbKeys.of(db)
         self._store = store
         self._clock = clock or SystemClock()
-        self._root: CasObject[Root] = root_file(store, self.keys, clock=self._clock, ids=ids or Ids.system(self._clock))
+        self._root = root or root_file(store, self.keys, clock=self._clock, ids=ids or Ids.system(self._clock))
+        self._gap_looked: float | None = None
 
     def boundary(self) -> int:
         return boundary_of(self._store, self.keys, self._root)
@@ -62,8 +73,9 @@ class LogReader:
         yield from self._segments(after, is_beyond)
 
     def new_segments(self, after: int) -> Iterator[Segment]:
-        """Like `segments`, for those who look often: no listing, so only a single missing segment is noticed."""
-        yield from self._segments(after, _is_next)
+        """Like `segments`, for those who look often: no listing, so only a single missing segment is noticed, within
+        `GAP_SECONDS`."""
+        yield from self._segments(after, self._is_next)
 
     def _segments(self, after: int | None, beyond: Callable[[Store, DbKeys, int], bool]) -> Iterator[Segment]:
         slot = (self.boundary() if after is None else after) + 1
@@ -123,7 +135,7 @@ class LogReader:
                 yield from (record for record in records_of(segment) if record.lsn > after)
             if not follow:
                 return
-            beyond = _is_next  # a listing at every look would be dear
+            beyond = self._is_next  # a listing at every look would be dear
             self._clock.sleep(poll_seconds)
 
     def slot_before(self, lsn: int) -> int:
@@ -162,9 +174,12 @@ class LogReader:
             self._check_kept(slot)
             raise Corrupt("a segment is missing: later ones are there", key=self.keys.slot(slot), hint=VERIFY)
 
-
-def _is_next(store: Store, keys: DbKeys, slot: int) -> bool:
-    return store.head(keys.slot(slot + 1)) is not None
+    def _is_next(self, store: Store, keys: DbKeys, slot: int) -> bool:
+        now = self._clock.monotonic()
+        if self._gap_looked is not None and now - self._gap_looked < GAP_SECONDS:
+            return False
+        self._gap_looked = now
+        return store.head(keys.slot(slot + 1)) is not None
 
 
 def records_of(segment: Segment) -> Iterator[FeedRecord]:

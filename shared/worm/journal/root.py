@@ -141,7 +141,13 @@ def root_file(store: Store, keys: DbKeys, *, clock: Clock, ids: Ids) -> CasObjec
     return CasObject(store, keys.root, Root.decode, clock=clock, ids=ids)
 
 
-def boundary_of(store: Store, keys: DbKeys, root: CasObject[Root]) -> int:
+class RootFile(Protocol):
+    """Where the root is read."""
+
+    def read(self) -> Root | None: ...
+
+
+def boundary_of(store: Store, keys: DbKeys, root: RootFile) -> int:
     """The boundary; 0 where no log was ever begun. `Corrupt` where there is a log and no root."""
     found = root.read()
     if found is None and next(iter(store.list(keys.log, limit=1)), None) is not None:

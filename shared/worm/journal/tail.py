@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from worm.errors import Corrupt, Unavailable
 from worm.journal.keys import DbKeys
-from worm.journal.root import CasObject, Root, boundary_of
+from worm.journal.root import RootFile, boundary_of
 from worm.journal.segment import VERIFY, Segment
 from worm.store.base import Store
 
@@ -33,7 +33,7 @@ def last_slot(low: int, is_there: Callable[[int], bool]) -> int:
     return low
 
 
-def find_tail(store: Store, keys: DbKeys, root: CasObject[Root], hint: int = 0) -> Segment | None:
+def find_tail(store: Store, keys: DbKeys, root: RootFile, hint: int = 0) -> Segment | None:
     """The last segment; None: nothing was ever written. `hint` is a slot that was there once."""
     for _ in range(ATTEMPTS_MAX):
         boundary = boundary_of(store, keys, root)

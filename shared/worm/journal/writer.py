@@ -73,13 +73,15 @@ class LogWriter:
         *,
         config: LogConfig | None = None,
         name: str = "",
+        tail: int = 0,
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> Self:
-        """Become the writer; the one before is fenced. `name` is for people who look at the lease."""
+        """Become the writer; the one before is fenced. `name` is for people who look at the lease. `tail` is a slot
+        that is known to have been written: the end of the log is looked for from there."""
         clock = clock or SystemClock()
         writer = cls(store, DbKeys.of(db), config or LogConfig(), clock, ids or Ids.system(clock))
-        writer._take_over(name)
+        writer._take_over(name, tail)
         return writer
 
     @property
@@ -139,9 +141,9 @@ class LogWriter:
 
     # Opening
 
-    def _take_over(self, name: str) -> None:
+    def _take_over(self, name: str, hint: int) -> None:
         known = self._lease_file.read()
-        before = find_tail(self._store, self.keys, self._root, 0 if known is None else known.tail)
+        before = find_tail(self._store, self.keys, self._root, hint if known is None else max(hint, known.tail))
         if before is None:
             self._root.update(lambda root: Root() if root is None else None)
         tail, epoch = (0, 0) if before is None else (before.slot, before.epoch)

@@ -17,9 +17,20 @@ from worm.errors import Corrupt
 from worm.pages.cache_disk import PieceFiles
 from worm.pages.layer import Block, LayerIndex
 
-ItemT = TypeVar("ItemT", LayerIndex, Block)
-_INDEX = -1
-"""Stands for the offset of an index, which its callers need not name."""
+
+class Whole:
+    """The bytes of a small layer."""
+
+    __slots__ = ("body", "size")
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+        self.size = len(body)
+
+
+ItemT = TypeVar("ItemT", LayerIndex, Block, Whole)
+_INDEX, _WHOLE = -1, -2
+"""Stand for the offsets of an index and of all of a layer, which callers need not name."""
 
 
 class _Load(Generic[ItemT]):
@@ -41,7 +52,7 @@ class BlockCache:
         self._limit = memory_bytes
         self._used = 0
         self._lock = threading.Lock()
-        self._items: OrderedDict[tuple[str, int], LayerIndex | Block] = OrderedDict()
+        self._items: OrderedDict[tuple[str, int], LayerIndex | Block | Whole] = OrderedDict()
         self._loads: dict[tuple[str, int], object] = {}
         self._files = PieceFiles(disk, disk_bytes) if disk is not None and disk_bytes > 0 else None
 
@@ -52,6 +63,10 @@ class BlockCache:
     def block(self, key: str, ref_offset: int, load: Callable[[], bytes]) -> Block:
         """The block that begins at `ref_offset` of the layer `key`. `load` reads its bytes."""
         return self._get((key, ref_offset), load, lambda body: Block.decode(body, key, ref_offset))
+
+    def whole(self, key: str, load: Callable[[], bytes]) -> Whole:
+        """All bytes of the layer `key`, in memory only: files are of pieces. `load` has checked them."""
+        return self._get((key, _WHOLE), load, Whole)
 
     @property
     def memory_used(self) -> int:
@@ -107,12 +122,12 @@ class BlockCache:
                 if own.item is not None:
                     self._keep(name, own.item)
             own.ended.set()
-        if fresh is not None and self._files is not None:
+        if fresh is not None and self._files is not None and name[1] != _WHOLE:
             self._files.write(*name, fresh)
         return item
 
     def _from_disk(self, name: tuple[str, int], decode: Callable[[bytes], ItemT]) -> ItemT | None:
-        body = self._files.read(*name) if self._files is not None else None
+        body = self._files.read(*name) if self._files is not None and name[1] != _WHOLE else None
         if self._files is None or body is None:
             return None
         try:
@@ -124,7 +139,7 @@ class BlockCache:
             self.disk_hits += 1
         return item
 
-    def _keep(self, name: tuple[str, int], item: LayerIndex | Block) -> None:
+    def _keep(self, name: tuple[str, int], item: LayerIndex | Block | Whole) -> None:
         if item.size > self._limit:
             return
         self._items[name] = item

@@ -63,17 +63,21 @@ class PageDb(PageReader):
         *,
         branch: str = MAIN,
         name: str = "",
+        recalls: bool = True,
         cache_directory: Path | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> Self:
-        """Become the only writer of the branch; whoever wrote before is fenced. `name` is for people."""
+        """Become the only writer of the branch; whoever wrote before is fenced. `name` is for people. `recalls` False:
+        no transaction will be named, so the names of those before need not be read."""
         clock = clock or SystemClock()
         ids = ids or Ids.system(clock)
         db = cls(store, db_id, branch, cache_directory=cache_directory, clock=clock, ids=ids)
         with db.root.while_there(branch, db.keys.branch):
-            writer = CommittingWriter.open(store, db.keys, config=db.config.log, name=name, clock=clock, ids=ids)
-            db._known = recent_transactions(db._log, writer.end.slot, db._view.branch.base)
+            log, tail = db.config.log, db._view.table.slot
+            writer = CommittingWriter.open(store, db.keys, config=log, name=name, tail=tail, clock=clock, ids=ids)
+            if recalls:
+                db._known = recent_transactions(db._log, writer.end.slot, db._view.branch.base)
         super(PageDb, db).refresh()
         found = db.root.read().branches.get(branch)
         if found is None or found.id != db.keys.branch or found.closing:
@@ -147,6 +151,22 @@ class PageDb(PageReader):
     def stopped(self) -> WormError | None:
         """Why this writer takes no more commits."""
         return self._group.writer.stopped
+
+    @property
+    def unflushed(self) -> int:
+        """How many segments of the log are in no layer yet."""
+        view = self._view
+        return view.table.slot - view.branch.slot
+
+    @property
+    def is_overtaken(self) -> bool:
+        """Has the log, as far as it is known here, anything behind our last commit? Ask while none is on its way."""
+        with self._lock:
+            return self._view.table.slot > self._group.writer.end.slot
+
+    def stop(self, reason: WormError) -> None:
+        """Take no more commits, for this reason; those that wait are told so."""
+        self._group.writer.stop(reason)
 
     def close(self) -> None:
         """Take no more commits. What is committed and not flushed is in the log, and who comes next applies it."""

@@ -214,6 +214,18 @@ class PagesRoot:
         with self._lock:
             return self._there(self._parsed(self._file.read()))
 
+    def known(self) -> Pages:
+        """As it was read last, by whoever did: no request."""
+        with self._lock:
+            return self._there(self._known[1])
+
+    def read_root(self) -> Root | None:
+        """The whole of it. One conditional GET."""
+        with self._lock:
+            root = self._file.read()
+            self._parsed(root)
+            return root
+
     def find(self) -> Pages | None:
         """Like `read`; None where there is no page store."""
         with self._lock:

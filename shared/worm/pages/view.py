@@ -18,6 +18,7 @@ from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Expired, Invalid, NotFound, Unavailable
 from worm.journal.keys import DbKeys
 from worm.journal.reader import LogReader
+from worm.journal.root import Root
 from worm.pages.cache import BlockCache
 from worm.pages.layer import Version
 from worm.pages.memtable import Memtable
@@ -38,6 +39,16 @@ class _View:
     table: Memtable
 
 
+class _LogRoot:
+    """The root as the log sees it."""
+
+    def __init__(self, root: PagesRoot) -> None:
+        self._root = root
+
+    def read(self) -> Root | None:
+        return self._root.read_root()
+
+
 class PageReader:
     """One branch of a page store, open for reading. For several threads."""
 
@@ -56,7 +67,9 @@ class PageReader:
             pages.config.cache_memory_bytes, disk=disk, disk_bytes=pages.config.cache_disk_bytes if disk else 0
         )
         self._reader = LayerReader(store, DbKeys(db_id), self.cache)
-        self._log = LogReader(store, self.keys, clock=clock, ids=ids)
+        self._has_log_root = self.keys.root == self.root.keys.root
+        log_root = _LogRoot(self.root) if self._has_log_root else None
+        self._log = LogReader(store, self.keys, root=log_root, clock=clock, ids=ids)
         self._lock = RLock()
         self._view = self._view_of(pages, None)
 
@@ -91,15 +104,27 @@ class PageReader:
         """Look for what is new; returns the head. At least two requests, none of them a listing."""
         with self._lock:
             for _ in range(ROUNDS_MAX):
-                table = self._take_root(self.root.read()).table
                 try:
                     with self.root.while_there(self.name, self.keys.branch):
-                        for segment in self._log.new_segments(table.slot):
-                            table.add(segment, self.keys.slot(segment.slot))
-                    return self.head
-                except Expired:
-                    continue  # applied and collected while we read: the root says so now
+                        if self._follow():
+                            return self.head
+                except Expired:  # applied and collected: the root says so now
+                    self._take_root(self.root.read())
         raise Unavailable("the log went faster than it could be read", key=self.keys.log, hint="try again")
+
+    def _follow(self) -> bool:
+        """To the end of the log, and then the root, which the reader of the log has just read where it is the same one.
+        False: layers have what would have to be read from the log."""
+        if not self._has_log_root:
+            self._take_root(self.root.read())
+        table = self._view.table
+        for segment in self._log.new_segments(table.slot):
+            if self._has_log_root and self._take_root(self.root.known()).table is not table:
+                return False
+            table.add(segment, self.keys.slot(segment.slot))
+        if self._has_log_root:
+            self._take_root(self.root.known())
+        return True
 
     def get_page(self, page: str, lsn: int | None = None) -> bytes | None:
         """The page as it was at or before the LSN (default: the newest known here); None: it does not exist."""
