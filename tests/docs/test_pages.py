@@ -40,7 +40,18 @@ def _section(title: str) -> str:
     return found[1] if found else ""
 
 
-GROUPS = ("worm", "worm table", "worm snapshot", "worm trash", "worm log", "worm db", "worm db branch")
+GROUPS = (
+    "worm",
+    "worm table",
+    "worm snapshot",
+    "worm trash",
+    "worm log",
+    "worm db",
+    "worm db branch",
+    "worm space",
+    "worm space branch",
+    "worm space blob",
+)
 
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name not in GROUPS])

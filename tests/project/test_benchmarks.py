@@ -75,6 +75,7 @@ def test_growth_counts_what_a_whole_and_a_spread_table_write() -> None:
         assert told["bytes_written_per_change"] > 0
 
 
+@pytest.mark.slow
 def test_layers_of_a_page_store_are_kept_few_by_compaction_and_collection() -> None:
     """What the chart shows: without them there would be as many as flushes."""
     found = lifecycle(240, pages=400, changed=40)

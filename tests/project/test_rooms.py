@@ -16,6 +16,7 @@ ROOMS = [
     "workers",
     "tables",
     "collections",
+    "spaces",
     "pages",
     "journal",
     "schema",

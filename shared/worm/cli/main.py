@@ -28,6 +28,7 @@ from worm.cli import (
     relayout,
     repair,
     snapshot,
+    space,
     table,
     trash,
     verify,
@@ -132,6 +133,7 @@ app.command("repair")(repair.repair)
 app.command("relayout")(relayout.relayout)
 app.add_typer(log.app, name="log")
 app.add_typer(db.app, name="db")
+app.add_typer(space.app, name="space")
 app.command("pack")(pack.pack)
 app.command("unpack")(pack.unpack)
 app.command("dev")(dev.dev)

@@ -1,0 +1,97 @@
+"""How far the commits of a space are in the documents of its models: `db/space-<name>/documents.json`.
+
+`applied` is the commit up to which all are there. A *run* is somebody who is writing documents right now: it stands
+here before its first write and leaves when it has seen the end of the log after its last one. A run that died, or that
+was stopped half-way, may have written an old state over a newer one of another run; so the commits after its `after`
+are applied once more by whoever comes when it can no longer be at work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from worm.clock import Clock, Ids, iso_millis, moment_of
+from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_own
+from worm.errors import Corrupt
+from worm.journal.keys import DbKeys
+from worm.store.base import Store
+from worm.store.cas_file import CasFile
+
+RUN_MAX = timedelta(minutes=20)
+"""Nobody is at work for longer: a function has 15 minutes."""
+NAME = "documents.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Somebody who applies the commits after `after`, since `since`; `stopped`: who did."""
+
+    after: int
+    since: str
+    stopped: bool = False
+
+    def is_over(self, now: datetime) -> bool:
+        since = moment_of(self.since)
+        return self.stopped or since is None or now - since > RUN_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """`revision` grows with every write, so that bytes under compare-and-swap never repeat."""
+
+    applied: int = 0
+    runs: Mapping[str, Run] = field(default_factory=dict)
+    revision: int = 0
+
+    def start(self, now: datetime) -> int:
+        """After which commit the next run has to begin."""
+        return min([self.applied, *(run.after for run in self.runs.values() if run.is_over(now))])
+
+    def begun(self, name: str, now: datetime) -> Applied:
+        """With a new run. Those that are over are its work now."""
+        ours = Run(self.start(now), iso_millis(now))
+        others = {one: run for one, run in self.runs.items() if not run.is_over(now)}
+        return replace(self, runs={**others, name: ours}, revision=self.revision + 1)
+
+    def ended(self, name: str, upto: int, *, is_done: bool) -> Applied:
+        """`is_done`: the log had no commit after `upto` when the run looked, after its last write."""
+        runs = dict(self.runs)
+        ours = runs.pop(name, None)
+        if not is_done:
+            runs[name] = Run(upto, "" if ours is None else ours.since, stopped=True)
+        return Applied(max(self.applied, upto), runs, self.revision + 1)
+
+    def to_bytes(self) -> bytes:
+        runs: JsonObject = {}
+        for name, run in self.runs.items():
+            shape: JsonObject = {"after": run.after, "since": run.since}
+            runs[name] = {**shape, "stopped": True} if run.stopped else shape
+        return dumps({"version": 1, "revision": self.revision, "applied": self.applied, "runs": runs})
+
+    @classmethod
+    def from_bytes(cls, body: bytes, key: str) -> Applied:
+        shape = loads_own(body, key=key)
+        applied, revision, runs = shape.get("applied"), shape.get("revision"), shape.get("runs")
+        if shape.get("version") != 1 or type(applied) is not int or type(revision) is not int:
+            raise Corrupt("it does not say which commits are in the documents", key=key)
+        if not isinstance(runs, dict):
+            raise Corrupt("it does not say who is at work", key=key)
+        return cls(applied, {name: _run(one, key) for name, one in runs.items()}, revision)
+
+
+def applied_key(db_id: str) -> str:
+    return f"{DbKeys(db_id).directory}{NAME}"
+
+
+def applied_file(store: Store, db_id: str, *, clock: Clock, ids: Ids) -> CasFile[Applied]:
+    """A damaged file counts as none: all commits are applied again, of which those that are there change nothing."""
+    return CasFile(store, applied_key(db_id), Applied.from_bytes, Applied.to_bytes, ids=ids, clock=clock)
+
+
+def _run(shape: JsonValue, key: str) -> Run:
+    after = shape.get("after") if isinstance(shape, dict) else None
+    if not isinstance(shape, dict) or type(after) is not int:
+        raise Corrupt("it does not say what a run applies", key=key)
+    return Run(after, str(shape.get("since", "")), shape.get("stopped") is True)

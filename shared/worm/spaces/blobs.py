@@ -1,0 +1,174 @@
+"""Blobs: bytes by their SHA-256, and what is known of them as ordinary entities `urn:blob-meta:<hash>`.
+
+A payload is stored once, whoever puts it. Its metadata has revisions like every document, on branches too. Nothing is
+collected unasked; a payload is needed as long as its metadata is there on any branch that goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import IO, Protocol, TypeAlias
+
+from worm.codec.strict_json import JsonObject
+from worm.errors import Corrupt, Invalid, NotFound, Unavailable
+from worm.spaces.backend import Backend, Reads
+from worm.spaces.lineage import line_of
+from worm.spaces.names import blob_meta_id, check_hash
+from worm.spaces.replay import load
+from worm.spaces.rows import ACTIVE, MAIN, BlobRow, time_text
+
+CHUNK = 1024 * 1024
+_SPOOL_BYTES = 8 * CHUNK
+_TRIES = 5
+_PAGE = 500
+
+
+class Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+Source: TypeAlias = bytes | Readable | Iterable[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """What is stored of a payload. `content_type` is that of whoever put it first."""
+
+    hash: str
+    size: int
+    content_type: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """Bytes with their hash, that can be read again from the start."""
+
+    hash: str
+    size: int
+    chunks: Callable[[], Iterator[bytes]]
+
+
+@contextmanager
+def payload_of(source: Source, bytes_max: int) -> Iterator[Payload]:
+    """Large ones and streams go through a temporary file: the hash must be known before the first byte is stored."""
+    if isinstance(source, bytes):
+        _check_size(len(source), bytes_max)
+        yield Payload(hashlib.sha256(source).hexdigest(), len(source), lambda: _slices(source))
+        return
+    digest, size = hashlib.sha256(), 0
+    with tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES) as spool:
+        for chunk in _chunks(source):
+            size += len(chunk)
+            _check_size(size, bytes_max)
+            digest.update(chunk)
+            spool.write(chunk)
+        yield Payload(digest.hexdigest(), size, lambda: _from_start(spool))
+
+
+def put(
+    backend: Backend, payload: Payload, content_type: str | None, now: datetime, describe: Callable[[], None]
+) -> Blob:
+    """Stores the payload, then has its metadata committed by `describe`, which raises `NotFound` if a collection took
+    the payload in between: then all of it again."""
+    if content_type is not None and not content_type.isprintable():
+        raise Invalid(f"{content_type!r} is not a content type")
+    row = BlobRow(payload.hash, content_type, payload.size, time_text(now))
+    for _ in range(_TRIES):
+        backend.put_blob(row, payload.chunks())
+        try:
+            describe()
+        except NotFound:
+            if backend.blob(payload.hash) is not None:
+                raise
+            continue
+        return info(backend, payload.hash)
+    raise Unavailable(f"blob {payload.hash} is collected again and again", hint="put it later")
+
+
+def metadata(payload: Payload, content_type: str | None, more: JsonObject | None) -> JsonObject:
+    """The document of the metadata entity."""
+    own: JsonObject = {"contentType": content_type, "hash": payload.hash, "size": payload.size}
+    return {"value": {**(more or {}), **own}}
+
+
+def info(reads: Reads, hash: str) -> Blob:
+    row = reads.blob(check_hash(hash))
+    if row is None:
+        raise NotFound(f"there is no blob {hash}")
+    return Blob(row.hash, row.size, row.content_type)
+
+
+def stream(backend: Backend, hash: str) -> Iterator[bytes]:
+    """The payload; `Corrupt` at its end if it is not what its name says."""
+    blob, digest, size = info(backend, hash), hashlib.sha256(), 0
+    for chunk in backend.blob_chunks(blob.hash):
+        digest.update(chunk)
+        size += len(chunk)
+        if size > blob.size:
+            break
+        yield chunk
+    if digest.hexdigest() != hash or size != blob.size:
+        raise Corrupt("the bytes of the blob are not those of its name", key=f"blob {hash}")
+
+
+def collect(backend: Backend, before: datetime) -> tuple[str, ...]:
+    """Removes payloads stored before a time whose metadata is on no branch that goes on. In one turn: nobody can commit
+    metadata between the look and the removal."""
+    with backend.turn() as turn:
+        gone = unneeded(turn, before)
+        if gone:
+            turn.drop_blobs(gone)
+    return tuple(gone)
+
+
+def unneeded(reads: Reads, before: datetime) -> list[str]:
+    """The payloads that would be collected now."""
+    text = time_text(before)
+    old = sorted(row.hash for row in reads.blobs() if row.created_at < text)
+    return [digest for at in range(0, len(old), _PAGE) for digest in _unreferenced(reads, old[at : at + _PAGE])]
+
+
+def grace(now: datetime, older_than: timedelta) -> datetime:
+    if older_than < timedelta(0):
+        raise Invalid("older_than must not be negative")
+    return now - older_than
+
+
+def _unreferenced(reads: Reads, hashes: Sequence[str]) -> list[str]:
+    newest, left = reads.newest().seq, {blob_meta_id(digest): digest for digest in hashes}
+    names = {MAIN, *(row.name for row in reads.branches() if row.status == ACTIVE)}
+    for branch in sorted(names):
+        states = load(reads, line_of(reads, branch, newest), list(left))
+        left = {
+            entity: digest for entity, digest in left.items() if entity not in states or states[entity].body is None
+        }
+    return list(left.values())
+
+
+def _check_size(size: int, bytes_max: int) -> None:
+    if size > bytes_max:
+        raise Invalid(f"the blob has more than {bytes_max} bytes", hint="split it, or raise `blob_bytes_max`")
+
+
+def _chunks(source: Readable | Iterable[bytes]) -> Iterator[bytes]:
+    if isinstance(source, Iterable):
+        yield from source
+        return
+    while chunk := source.read(CHUNK):
+        yield chunk
+
+
+def _slices(data: bytes) -> Iterator[bytes]:
+    for at in range(0, len(data), CHUNK):
+        yield data[at : at + CHUNK]
+
+
+def _from_start(spool: IO[bytes]) -> Iterator[bytes]:
+    spool.seek(0)
+    while chunk := spool.read(CHUNK):
+        yield chunk

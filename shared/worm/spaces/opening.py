@@ -1,0 +1,120 @@
+"""From a url to a space: `sqlite:///directory`, with a database for every space in it, or `sqlite:///file.sqlite`; any
+other url is that of a store (`s3://bucket/prefix`, a path, `memory://name`), with a page store for every space."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from worm.clock import Clock, Ids, SystemClock
+from worm.errors import Invalid, NotFound
+from worm.schema.idtypes import segment_problem
+from worm.spaces.backend import Backend
+from worm.spaces.config import SpaceConfig
+from worm.spaces.space import Space
+from worm.store.base import Store
+from worm.store.open import open_store
+
+SUFFIX = ".sqlite"
+PREFIX = "space-"
+
+
+def open_space(
+    url: str,
+    name: str,
+    *,
+    config: SpaceConfig | None = None,
+    create: bool = True,
+    endpoint_url: str | None = None,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+) -> Space:
+    """The space, made where it is not there; with `create=False` that is `NotFound`."""
+    backend = open_backend(url, name, create=create, endpoint_url=endpoint_url, clock=clock, ids=ids)
+    return Space(backend, config, clock=clock, ids=ids)
+
+
+def database_path(url: str, name: str) -> Path:
+    """Where the database of a space is."""
+    problem = segment_problem(name)
+    if problem:
+        raise Invalid(f"the name of a space {name!r} {problem}")
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        raise Invalid(f"{url!r} names no path", hint="write sqlite:///absolute/path")
+    path = Path(unquote(parts.path))
+    return path if path.suffix == SUFFIX else path / f"{name}{SUFFIX}"
+
+
+def open_backend(
+    url: str,
+    name: str,
+    *,
+    create: bool = True,
+    endpoint_url: str | None = None,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+) -> Backend:
+    """The rows alone. The engine is imported only for the url that needs it."""
+    clock = clock or SystemClock()
+    if url.startswith("sqlite:"):
+        from worm.spaces.sqlite_backend import SqliteBackend
+
+        path = database_path(url, name)
+        if create:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        return SqliteBackend(path, create=create, clock=clock)
+    from worm.spaces.page_backend import PageBackend
+
+    ids = ids or Ids.system(clock)
+    store = open_store(url, endpoint_url=endpoint_url, clock=clock, ids=ids)
+    return PageBackend(store, database_id(name), create=create, clock=clock, ids=ids)
+
+
+def space_on(store: Store, name: str, *, create: bool, clock: Clock, ids: Ids) -> Space:
+    """The space in the page store beside the documents of an open store; with `create=False` it may be `NotFound`."""
+    from worm.spaces.page_backend import PageBackend
+
+    backend = PageBackend(store, database_id(name), create=create, clock=clock, ids=ids)
+    return Space(backend, clock=clock, ids=ids)
+
+
+class OpenSpaces:
+    """The spaces of one store, each opened once. Safe across threads."""
+
+    def __init__(self, store: Store, clock: Clock, ids: Ids) -> None:
+        self._store, self._clock, self._ids = store, clock, ids
+        self._spaces: dict[str, Space] = {}
+        self._opening = threading.Lock()
+
+    def make(self, name: str) -> Space:
+        """The space; made where it is not there."""
+        return self._open(name, create=True)
+
+    def get(self, name: str) -> Space | None:
+        """The space, if somebody has made it."""
+        try:
+            return self._open(name, create=False)
+        except NotFound:
+            return None
+
+    def close(self) -> None:
+        with self._opening:
+            for space in self._spaces.values():
+                space.close()
+            self._spaces.clear()
+
+    def _open(self, name: str, *, create: bool) -> Space:
+        with self._opening:
+            if name not in self._spaces:
+                self._spaces[name] = space_on(self._store, name, create=create, clock=self._clock, ids=self._ids)
+            return self._spaces[name]
+
+
+def database_id(name: str) -> str:
+    """The page store of a space."""
+    problem = segment_problem(name)
+    if problem:
+        raise Invalid(f"the name of a space {name!r} {problem}")
+    return f"{PREFIX}{name}"

@@ -1,0 +1,208 @@
+"""What a transaction is made of, checked: operations on entities, and what its author had read.
+
+Operations are JSON objects, as the commit record keeps them:
+`{"op": "set", "id", "value"}`, `{"op": "patch", "id", "patches"}`, `{"op": "delete", "id"}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import orjson
+
+from worm.codec.strict_json import MAX_DEPTH, JsonObject, JsonValue, check_json, dumps, type_name
+from worm.errors import Invalid
+from worm.spaces.config import SpaceConfig
+from worm.spaces.json_patch import check_patches
+from worm.spaces.names import check_branch, check_id, check_seq
+from worm.spaces.rows import DELETE, PATCH, SET
+
+_SCALARS = frozenset((str, int, float, bool, type(None)))
+_DATA = {SET: '"value"', PATCH: '"patches"'}
+_NO_READS = '"reads":{"confirmed":[],"pending":[]}'
+_MEMBERS = {SET: {"op", "id", "value"}, PATCH: {"op", "id", "patches"}, DELETE: {"op", "id"}}
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmedRead:
+    """The author saw the entity as of commit `seq`. A stale read refuses the transaction. `branch` None: its own."""
+
+    id: str
+    seq: int
+    branch: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRead:
+    """The author saw what its own transaction `local_seq` wrote, before it knew whether that was committed."""
+
+    id: str
+    local_seq: int
+
+
+Read: TypeAlias = ConfirmedRead | PendingRead
+
+
+class Operation(NamedTuple):
+    """`data` is the canonical text that the revision keeps; `patches` the list of a `patch`."""
+
+    op: str
+    id: str
+    data: str | None
+    patches: list[JsonObject] | None
+
+
+def set_document(id: str, value: JsonObject) -> JsonObject:
+    """The whole document, whatever was there."""
+    return {"op": SET, "id": id, "value": value}
+
+
+def patch_document(id: str, patches: Sequence[JsonObject]) -> JsonObject:
+    """RFC 6902, with paths from the root of the document. Where nothing is, the document is `{}` before."""
+    return {"op": PATCH, "id": id, "patches": list(patches)}
+
+
+def delete_document(id: str) -> JsonObject:
+    return {"op": DELETE, "id": id}
+
+
+def check_operations(ops: Sequence[Mapping[str, JsonValue]], config: SpaceConfig) -> list[Operation]:
+    """All of them, or `Invalid` with the place of the first mistake."""
+    if not ops:
+        raise Invalid("a transaction needs at least one operation")
+    if len(ops) > config.operations_max:
+        raise Invalid(
+            f"{len(ops)} operations are more than the {config.operations_max} of a transaction",
+            hint="split it, or raise `operations_max`",
+        )
+    return [_plain_set(raw, config) or _operation(raw, f"ops[{at}]", config) for at, raw in enumerate(ops)]
+
+
+def check_reads(reads: Sequence[Read], local_seq: int, config: SpaceConfig) -> None:
+    if len(reads) > config.reads_max:
+        raise Invalid(
+            f"{len(reads)} reads are more than the {config.reads_max} of a transaction",
+            hint="split it, or raise `reads_max`",
+        )
+    for at, read in enumerate(reads):
+        place = f"reads[{at}]"
+        check_id(read.id, place)
+        if isinstance(read, ConfirmedRead):
+            check_seq(read.seq, "seq", place)
+            if read.branch is not None:
+                check_branch(read.branch)
+        elif check_seq(read.local_seq, "local_seq", place) >= local_seq:
+            raise Invalid(f"local_seq {read.local_seq} is not before this transaction's {local_seq}", path=place)
+
+
+def client_commit(
+    operations: Sequence[Operation], reads: Sequence[Read], local_seq: int, extra: JsonObject | None = None
+) -> str:
+    """The record of a transaction as its author sent it: canonical JSON, put together from what is canonical."""
+    members = [
+        f'"localSeq":{local_seq}',
+        f'"operations":[{",".join(map(_record, operations))}]',
+        f'"reads":{dumps(_reads(reads)).decode()}' if reads else _NO_READS,
+    ]
+    if extra:
+        members = sorted([*members, *(dumps({name: value})[1:-1].decode() for name, value in extra.items())])
+    return f"{{{','.join(members)}}}"
+
+
+def _record(operation: Operation) -> str:
+    op, id, data, _ = operation  # noqa: A001  # as the record has it
+    name = orjson.dumps(id).decode()
+    return f'{{"id":{name},"op":"{op}"}}' if data is None else f'{{"id":{name},"op":"{op}",{_DATA[op]}:{data}}}'
+
+
+def _reads(reads: Sequence[Read]) -> JsonObject:
+    confirmed: list[JsonValue] = []
+    pending: list[JsonValue] = []
+    for read in reads:
+        if isinstance(read, PendingRead):
+            pending.append({"id": read.id, "localSeq": read.local_seq})
+        elif read.branch is None:
+            confirmed.append({"id": read.id, "seq": read.seq})
+        else:
+            confirmed.append({"branch": read.branch, "id": read.id, "seq": read.seq})
+    return {"confirmed": confirmed, "pending": pending}
+
+
+def _plain_set(raw: Mapping[str, JsonValue], config: SpaceConfig) -> Operation | None:
+    """A `set` without a mistake, which most operations are; all others are looked at closely."""
+    if type(raw) is not dict or len(raw) != 3 or raw.get("op") != SET:
+        return None
+    id, value = raw.get("id"), raw.get("value")  # noqa: A001  # as the record has it
+    if type(id) is not str or type(value) is not dict or not _is_exact(value, MAX_DEPTH):
+        return None
+    try:
+        body = dumps(value)
+        check_id(id)
+    except Invalid:  # told with its place by those who look closely
+        return None
+    return None if len(body) > config.document_bytes_max else Operation(SET, id, body.decode(), None)
+
+
+def _operation(raw: Mapping[str, JsonValue], place: str, config: SpaceConfig) -> Operation:
+    if type(raw) is not dict and not isinstance(raw, Mapping):  # the first is quicker to tell
+        raise Invalid(f"an operation must be an object, not {type_name(raw)}", path=place)
+    op = raw.get("op")
+    if not isinstance(op, str) or op not in _MEMBERS:
+        raise Invalid(f"{op!r} is none of set, patch, delete", path=f"{place}.op")
+    if raw.keys() != _MEMBERS[op]:
+        raise Invalid(f"a {op} has the members {', '.join(sorted(_MEMBERS[op]))}", path=place)
+    id = check_id(raw["id"], f"{place}.id")  # noqa: A001  # as the record has it
+    if op == DELETE:
+        return Operation(op, id, None, None)
+    if op == PATCH:
+        body = _canonical(raw["patches"], f"{place}.patches")
+        return Operation(op, id, body.decode(), check_patches(raw["patches"], f"{place}.patches"))
+    value = raw["value"]
+    body = _canonical(value, f"{place}.value")
+    if not isinstance(value, dict):
+        raise Invalid(f"a document must be an object, not {type_name(value)}", path=f"{place}.value")
+    check_size(body, id, config)
+    return Operation(op, id, body.decode(), None)
+
+
+def _canonical(value: JsonValue, place: str) -> bytes:
+    """The bytes of exact JSON. Only a value that is refused is walked to where the mistake is."""
+    try:
+        return dumps(value if _is_exact(value, MAX_DEPTH) else check_json(value))
+    except Invalid as error:
+        raise _located(value, place, error) from error
+
+
+def _located(value: JsonValue, place: str, refusal: Invalid) -> Invalid:
+    try:
+        check_json(value)
+    except Invalid as error:
+        refusal = error
+    return Invalid(refusal.message, path=place, hint=refusal.hint)
+
+
+def _is_exact(value: Any, depth_left: int) -> bool:
+    """Whether it is made of the very types of JSON, and not too deep. Numbers and texts are looked at by `dumps`."""
+    kind = type(value)
+    if kind in _SCALARS:
+        return True
+    if depth_left <= 0:
+        return False
+    if kind is dict:
+        for name, child in value.items():
+            if type(name) is not str or not (type(child) in _SCALARS or _is_exact(child, depth_left - 1)):
+                return False
+        return True
+    if kind is not list:
+        return False
+    return _SCALARS.issuperset(map(type, value)) or all(_is_exact(child, depth_left - 1) for child in value)
+
+
+def check_size(body: bytes, id: str, config: SpaceConfig) -> None:
+    if len(body) > config.document_bytes_max:
+        raise Invalid(
+            f"the document {id!r} has {len(body)} bytes, more than {config.document_bytes_max}",
+            hint="split it, store a blob, or raise `document_bytes_max`",
+        )

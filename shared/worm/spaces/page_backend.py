@@ -1,0 +1,308 @@
+"""A space in a page store: rows are pages, a commit is one transaction of the commit log.
+
+Turns of one process follow each other, and a turn may begin while the commits of those before it are on their way: it
+reads what they wrote (`Lane`), and the log keeps their order, so many commits share one PUT. If one of them fails, all
+behind it fail, and nothing of them is in the log.
+
+Between processes the log decides: whoever takes a turn becomes the writer, and the one before is `Fenced` at its next
+commit, of which nothing is written then. A refusal commits nothing, so it looks at the log before it counts: another
+may have written what it misses. Reads outside of a turn look at the log first, too, so they see every commit that was
+acknowledged before.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TypeVar
+
+from worm.clock import Clock, Ids
+from worm.errors import CommitStateUnknown, Conflict, Corrupt, Fenced, Invalid, NotFound, Unavailable, WormError
+from worm.pages.config import PageConfig
+from worm.pages.db import PageDb, create_database
+from worm.pages.view import PageReader
+from worm.spaces import page_names as names
+from worm.spaces.page_reads import PageReads
+from worm.spaces.page_turns import Lane, turns_of
+from worm.spaces.page_writes import Pages, blob_shape, kept_snapshots, pages_of, put_snapshot
+from worm.spaces.rows import Batch, BlobRow, BranchRow, CommitRow, Newest, SnapshotRow
+from worm.spaces.settling import settled
+from worm.store.base import Store
+
+MIB = 1024 * 1024
+CONFIG = PageConfig.model_validate({"page_max_bytes": 32 * MIB, "log": {"log_segment_max_bytes": 64 * MIB}})
+PART_BYTES, CHUNK = 8 * MIB, MIB
+HEADS_AT_ONCE = 200
+OPENING_SECONDS, LOSSES_MAX = 0.05, 5
+FLUSHED = 16
+"""Who leaves so many segments behind puts them into a layer: whoever opens the space reads them one by one."""
+R = TypeVar("R")
+
+
+class _Durable:
+    """Pages that are in the log, as far as is known to a reader."""
+
+    def __init__(self, reader: Callable[[], PageReader]) -> None:
+        self._reader = reader
+
+    def get(self, pages: Sequence[str]) -> Mapping[str, bytes | None]:
+        return self._reader().get_pages(pages) if pages else {}
+
+    def scan(self, start: str, end: str) -> Iterator[tuple[str, bytes]]:
+        for version in self._reader().scan(start, end):
+            if version.data is not None:
+                yield version.page, version.data
+
+
+class PageTurn(PageReads):
+    """What is read and decided in a turn."""
+
+    def __init__(self, source: Lane) -> None:
+        super().__init__(source)
+        self.pages: Pages = {}
+        self.places: list[str] = []
+
+    def write(self, batch: Batch) -> None:
+        self.pages |= pages_of(batch, self)
+
+    def drop_blobs(self, hashes: Collection[str]) -> int:
+        places = {digest: self.blob_place(digest) for digest in hashes}
+        self.places += [place for place in places.values() if place is not None]
+        self.pages |= {names.blob_page(digest): None for digest, place in places.items() if place is not None}
+        return sum(place is not None for place in places.values())
+
+
+class PageBackend(PageReads):
+    """An open space; `Backend` says what its calls mean."""
+
+    def __init__(self, store: Store, db_id: str, *, create: bool, clock: Clock, ids: Ids) -> None:
+        self._store = store
+        self._db_id = db_id
+        self._clock, self._ids = clock, ids
+        self._turn = turns_of(store, db_id)
+        self._owner: int | None = None
+        self._opening = threading.Lock()
+        self._lane: Lane | None = None
+        self._losses, self._opening_seconds = 0, OPENING_SECONDS
+        self._closed = False
+        if create:
+            with suppress(Conflict):  # it is there already
+                create_database(store, db_id, CONFIG, clock=clock, ids=ids)
+        self._reader = PageReader.open(store, db_id, clock=clock, ids=ids)
+        super().__init__(_Durable(lambda: self.reader))
+
+    @property
+    def reader(self) -> PageReader:
+        """Who knows most: the writer, or the last one that there was."""
+        if self._closed:
+            raise Invalid("the space is closed", key=self._store.url)
+        return self._reader
+
+    def newest(self) -> Newest:
+        return self._fresh().newest()
+
+    def commit_of(self, session_id: str, local_seq: int) -> CommitRow | None:
+        return self._fresh().commit_of(session_id, local_seq)
+
+    def branch(self, name: str) -> BranchRow | None:
+        return self._fresh().branch(name)
+
+    def branches(self) -> Sequence[BranchRow]:
+        return self._fresh().branches()
+
+    def blob(self, hash: str) -> BlobRow | None:
+        return self._fresh().blob(hash)
+
+    def blobs(self) -> Sequence[BlobRow]:
+        return self._fresh().blobs()
+
+    def _last_upto(self, seq: int) -> int:
+        """Commits that are known here need no look at the log: they do not change."""
+        return seq if seq <= PageReads.newest(self).seq else super()._last_upto(seq)
+
+    def _fresh(self) -> PageReads:
+        """Rows as they are in the log now. Rows of commits that are known need no such look: they do not change."""
+        while True:
+            reader = self.reader
+            PageReader.refresh(reader)  # in the log: a writer need not know yet that another took over
+            if reader is self._reader:  # else a new writer came meanwhile, and may know less than the log had just now
+                return PageReads(_Durable(partial(_same, reader)))
+
+    @contextmanager
+    def turn(self) -> Iterator[PageTurn]:
+        if self._owner == threading.get_ident():
+            raise Invalid("a transaction is open in this thread", hint="end it before the next one")
+        with self._turn.taken(self):
+            self._owner = threading.get_ident()
+            try:
+                lane = self._open_lane()
+                turn = PageTurn(lane)
+                with self._checked(lane):
+                    yield turn
+                    durable = lane.send(turn.pages)
+                self._turn.sent(self, durable)
+            finally:
+                self._owner = None
+        self._wait(lane, durable)
+        for place in turn.places:
+            self._delete_parts(place)
+
+    def put_snapshots(self, rows: Sequence[SnapshotRow]) -> None:
+        self._settled(lambda: self._put_snapshots(rows))
+
+    def _put_snapshots(self, rows: Sequence[SnapshotRow]) -> None:
+        with self.turn() as turn:
+            for branch in sorted({row.branch for row in rows}):
+                own = [row for row in rows if row.branch == branch]
+                heads = turn.heads_of(branch, [row.id for row in own])
+                seqs = turn.snapshot_seqs(branch, heads)
+                for row in own:
+                    if row.id in heads and row.seq not in seqs[row.id]:
+                        put_snapshot(turn.pages, heads[row.id], row, seqs[row.id])
+                        turn.pages[names.head_page(branch, row.id)] = heads[row.id].encode()
+
+    def drop_snapshots(self, keep: int) -> int:
+        gone = 0  # counted by turns, each of which may have to be taken again
+        newest = self.newest().seq
+        branches = ["", *(row.name for row in self.branches() if row.name)]
+        for branch in branches:
+            ids = sorted(self.touched(branch, 0, newest))
+            for at in range(0, len(ids), HEADS_AT_ONCE):
+                some = ids[at : at + HEADS_AT_ONCE]
+                gone += self._settled(partial(self._drop_snapshots, branch, some, keep))
+        return gone
+
+    def _drop_snapshots(self, branch: str, ids: Sequence[str], keep: int) -> int:
+        gone = 0
+        with self.turn() as turn:
+            heads = turn.heads_of(branch, ids)
+            for one, seqs in turn.snapshot_seqs(branch, heads).items():
+                if len(seqs) > keep:
+                    gone += kept_snapshots(turn.pages, heads[one], branch, one, seqs, keep)
+                    turn.pages[names.head_page(branch, one)] = heads[one].encode()
+        return gone
+
+    def put_blob(self, row: BlobRow, chunks: Iterable[bytes]) -> bool:
+        if self.blob(row.hash) is not None:
+            return False
+        place = f"{row.hash}/{self._ids.ulid()}"
+        for number, part in enumerate(_parts(chunks)):
+            self._store.put_if_absent(self._part(place, number), part)
+        return self._settled(lambda: self._name_blob(row, place))
+
+    def _name_blob(self, row: BlobRow, place: str) -> bool:
+        with self.turn() as turn:
+            known = turn.blob_place(row.hash)
+            if known is None:
+                turn.pages[names.blob_page(row.hash)] = blob_shape(row, place)
+            elif known != place:
+                turn.places.append(place)  # somebody else was quicker
+        return known is None or known == place
+
+    def blob_chunks(self, hash: str) -> Iterator[bytes]:
+        row, place = self.blob(hash), self.blob_place(hash)
+        if row is None or place is None:
+            raise NotFound(f"there is no blob {hash}")
+        for number in range(-(-row.size // PART_BYTES)):
+            found = self._store.get(self._part(place, number))
+            if found is None:
+                if self.blob_place(hash) != place:
+                    raise NotFound(f"blob {hash} was collected while it was read")
+                raise Corrupt("a part of a blob is gone", key=self._part(place, number))
+            yield from (found.body[at : at + CHUNK] for at in range(0, len(found.body), CHUNK))
+
+    def close(self) -> None:
+        with self._turn.taken(self):
+            self._closed = True
+            if self._lane is not None:
+                writer, self._lane = self._lane.writer, None
+                writer.close()
+                if writer.unflushed >= FLUSHED:
+                    with suppress(WormError):  # whoever comes next reads the log instead
+                        writer.flush()
+
+    # The writer
+
+    def _settled(self, work: Callable[[], R]) -> R:
+        return settled(work, self._clock, self._ids)
+
+    def _open_lane(self) -> Lane:
+        """That of the writer of now; of a new one if there is none, or if it has stopped."""
+        with self._opening:
+            if self._closed:
+                raise Invalid("the space is closed", key=self._store.url)
+            if self._lane is None:
+                self._let_others_work()
+                begun = self._clock.monotonic()
+                writer = PageDb.open(
+                    self._store, self._db_id, name="space", recalls=False, clock=self._clock, ids=self._ids
+                )
+                self._opening_seconds = max(OPENING_SECONDS, self._clock.monotonic() - begun)
+                self._lane, self._reader = Lane(writer), writer
+            return self._lane
+
+    def _let_others_work(self) -> None:
+        """Many who take over from each other all the time get nothing done. Who has not come to a commit, because
+        another took over before, waits: the longer the more often that happened, and the longer it takes to open."""
+        if self._losses:
+            most = self._opening_seconds * 2 ** min(self._losses, LOSSES_MAX)
+            self._clock.sleep(self._ids.jitter(most))
+
+    @contextmanager
+    def _checked(self, lane: Lane) -> Iterator[None]:
+        """A refusal that was decided on anything but the log as it is counts for nothing."""
+        try:
+            yield
+        except WormError as error:
+            if lane.is_over():
+                self._drop(lane)
+                raise Fenced("another writer took over in the middle of a turn", key=self._store.url) from error
+            raise
+
+    def _drop(self, lane: Lane) -> None:
+        """The next turn opens a new one."""
+        with self._opening:
+            if self._lane is lane:
+                self._lane = None
+                self._losses = 0 if lane.has_committed else self._losses + 1
+
+    def _wait(self, lane: Lane, durable: Future[int] | None) -> None:
+        """Until it is in the log."""
+        if durable is None:
+            return
+        try:
+            durable.result()
+        except WormError as error:
+            self._drop(lane)
+            if isinstance(error, Unavailable) and isinstance(lane.writer.stopped, CommitStateUnknown):
+                raise Fenced("what became of a commit before this one is not known", key=self._store.url) from error
+            raise
+        lane.writer.flush_if_due()
+
+    # Blobs
+
+    def _part(self, place: str, number: int) -> str:
+        return f"db/{self._db_id}/blobs/{place}/{number:06d}"
+
+    def _delete_parts(self, place: str) -> None:
+        for listed in list(self._store.list(f"db/{self._db_id}/blobs/{place}/")):
+            self._store.delete(listed.key)
+
+
+def _same(reader: PageReader) -> PageReader:
+    return reader
+
+
+def _parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Chunks of any size as parts of the same size."""
+    buffer = bytearray()
+    for chunk in chunks:
+        buffer += chunk
+        while len(buffer) >= PART_BYTES:
+            yield bytes(buffer[:PART_BYTES])
+            del buffer[:PART_BYTES]
+    if buffer:
+        yield bytes(buffer)

@@ -1,0 +1,152 @@
+"""A local replica: the commits of a space, wherever it is, in a SQLite database with the tables of `sqlite:///…`.
+
+Commits are taken over as they are and in their order, many with one read of the source and in one transaction of the
+replica. So at any moment the replica is the space as it was at some seq, and whoever was interrupted goes on there. It
+must not be written by anybody else: a replica that has commits of its own is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from worm.clock import Clock, Ids
+from worm.codec.strict_json import loads_own
+from worm.errors import Conflict, Corrupt, Invalid, NotFound
+from worm.spaces import blobs as payloads
+from worm.spaces import keeping
+from worm.spaces.backend import Backend
+from worm.spaces.branching import END
+from worm.spaces.opening import SUFFIX, open_backend
+from worm.spaces.replay import nothing_known
+from worm.spaces.rows import ACTIVE, DELETED, Batch, BranchRow, CommitRow, Pointer, RevisionRow
+from worm.spaces.sqlite_backend import SqliteBackend
+
+COMPARED = 16
+"""So many of the replica's newest commits must be those of the source."""
+BATCH_FIRST, BATCH_MAX = 250, 1_000
+BATCH_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """What a pull brought; `seq` is the newest commit of the replica."""
+
+    seq: int
+    commits: int
+    revisions: int
+    blobs: int
+    snapshots: int
+
+
+def pull_space(
+    url: str,
+    path: Path,
+    name: str,
+    *,
+    blobs: bool = False,
+    snapshots: bool = False,
+    endpoint_url: str | None = None,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+) -> Pulled:
+    """Brings the replica at `path` up to the space, and makes it where it is not there. The path ends in `.sqlite`, so
+    that it opens as `sqlite:///path`."""
+    if path.suffix != SUFFIX:
+        raise Invalid(f"{str(path)!r} does not end in {SUFFIX}", hint=f"name the replica {path.name}{SUFFIX}")
+    source = open_backend(url, name, create=False, endpoint_url=endpoint_url, clock=clock, ids=ids)
+    try:
+        replica = SqliteBackend(path, clock=clock)
+        try:
+            return pull(source, replica, blobs=blobs, snapshots=snapshots)
+        finally:
+            replica.close()
+    finally:
+        source.close()
+
+
+def pull(source: Backend, replica: SqliteBackend, *, blobs: bool = False, snapshots: bool = False) -> Pulled:
+    """All commits up to the newest of now; with `blobs` the payloads that are missing, with `snapshots` a snapshot of
+    every entity that was written since its last one. `Conflict` if the replica is not the beginning of the source."""
+    commits = revisions = 0
+    limit = BATCH_FIRST
+    after, upto, branches = _begin(source, replica)
+    while after < upto:
+        rows = source.commits(after, upto, limit)
+        if [row.seq for row in rows] != list(range(after + 1, after + 1 + len(rows))) or not rows:
+            raise Corrupt(f"the space has no commit {after + 1}, though its newest is {upto}")
+        written = source.written(rows)
+        if not _take(replica, after, rows, written, branches):  # another pull was quicker
+            after, upto, branches = _begin(source, replica)
+            continue
+        after = rows[-1].seq
+        commits += len(rows)
+        revisions += sum(map(len, written.values()))
+        limit = _next_limit(rows)
+    brought = _pull_blobs(source, replica) if blobs else 0
+    made = keeping.maintain(replica, 1, nothing_known) if snapshots else 0
+    return Pulled(after, commits, revisions, brought, made)
+
+
+def _begin(source: Backend, replica: SqliteBackend) -> tuple[int, int, Mapping[str, BranchRow]]:
+    """Where the replica ends, where the source does, and the source's branches; those are read last, so that every
+    commit finds its own."""
+    own = replica.newest().seq
+    upto = source.newest().seq
+    hint = "somebody else wrote one of them, or it is another space; pull into a new file"
+    if own > upto:
+        raise Conflict(f"the replica has commit {own}, the space only {upto}", key=str(replica.path), hint=hint)
+    since = max(0, own - COMPARED)
+    if own and list(replica.commits(since, own, COMPARED)) != list(source.commits(since, own, COMPARED)):
+        what = f"the commits up to {own} of the replica are not those of the space"
+        raise Conflict(what, key=str(replica.path), hint=hint)
+    return own, upto, {row.name: row for row in source.branches()} if own < upto else {}
+
+
+def _take(
+    replica: SqliteBackend,
+    after: int,
+    rows: Sequence[CommitRow],
+    written: Mapping[int, Sequence[RevisionRow]],
+    branches: Mapping[str, BranchRow],
+) -> bool:
+    """Writes them all, or none; False if the replica does not end at `after` any more."""
+    with replica.turn() as turn:
+        if turn.newest().seq != after:
+            return False
+        for row in rows:
+            turn.write(_batch(row, written.get(row.seq, ()), branches))
+    return True
+
+
+def _batch(commit: CommitRow, revisions: Sequence[RevisionRow], branches: Mapping[str, BranchRow]) -> Batch:
+    """A commit with its branch as it was right after it. Only the making and the end of one have no revisions."""
+    branch = branches.get(commit.branch)
+    if branch is None:
+        raise Corrupt(f"commit {commit.seq} is on branch {commit.branch!r}, which is not there")
+    is_end = not revisions and loads_own(commit.original.encode(), f"commit {commit.seq}").get("cmd") == END
+    heads = {row.id: Pointer(row.seq, row.op_index) for row in revisions}
+    then = branch._replace(head_seq=commit.seq, status=DELETED if is_end else ACTIVE)
+    return Batch(commit, then, revisions, (), heads)
+
+
+def _next_limit(rows: Sequence[CommitRow]) -> int:
+    """As many as will be about `BATCH_BYTES`, if they are like those before."""
+    size = sum(len(row.original) for row in rows)
+    return max(1, min(BATCH_MAX, BATCH_BYTES * len(rows) // max(1, size)))
+
+
+def _pull_blobs(source: Backend, replica: SqliteBackend) -> int:
+    """Each is checked against its hash before it counts. What the source has collected stays in the replica."""
+    there = {row.hash for row in replica.blobs()}
+    brought = 0
+    for row in source.blobs():
+        if row.hash in there:
+            continue
+        try:
+            brought += replica.put_blob(row, payloads.stream(source, row.hash))
+        except NotFound:
+            if source.blob(row.hash) is not None:
+                raise
+    return brought

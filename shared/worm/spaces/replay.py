@@ -1,0 +1,167 @@
+"""From rows to documents: the nearest snapshot, then the revisions after it in order.
+
+- `set`: the whole document; `delete`: nothing is there; `patch`: applied to what is there, or to `{}` (Empty) where
+  nothing is.
+- A branch's revisions begin from what its parent had at the fork.
+- Revisions before the last `set` or `delete` are not parsed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import orjson
+
+from worm.codec.strict_json import JsonObject, dumps
+from worm.errors import Corrupt
+from worm.spaces.backend import Moment, Reads
+from worm.spaces.json_patch import Misfit, apply_patches
+from worm.spaces.lineage import Level, Line
+from worm.spaces.results import parsed_document
+from worm.spaces.rows import DELETE, PATCH, SET, Pointer, RevisionRow, SnapshotRow
+
+UNKNOWN = -1
+
+
+class State(NamedTuple):
+    """An entity as of a revision. `home` is the branch that has the revision; `body` is None for a deleted one.
+
+    `patches`: so many are replayed on top of a full document. `depth`: revisions since the last snapshot, or `UNKNOWN`.
+    """
+
+    home: str
+    pointer: Pointer
+    body: bytes | None
+    patches: int = 0
+    depth: int = UNKNOWN
+
+
+Known = Callable[[str, str, Pointer], State | None]
+"""A state that is known already, by branch, id and revision."""
+
+
+def nothing_known(branch: str, id: str, pointer: Pointer) -> State | None:
+    return None
+
+
+@dataclass(slots=True)
+class _Replay:
+    """What is found so far of one entity, going back in time. `base` counts once `is_based`."""
+
+    home: str
+    pointer: Pointer
+    rows: list[RevisionRow] = field(default_factory=list)
+    base: bytes | None = None
+    patches: int = 0
+    is_based: bool = False
+
+    def add(self, branch: str, id: str, snapshot: SnapshotRow | None, rows: list[RevisionRow], head: Pointer) -> None:
+        """The rows of one branch."""
+        rows, is_whole = _needed(branch, id, snapshot, rows, head)
+        self.rows[:0] = rows
+        if is_whole:
+            self.is_based = True
+        elif snapshot is not None:
+            self.is_based, self.base = True, snapshot.value.encode()
+
+    def finish(self, id: str) -> State:
+        body, patches = fold(self.base, self.rows, f"{id!r} on {self.home!r}")
+        return State(self.home, self.pointer, body, self.patches + patches)
+
+
+def load(reads: Reads, line: Line, ids: Iterable[str], known: Known = nothing_known) -> dict[str, State]:
+    """The state of each entity at the end of the line; those without a revision are left out."""
+    replays: dict[str, _Replay] = {}
+    missing = list(ids)
+    for level in line:
+        if not missing:
+            break
+        heads = reads.heads(level.branch, missing, level.upto)
+        wanted = []
+        for entity, head in heads.items():
+            replay = replays.setdefault(entity, _Replay(level.branch, head))
+            state = known(level.branch, entity, head)
+            if state is None:
+                wanted.append(entity)
+            else:
+                replay.is_based, replay.base, replay.patches = True, state.body, state.patches
+        if wanted:
+            _collect(reads, level, wanted, heads, replays)
+        missing = [entity for entity in missing if entity not in replays or not replays[entity].is_based]
+    return {entity: replay.finish(entity) for entity, replay in replays.items()}
+
+
+class Content(NamedTuple):
+    """A document as text, or parsed if patches were applied to it; neither for a deleted one."""
+
+    body: bytes | str | None
+    document: JsonObject | None = None
+    patches: int = 0
+
+
+def content(reads: Moment, branch: str, id: str, head: Pointer, upto: int, key: str) -> Content:
+    """One entity whose head at `upto` is known, on a branch that inherits nothing."""
+    snapshot = reads.snapshot(branch, id, upto)
+    rows = reads.revisions_of(branch, id, 0 if snapshot is None else snapshot.seq, upto)
+    rows, is_whole = _needed(branch, id, snapshot, rows, head)
+    base = None if is_whole or snapshot is None else snapshot.value
+    return _folded(base, rows, key)
+
+
+def _collect(
+    reads: Reads, level: Level, wanted: Sequence[str], heads: dict[str, Pointer], replays: dict[str, _Replay]
+) -> None:
+    snapshots = reads.snapshots(level.branch, wanted, level.upto)
+    after = {entity: snapshots[entity].seq if entity in snapshots else 0 for entity in wanted}
+    rows = reads.revisions(level.branch, after, level.upto)
+    for entity in wanted:
+        replays[entity].add(level.branch, entity, snapshots.get(entity), rows.get(entity, []), heads[entity])
+
+
+def _needed(
+    branch: str, id: str, snapshot: SnapshotRow | None, rows: list[RevisionRow], head: Pointer
+) -> tuple[list[RevisionRow], bool]:
+    """From the last `set` or `delete` on, if there is one. All that `head` promises, or they are damaged."""
+    end = rows[-1][1:3] if rows else None
+    if end != head and (end is not None or snapshot is None or snapshot.seq < head.seq):
+        key = f"revision {branch!r} {id!r} {head.seq} {head.op_index}"
+        raise Corrupt("revisions that the head points to are missing", key=key)
+    for at in range(len(rows) - 1, -1, -1):
+        if rows[at].op != PATCH:
+            return rows[at:], True
+    return rows, False
+
+
+def fold(base: bytes | None, rows: Sequence[RevisionRow], key: str) -> tuple[bytes | None, int]:
+    """The document after the rows, and how many patches there were since a full one."""
+    if not rows:
+        return base, 0
+    body, document, patches = _folded(base, rows, key)
+    if document is not None:
+        return dumps(document), patches
+    return (body.encode() if isinstance(body, str) else body), patches
+
+
+def _folded(base: bytes | str | None, rows: Sequence[RevisionRow], key: str) -> Content:
+    body: bytes | str | None = base
+    document: JsonObject | None = None
+    patches = 0
+    for row in rows:
+        op, data = row.op, row.data
+        if op == PATCH:
+            if document is None:
+                document = {} if body is None else parsed_document(body, key)
+            try:
+                document = apply_patches(document, orjson.loads(data or ""))
+            except (Misfit, orjson.JSONDecodeError) as error:
+                raise Corrupt(f"a patch cannot be replayed: {error}", key=f"{key}, commit {row.seq}") from error
+            patches += 1
+        elif op == SET and data is not None:
+            body, document, patches = data, None, 0
+        elif op == DELETE:
+            body, document, patches = None, None, 0
+        else:
+            raise Corrupt(f"{op!r} is no operation", key=f"{key}, commit {row.seq}")
+    return Content(None if document is not None else body, document, patches)

@@ -1,0 +1,186 @@
+"""What callers get: commits, entities as of a seq, branches; and the conflicts that refuse a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+import orjson
+
+from worm.codec.strict_json import JsonObject, loads_own
+from worm.errors import Conflict, Corrupt
+from worm.spaces.names import branch_title
+from worm.spaces.operations import ConfirmedRead
+from worm.spaces.rows import ACTIVE, BranchRow, CommitRow, moment_of
+
+
+def nothing_resolved(seq: int) -> str:
+    """The resolution of a commit whose author had read nothing that was pending: canonical JSON."""
+    return f'{{"resolvedPendingReads":[],"seq":{seq}}}'
+
+
+class Presence(StrEnum):
+    """What there is of an entity on a branch at a seq."""
+
+    PRESENT = "present"
+    DELETED = "deleted"
+    EMPTY = "empty"
+    """Not written yet at that seq; it was written later."""
+    NEVER = "never"
+    """Never written there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """An entity on `branch` as of commit `at`. `seq` is the commit of its last revision by then, 0 without one."""
+
+    id: str
+    branch: str
+    at: int
+    presence: Presence
+    seq: int
+    value: JsonObject | None
+
+    @property
+    def exists(self) -> bool:
+        return self.presence is Presence.PRESENT
+
+    def as_read(self) -> ConfirmedRead:
+        """For the reads of a transaction that builds on what was seen here."""
+        return ConfirmedRead(self.id, self.at, self.branch)
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """`is_repeat`: it was committed before under the same session and number; nothing was written now."""
+
+    seq: int
+    branch: str
+    session_id: str
+    local_seq: int
+    resolved_pending_reads: tuple[tuple[int, int], ...]
+    created_at: datetime
+    is_repeat: bool = False
+
+    @classmethod
+    def of(cls, row: CommitRow, *, is_repeat: bool = False) -> Committed:
+        moment = moment_of(row.created_at)
+        if row.resolution == nothing_resolved(row.seq):  # as most are
+            return cls(row.seq, row.branch, row.session_id, row.local_seq, (), moment, is_repeat)
+        resolution = loads_own(row.resolution.encode(), f"commit {row.seq}")
+        resolved = resolution.get("resolvedPendingReads")
+        pairs: list[tuple[int, int]] = []
+        for one in resolved if isinstance(resolved, list) else []:
+            if not isinstance(one, dict):
+                raise Corrupt("the resolution of a commit is damaged", key=f"commit {row.seq}")
+            local, seq = one.get("localSeq"), one.get("seq")
+            if not isinstance(local, int) or not isinstance(seq, int):
+                raise Corrupt("the resolution of a commit is damaged", key=f"commit {row.seq}")
+            pairs.append((local, seq))
+        return cls(row.seq, row.branch, row.session_id, row.local_seq, tuple(pairs), moment, is_repeat)
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """A commit with its record: what its author asked for, and what was decided."""
+
+    seq: int
+    branch: str
+    session_id: str
+    local_seq: int
+    original: JsonObject
+    resolution: JsonObject
+    created_at: datetime
+
+    @classmethod
+    def of(cls, row: CommitRow) -> LogEntry:
+        key = f"commit {row.seq}"
+        original, resolution = loads_own(row.original.encode(), key), loads_own(row.resolution.encode(), key)
+        moment = moment_of(row.created_at)
+        return cls(row.seq, row.branch, row.session_id, row.local_seq, original, resolution, moment)
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """`head_seq`: the newest change of an entity on it, or its making."""
+
+    name: str
+    parent: str | None
+    fork_seq: int | None
+    created_seq: int
+    head_seq: int
+    is_active: bool
+
+    @classmethod
+    def of(cls, row: BranchRow) -> Branch:
+        return cls(row.name, row.parent_branch, row.fork_seq, row.created_seq, row.head_seq, row.status == ACTIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class StaleRead:
+    """`found` is the commit that changed the entity since; None where the transaction read from was not committed."""
+
+    id: str
+    branch: str
+    read: int
+    found: int | None
+    is_pending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BothChanged:
+    """An entity that two branches changed since they were last the same, in different ways."""
+
+    id: str
+    base: Entity
+    ours: Entity
+    theirs: Entity
+
+
+class ReadConflict(Conflict):
+    """What the author had read is not what is there; nothing was written. `stale` names every such read."""
+
+    def __init__(self, stale: Sequence[StaleRead]) -> None:
+        first = stale[0]
+        if first.found is None:
+            what = f"{first.id!r} was read from transaction {first.read} of this session, which was not committed"
+        else:
+            since = "its own transaction" if first.is_pending else "the read"
+            what = f"{first.id!r} on {branch_title(first.branch)} was changed by commit {first.found} after {since}"
+        more = f" (and {len(stale) - 1} more)" if len(stale) > 1 else ""
+        found = None if first.found is None else str(first.found)
+        super().__init__(what + more, expected=str(first.read), found=found, hint="read again, and decide again")
+        self.stale = tuple(stale)
+
+
+class PatchConflict(Conflict):
+    """A patch does not fit the document that is there; nothing was written."""
+
+    def __init__(self, id: str, op_index: int, reason: str) -> None:
+        super().__init__(f"operation {op_index} on {id!r}: {reason}", hint="read the document, and patch what is there")
+        self.id = id
+        self.op_index = op_index
+
+
+class MergeConflict(Conflict):
+    """Both branches changed the same entities, and the policy is to refuse that; nothing was written."""
+
+    def __init__(self, conflicts: Sequence[BothChanged]) -> None:
+        names = ", ".join(repr(one.id) for one in conflicts[:3])
+        more = f" and {len(conflicts) - 3} more" if len(conflicts) > 3 else ""
+        hint = "merge with the policy `ours`, `theirs`, or a function that decides"
+        super().__init__(f"both branches changed {names}{more}", hint=hint)
+        self.conflicts = tuple(conflicts)
+
+
+def parsed_document(body: bytes | str, key: str) -> JsonObject:
+    """A document that was written by this library."""
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Corrupt(f"not valid JSON: {error}", key=key) from error
+    if not isinstance(value, dict):
+        raise Corrupt("a document must be an object", key=key)
+    return value

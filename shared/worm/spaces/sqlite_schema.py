@@ -1,0 +1,265 @@
+"""The database of a space: tables, indexes, view and pragmas, and the statements of the write and read paths.
+
+`commit` is a word of SQL and must be quoted. Statements take named parameters, as the rows (rows.py) have them. CROSS
+JOIN keeps SQLite from walking a whole branch for a few ids: the ids come first, each is looked up.
+"""
+
+from __future__ import annotations
+
+VERSION = 1
+"""`PRAGMA user_version` of a database that has these tables."""
+
+PAGE_SIZE = "PRAGMA page_size = 32768"
+"""For a new database, before anything else."""
+
+PRAGMAS = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = NORMAL",
+    "PRAGMA busy_timeout = 5000",
+    "PRAGMA cache_size = -64000",
+    "PRAGMA temp_store = MEMORY",
+    "PRAGMA mmap_size = 268435456",
+    "PRAGMA foreign_keys = ON",
+)
+"""For every connection."""
+
+TABLES = (
+    """
+CREATE TABLE invocation (
+  ref TEXT NOT NULL PRIMARY KEY,
+  iss TEXT NOT NULL,
+  aud TEXT,
+  cmd TEXT NOT NULL,
+  sub TEXT NOT NULL,
+  invocation JSON NOT NULL,
+  created_at TEXT NOT NULL DEFAULT (datetime('now'))
+)""",
+    """
+CREATE TABLE authorization (
+  ref TEXT NOT NULL PRIMARY KEY,
+  authorization JSON NOT NULL,
+  created_at TEXT NOT NULL DEFAULT (datetime('now'))
+)""",
+    """
+CREATE TABLE "commit" (
+  seq INTEGER NOT NULL PRIMARY KEY,
+  branch TEXT NOT NULL DEFAULT '',
+  session_id TEXT NOT NULL,
+  local_seq INTEGER NOT NULL,
+  invocation_ref TEXT,
+  authorization_ref TEXT,
+  original JSON NOT NULL,
+  resolution JSON NOT NULL,
+  created_at TEXT NOT NULL DEFAULT (datetime('now')),
+  FOREIGN KEY (invocation_ref) REFERENCES invocation(ref),
+  FOREIGN KEY (authorization_ref) REFERENCES authorization(ref)
+)""",
+    """
+CREATE TABLE revision (
+  branch TEXT NOT NULL DEFAULT '',
+  id TEXT NOT NULL,
+  seq INTEGER NOT NULL,
+  op_index INTEGER NOT NULL,
+  op TEXT NOT NULL,
+  data JSON,
+  commit_seq INTEGER NOT NULL,
+  PRIMARY KEY (branch, id, seq, op_index),
+  FOREIGN KEY (commit_seq) REFERENCES "commit"(seq)
+)""",
+    """
+CREATE TABLE head (
+  branch TEXT NOT NULL,
+  id TEXT NOT NULL,
+  seq INTEGER NOT NULL,
+  op_index INTEGER NOT NULL,
+  PRIMARY KEY (branch, id)
+)""",
+    """
+CREATE TABLE snapshot (
+  branch TEXT NOT NULL DEFAULT '',
+  id TEXT NOT NULL,
+  seq INTEGER NOT NULL,
+  value JSON NOT NULL,
+  PRIMARY KEY (branch, id, seq)
+)""",
+    """
+CREATE TABLE branch (
+  name TEXT NOT NULL PRIMARY KEY,
+  parent_branch TEXT,
+  fork_seq INTEGER,
+  created_seq INTEGER NOT NULL,
+  head_seq INTEGER NOT NULL,
+  created_at TEXT NOT NULL DEFAULT (datetime('now')),
+  status TEXT NOT NULL DEFAULT 'active'
+)""",
+    """
+CREATE TABLE blob_store (
+  hash TEXT NOT NULL PRIMARY KEY,
+  data BLOB NOT NULL,
+  content_type TEXT,
+  size INTEGER NOT NULL,
+  created_at TEXT NOT NULL DEFAULT (datetime('now'))
+)""",
+)
+
+INDEXES = (
+    "CREATE INDEX idx_revision_branch_seq ON revision (branch, seq)",
+    "CREATE INDEX idx_revision_entity_seq ON revision (branch, id, seq)",
+    "CREATE INDEX idx_revision_commit ON revision (commit_seq)",
+    "CREATE INDEX idx_head_branch ON head (branch)",
+    'CREATE INDEX idx_commit_branch ON "commit" (branch)',
+    'CREATE UNIQUE INDEX idx_commit_session_local_seq ON "commit" (session_id, local_seq)',
+    'CREATE INDEX idx_commit_invocation_ref ON "commit" (invocation_ref)',
+    "CREATE INDEX idx_snapshot_lookup ON snapshot (branch, id, seq)",
+    "CREATE INDEX idx_branch_status ON branch (status)",
+    "CREATE INDEX idx_branch_parent ON branch (parent_branch)",
+    "CREATE INDEX idx_invocation_sub ON invocation (sub)",
+    "CREATE INDEX idx_invocation_cmd ON invocation (cmd)",
+    "CREATE INDEX idx_invocation_iss ON invocation (iss)",
+)
+
+VIEW = "CREATE VIEW state AS SELECT branch, id, seq, op_index FROM head"
+
+INSERT_COMMIT = """
+INSERT INTO "commit" (seq, branch, session_id, local_seq, invocation_ref, authorization_ref, original, resolution,
+  created_at)
+VALUES (:seq, :branch, :session_id, :local_seq, NULL, NULL, :original_json, :resolution_json, :created_at)"""
+
+INSERT_REVISION = """
+INSERT INTO revision (branch, id, seq, op_index, op, data, commit_seq)
+VALUES (:branch, :id, :seq, :op_index, :op, :data_json, :seq)"""
+
+UPSERT_HEAD = """
+INSERT INTO head (branch, id, seq, op_index) VALUES (:branch, :id, :seq, :op_index)
+ON CONFLICT (branch, id) DO UPDATE SET seq = excluded.seq, op_index = excluded.op_index"""
+
+INSERT_SNAPSHOT = """
+INSERT INTO snapshot (branch, id, seq, value) VALUES (:branch, :id, :seq, :value_json)
+ON CONFLICT (branch, id, seq) DO NOTHING"""
+
+INSERT_BRANCH = """
+INSERT INTO branch (name, parent_branch, fork_seq, created_seq, head_seq, created_at)
+VALUES (:name, :parent_branch, :fork_seq, :created_seq, :head_seq, :created_at)"""
+
+ADVANCE_BRANCH = "UPDATE branch SET head_seq = :head_seq WHERE name = :name"
+
+DELETE_BRANCH = "UPDATE branch SET status = 'deleted' WHERE name = :name"
+
+DELETE_OLD_SNAPSHOTS = """
+DELETE FROM snapshot WHERE (branch, id, seq) NOT IN (
+  SELECT branch, id, MAX(seq) FROM snapshot GROUP BY branch, id
+)"""
+
+DELETE_OLDER_SNAPSHOTS = """
+DELETE FROM snapshot WHERE (branch, id, seq) IN (
+  SELECT branch, id, seq FROM (
+    SELECT branch, id, seq, ROW_NUMBER() OVER (PARTITION BY branch, id ORDER BY seq DESC) AS place FROM snapshot
+  ) WHERE place > :keep
+)"""
+
+INSERT_BLOB = """
+INSERT OR IGNORE INTO blob_store (hash, data, content_type, size, created_at)
+VALUES (:hash, :data, :content_type, :size, :created_at)"""
+
+INSERT_BLOB_ROOM = INSERT_BLOB.replace(":data", "zeroblob(:size)")
+"""For a large one, which is then written piece by piece."""
+
+SELECT_BLOB = "SELECT data, content_type, size FROM blob_store WHERE hash = :hash"
+
+SELECT_NEWEST = 'SELECT seq, created_at FROM "commit" ORDER BY seq DESC LIMIT 1'
+
+_COMMIT = 'SELECT seq, branch, session_id, local_seq, original, resolution, created_at FROM "commit"'
+
+SELECT_COMMIT_AT = f"{_COMMIT} WHERE seq <= :seq ORDER BY seq DESC LIMIT 1"
+
+SELECT_COMMIT_OF = f"{_COMMIT} WHERE session_id = :session_id AND local_seq = :local_seq"
+
+SELECT_COMMITS = f"{_COMMIT} WHERE seq > :after AND seq <= :upto ORDER BY seq LIMIT :limit"
+
+SELECT_COMMITS_BACK = f"{_COMMIT} WHERE seq > :after AND seq <= :upto ORDER BY seq DESC LIMIT :limit"
+
+SELECT_COMMITS_OF = f"{_COMMIT} WHERE branch = :branch AND seq > :after AND seq <= :upto ORDER BY seq LIMIT :limit"
+
+SELECT_COMMITS_OF_BACK = (
+    f"{_COMMIT} WHERE branch = :branch AND seq > :after AND seq <= :upto ORDER BY seq DESC LIMIT :limit"
+)
+
+SELECT_HEAD = "SELECT seq, op_index FROM head WHERE branch = :branch AND id = :id"
+
+SELECT_CURRENT = """
+SELECT "commit".seq, head.seq, head.op_index FROM "commit"
+LEFT JOIN head ON head.branch = :branch AND head.id = :id
+ORDER BY "commit".seq DESC LIMIT 1"""
+"""The newest commit, and a head."""
+
+SELECT_HEADS = """
+SELECT wanted.value, head.seq, head.op_index FROM json_each(:ids) AS wanted
+CROSS JOIN head ON head.branch = :branch AND head.id = wanted.value"""
+
+
+SELECT_PAST_HEAD = """
+SELECT seq, op_index FROM revision WHERE branch = :branch AND id = :id AND seq <= :target_seq
+ORDER BY seq DESC, op_index DESC LIMIT 1"""
+
+SELECT_PAST_HEADS = """
+SELECT wanted.value, revision.seq, MAX(revision.op_index) FROM json_each(:ids) AS wanted
+CROSS JOIN revision ON revision.branch = :branch AND revision.id = wanted.value AND revision.seq = (
+  SELECT MAX(seq) FROM revision WHERE branch = :branch AND id = wanted.value AND seq <= :target_seq
+) GROUP BY wanted.value, revision.seq"""
+
+SELECT_SNAPSHOT = """
+SELECT seq, value FROM snapshot WHERE branch = :branch AND id = :id AND seq <= :target_seq
+ORDER BY seq DESC LIMIT 1"""
+
+SELECT_SNAPSHOTS = """
+SELECT wanted.value, snapshot.seq, snapshot.value FROM json_each(:ids) AS wanted
+CROSS JOIN snapshot ON snapshot.branch = :branch AND snapshot.id = wanted.value AND snapshot.seq = (
+  SELECT MAX(seq) FROM snapshot WHERE branch = :branch AND id = wanted.value AND seq <= :target_seq
+)"""
+
+SELECT_REVISIONS = """
+SELECT seq, op_index, op, data FROM revision
+WHERE branch = :branch AND id = :id AND seq > :base_seq AND seq <= :target_seq
+ORDER BY seq ASC, op_index ASC"""
+
+SELECT_REVISIONS_OF_MANY = """
+SELECT revision.id, revision.seq, revision.op_index, revision.op, revision.data FROM json_each(:spans) AS wanted
+CROSS JOIN revision ON revision.branch = :branch AND revision.id = json_extract(wanted.value, '$[0]')
+  AND revision.seq > json_extract(wanted.value, '$[1]') AND revision.seq <= :target_seq
+ORDER BY revision.id, revision.seq ASC, revision.op_index ASC"""
+
+SELECT_WRITTEN = """
+SELECT id, seq, op_index, op, data FROM revision INDEXED BY idx_revision_commit
+WHERE commit_seq >= :first AND commit_seq <= :last ORDER BY commit_seq, op_index"""
+
+SELECT_LAST_WHOLE = """
+SELECT seq FROM revision
+WHERE branch = :branch AND id = :id AND seq > :base_seq AND seq <= :target_seq AND op <> 'patch'
+ORDER BY seq DESC LIMIT 1"""
+
+SELECT_DEPTHS = """
+SELECT wanted.value, (
+  SELECT COUNT(*) FROM revision WHERE branch = :branch AND id = wanted.value AND seq > COALESCE(
+    (SELECT MAX(seq) FROM snapshot WHERE branch = :branch AND id = wanted.value), 0)
+) FROM json_each(:ids) AS wanted"""
+
+SELECT_TOUCHED = """
+SELECT DISTINCT id FROM revision INDEXED BY idx_revision_branch_seq
+WHERE branch = :branch AND seq > :after AND seq <= :upto"""
+
+SELECT_TOUCHED_EVER = "SELECT DISTINCT id FROM revision WHERE branch = :branch AND seq > :after AND seq <= :upto"
+"""From the beginning: all of the branch is looked at, and an index alone has what is needed."""
+
+_BRANCH = "SELECT name, parent_branch, fork_seq, created_seq, head_seq, created_at, status FROM branch"
+
+SELECT_BRANCH = f"{_BRANCH} WHERE name = :name"
+
+SELECT_BRANCHES = f"{_BRANCH} ORDER BY created_seq"
+
+SELECT_BLOB_PLACE = "SELECT rowid, size FROM blob_store WHERE hash = :hash"
+
+SELECT_BLOB_ROW = "SELECT hash, content_type, size, created_at FROM blob_store WHERE hash = :hash"
+
+SELECT_BLOB_ROWS = "SELECT hash, content_type, size, created_at FROM blob_store ORDER BY hash"
+
+DROP_BLOBS = "DELETE FROM blob_store WHERE hash IN (SELECT value FROM json_each(:hashes))"

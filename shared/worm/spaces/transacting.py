@@ -1,0 +1,320 @@
+"""Committing: everything that is decided between reading the head of a space and writing one batch behind it.
+
+In one turn: a repeated transaction is recognised, reads are compared with the heads, patches are applied, and commit,
+revisions, heads, due snapshots and the branch are written together. What can be refused without looking is refused
+before the turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from worm.clock import Clock
+from worm.codec.diff import same
+from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_own
+from worm.errors import Invalid, NotFound
+from worm.spaces.backend import Backend, Reads, Turn
+from worm.spaces.cache import StateCache
+from worm.spaces.config import SpaceConfig
+from worm.spaces.json_patch import Misfit, apply_patches
+from worm.spaces.lineage import Line, active_branch, line_of, visible_heads
+from worm.spaces.names import branch_title, check_branch, check_seq, check_session
+from worm.spaces.operations import (
+    ConfirmedRead,
+    Operation,
+    PendingRead,
+    Read,
+    check_operations,
+    check_reads,
+    check_size,
+    client_commit,
+)
+from worm.spaces.replay import UNKNOWN, State, load
+from worm.spaces.results import Committed, PatchConflict, ReadConflict, StaleRead, nothing_resolved, parsed_document
+from worm.spaces.rows import (
+    DELETE,
+    PATCH,
+    Batch,
+    BranchRow,
+    CommitRow,
+    Newest,
+    Pointer,
+    RevisionRow,
+    SnapshotRow,
+    time_text,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """Who commits, and under which number: the name of a transaction."""
+
+    session_id: str
+    local_seq: int
+
+    @classmethod
+    def checked(cls, session_id: object, local_seq: object) -> Author:
+        return cls(check_session(session_id), check_seq(local_seq, "local_seq"))
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A checked transaction. `original` is its record."""
+
+    author: Author
+    branch: str
+    operations: Sequence[Operation]
+    reads: Sequence[Read]
+    original: str
+
+    @classmethod
+    def checked(
+        cls,
+        author: Author,
+        branch: str,
+        ops: Sequence[Mapping[str, JsonValue]],
+        reads: Sequence[Read],
+        config: SpaceConfig,
+        extra: JsonObject | None = None,
+    ) -> Request:
+        check_branch(branch)
+        operations = check_operations(ops, config)
+        check_reads(reads, author.local_seq, config)
+        original = client_commit(operations, reads, author.local_seq, extra)
+        size = len(original) if original.isascii() else len(original.encode())
+        if size > config.commit_bytes_max:
+            raise Invalid(
+                f"the transaction has {size} bytes, more than {config.commit_bytes_max}",
+                hint="split it, or raise `commit_bytes_max`",
+            )
+        return cls(author, branch, operations, reads, original)
+
+
+@dataclass(slots=True)
+class _Working:
+    """An entity in the course of a transaction; `document` is parsed when a patch needs it."""
+
+    body: bytes | None
+    document: JsonObject | None
+    patches: int
+    depth: int
+
+    def patch(self, op: Operation, op_index: int) -> None:
+        if self.document is None:
+            self.document = {} if self.body is None else parsed_document(self.body, op.id)
+        try:
+            self.document = apply_patches(self.document, op.patches or [])
+        except Misfit as error:
+            raise PatchConflict(op.id, op_index, str(error)) from error
+        self.patches += 1
+
+    def replace(self, body: bytes | None) -> None:
+        self.body, self.document, self.patches = body, None, 0
+
+    def settle(self) -> bytes | None:
+        if self.document is not None:
+            self.body, self.document = dumps(self.document), None
+        return self.body
+
+
+class Committer:
+    """Writes commits of one space."""
+
+    def __init__(self, backend: Backend, config: SpaceConfig, clock: Clock, cache: StateCache) -> None:
+        self._backend = backend
+        self._config = config
+        self._clock = clock
+        self._cache = cache
+
+    def commit(self, request: Request, *, needs_blob: str | None = None) -> Committed:
+        """In a turn of its own. `NotFound` if the payload that it is about was collected meanwhile."""
+        with self._backend.turn() as turn:
+            earlier = repeated(turn, request.author, request.branch)
+            if earlier is not None:
+                if earlier.original != request.original:
+                    raise used_twice(request.author)
+                return Committed.of(earlier, is_repeat=True)
+            if needs_blob is not None and turn.blob(needs_blob) is None:
+                raise NotFound(f"there is no blob {needs_blob}")
+            row, states = self.write(turn, request)
+        self.remember(states)
+        return Committed.of(row)
+
+    def remember(self, states: Mapping[str, State]) -> None:
+        """After the turn was left well."""
+        self._cache.put_commit(next(iter(states.values())).pointer.seq, states)
+
+    def write(self, turn: Turn, request: Request) -> tuple[CommitRow, dict[str, State]]:
+        """Decides and writes; the states are to be remembered once the turn is over."""
+        newest = turn.newest()
+        branch = active_branch(turn, request.branch)
+        line = line_of(turn, request.branch, newest.seq)
+        resolved = self._check_reads(turn, request, line, newest)
+        seq = newest.seq + 1
+        work = self._apply(turn, request, line)
+        revisions, heads = [], {}
+        for op_index, op in enumerate(request.operations):
+            revisions.append(RevisionRow(op.id, seq, op_index, op.op, op.data))
+            heads[op.id] = Pointer(seq, op_index)
+        snapshots, states = self._settle(request.branch, work, heads)
+        commit = self.record(newest, request.branch, request.author, request.original, resolved)
+        branch = branch._replace(head_seq=seq, created_at=branch.created_at or commit.created_at)
+        turn.write(Batch(commit, branch, revisions, snapshots, heads))
+        return commit, states
+
+    def write_branch(self, turn: Turn, author: Author, branch: BranchRow, original: JsonObject) -> CommitRow:
+        """The commit of a branch's making or end: no revisions."""
+        newest = turn.newest()
+        commit = self.record(newest, branch.name, author, dumps(original).decode(), [])
+        created_at = branch.created_at or commit.created_at
+        turn.write(Batch(commit, branch._replace(created_at=created_at)))
+        return commit
+
+    def record(
+        self, newest: Newest, branch: str, author: Author, original: str, resolved: Sequence[tuple[int, int]]
+    ) -> CommitRow:
+        """Times never fall along the order of commits, whatever the clock does: "as of a time" has one answer."""
+        seq = newest.seq + 1
+        resolution = nothing_resolved(seq)
+        if resolved:
+            pairs: list[JsonValue] = [{"localSeq": local, "seq": at} for local, at in resolved]
+            resolution = dumps({"seq": seq, "resolvedPendingReads": pairs}).decode()
+        created_at = max(time_text(self._clock.now()), newest.created_at)
+        return CommitRow(seq, branch, author.session_id, author.local_seq, original, resolution, created_at)
+
+    def _apply(self, turn: Turn, request: Request, line: Line) -> dict[str, _Working]:
+        """All operations in order, on copies."""
+        firsts: dict[str, str] = {}
+        for op in request.operations:
+            firsts.setdefault(op.id, op.op)
+        work = self._begin(turn, line, firsts)
+        for op_index, op in enumerate(request.operations):
+            working = work[op.id]
+            working.depth += 1
+            if op.op == PATCH:
+                working.patch(op, op_index)
+            else:
+                working.replace(None if op.op == DELETE else (op.data or "").encode())
+        return work
+
+    def _begin(self, turn: Turn, line: Line, firsts: Mapping[str, str]) -> dict[str, _Working]:
+        """What is there before the first operation on each entity: documents only where they are patched. Heads are
+        looked for only where others may have written."""
+        branch, upto = line[0]
+        states: dict[str, State | None] = {**self._cache.current(branch, firsts, upto)}
+        if doubtful := [entity for entity in firsts if entity not in states]:
+            states |= self._cache.get_all(branch, turn.heads(branch, doubtful, upto))
+        unread = [entity for entity, op in firsts.items() if op == PATCH and states.get(entity) is None]
+        if len(line) == 1:  # nothing is inherited
+            unread = [entity for entity in unread if entity in states]
+        loaded = load(turn, line, unread, self._cache.get) if unread else {}
+        uncounted = [entity for entity, state in states.items() if state is None or state.depth == UNKNOWN]
+        depths = turn.depths(branch, uncounted) if uncounted else {}
+        return {
+            entity: _working(states.get(entity) or loaded.get(entity), depths.get(entity), entity in states)
+            for entity in firsts
+        }
+
+    def _settle(
+        self, branch: str, work: Mapping[str, _Working], heads: Mapping[str, Pointer]
+    ) -> tuple[list[SnapshotRow], dict[str, State]]:
+        """Sizes are checked, and entities whose replay became long get a snapshot."""
+        snapshots, states = [], {}
+        for entity, working in work.items():
+            is_patched = working.document is not None
+            body = working.settle()
+            if is_patched and body is not None:
+                check_size(body, entity, self._config)
+            state = State(branch, heads[entity], body, working.patches, working.depth)
+            if body is not None and self._is_due(state):
+                snapshots.append(SnapshotRow(branch, entity, heads[entity].seq, body.decode()))
+                state = state._replace(patches=0, depth=0)
+            states[entity] = state
+        return snapshots, states
+
+    def _is_due(self, state: State) -> bool:
+        return state.depth >= self._config.snapshot_every or state.patches > self._config.replay_depth_max
+
+    def _check_reads(self, turn: Turn, request: Request, line: Line, newest: Newest) -> list[tuple[int, int]]:
+        """The pending reads with their commits; `ReadConflict` naming every stale one."""
+        if not request.reads:
+            return []
+        resolved = self._resolve(turn, request)
+        wanted: dict[str, list[str]] = {}
+        for read in request.reads:
+            wanted.setdefault(_branch_of(read, request.branch), []).append(read.id)
+        heads = {
+            branch: visible_heads(
+                turn, line if branch == request.branch else line_of(turn, branch, newest.seq), list(dict.fromkeys(ids))
+            )
+            for branch, ids in wanted.items()
+        }
+        stale = []
+        for read in request.reads:
+            branch = _branch_of(read, request.branch)
+            found = heads[branch].get(read.id, Pointer(0, 0)).seq
+            if isinstance(read, PendingRead):
+                stale += _stale_pending(read, branch, resolved[read.local_seq], found)
+            elif read.seq > newest.seq:
+                raise Invalid(f"{read.id!r} was read at seq {read.seq}, but the newest commit is {newest.seq}")
+            elif found > read.seq:
+                stale.append(StaleRead(read.id, branch, read.seq, found))
+        if stale:
+            raise ReadConflict(stale)
+        return [(local, seq) for local, seq in sorted(resolved.items()) if seq is not None]
+
+    def _resolve(self, turn: Turn, request: Request) -> dict[int, int | None]:
+        """The commits of the session's own transactions that were read from."""
+        resolved: dict[int, int | None] = {}
+        for read in request.reads:
+            if isinstance(read, PendingRead) and read.local_seq not in resolved:
+                row = turn.commit_of(request.author.session_id, read.local_seq)
+                resolved[read.local_seq] = None if row is None else row.seq
+        return resolved
+
+
+def repeated(reads: Reads, author: Author, branch: str) -> CommitRow | None:
+    """The commit that has this author's number already."""
+    row = reads.commit_of(author.session_id, author.local_seq)
+    if row is not None and row.branch != branch:
+        raise used_twice(author)
+    return row
+
+
+def used_twice(author: Author) -> Invalid:
+    return Invalid(
+        f"session {author.session_id!r} has used local_seq {author.local_seq} for something else",
+        hint="a repeated transaction must be the same; a new one needs a new number",
+    )
+
+
+def same_record(row: CommitRow, wanted: Mapping[str, JsonValue]) -> bool:
+    """Whether a commit's record has these members."""
+    original = loads_own(row.original.encode(), f"commit {row.seq}")
+    return all(name in original and same(original[name], value) for name, value in wanted.items())
+
+
+def _working(state: State | None, depth: int | None, is_own: bool) -> _Working:
+    """`depth` is what the backend counted, None where it was not asked: the state knows, or nothing is there."""
+    if depth is None:
+        depth = state.depth if state is not None and is_own else 0
+    if state is None:
+        return _Working(None, None, 0, depth)
+    return _Working(state.body, None, state.patches, depth)
+
+
+def _branch_of(read: Read, own: str) -> str:
+    return read.branch if isinstance(read, ConfirmedRead) and read.branch is not None else own
+
+
+def _stale_pending(read: PendingRead, branch: str, resolved: int | None, found: int) -> list[StaleRead]:
+    """Right only while the newest revision is the one of that transaction."""
+    if resolved is None:
+        return [StaleRead(read.id, branch, read.local_seq, None, is_pending=True)]
+    if found < resolved:
+        raise Invalid(
+            f"transaction {read.local_seq} did not write {read.id!r} on {branch_title(branch)}",
+            hint="a read of what others wrote is a confirmed read",
+        )
+    return [StaleRead(read.id, branch, resolved, found, is_pending=True)] if found > resolved else []

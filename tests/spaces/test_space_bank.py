@@ -1,0 +1,109 @@
+"""The bank: transfers between 100 accounts by 8 processes that are killed at any moment. The total never changes, at
+any commit, on any branch; what a client was told is there; what it was not told is there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.spaces.bank_worker import ACCOUNTS, BRANCHES, balance, transfer
+from tests.spaces.space_room import Room
+from worm.spaces.space import Space
+
+ROOT = Path(__file__).resolve().parents[2]
+CLIENTS = 8
+OPENING = 1000
+SECONDS = 20
+KILLS = 12
+
+
+@dataclass
+class Client:
+    """A process and what it has printed so far; its session goes on in the next process."""
+
+    url: str
+    session: str
+    lives: int = 0
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "tests.spaces.bank_worker", self.url, self.session]
+        command += [str(1 + self.lives * 1_000_000), f"{self.session[-1]}{self.lives}"]
+        environment = os.environ | {"PYTHONPATH": f"{ROOT / 'shared'}{os.pathsep}{ROOT}"}
+        self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+        self.lives += 1
+
+    def kill(self) -> dict[int, int]:
+        """Number of the transfer → commit, of whole lines only."""
+        self.process.send_signal(signal.SIGKILL)
+        printed = self.process.communicate()[0].splitlines(keepends=True)
+        return {int(line.split()[0]): int(line.split()[1]) for line in printed if line.endswith("\n")}
+
+
+def _total(space: Space, branch: str, seq: int | None = None) -> int:
+    return sum(map(balance, space.read_many(ACCOUNTS, branch=branch, at=seq).values()))
+
+
+def _open_the_bank(room: Room) -> Space:
+    space = room.open(snapshot_every=5)
+    space.transact([{"op": "set", "id": one, "value": {"balance": OPENING}} for one in ACCOUNTS])
+    space.create_branch("audit")
+    return space
+
+
+def _check(space: Space, told: dict[str, dict[int, int]]) -> int:
+    log = {entry.seq: entry for entry in space.log()}
+    assert list(log) == list(range(1, len(log) + 1))
+    names = [(entry.session_id, entry.local_seq) for entry in log.values()]
+    assert len(names) == len(set(names))
+    for session, acked in told.items():
+        for number, seq in acked.items():
+            assert (log[seq].session_id, log[seq].local_seq) == (session, number)
+    assert len(log) - 2 >= sum(map(len, told.values()))
+    for seq in range(2, len(log) + 1):
+        for branch in BRANCHES:
+            assert _total(space, branch, seq) == OPENING * len(ACCOUNTS), (branch, seq)
+    return len(log)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_total_never_changes_while_clients_are_killed(room: Room) -> None:
+    room.is_shared = True
+    space = _open_the_bank(room)
+    rng = random.Random(7)
+    clients = [Client(room.url, f"client-{n}") for n in range(CLIENTS)]
+    told: dict[str, dict[int, int]] = {client.session: {} for client in clients}
+    for client in clients:
+        client.start()
+    end, kills = time.monotonic() + SECONDS, 0
+    while time.monotonic() < end or kills < KILLS:
+        time.sleep(rng.uniform(0.2, 0.8))
+        client = rng.choice(clients)
+        told[client.session] |= client.kill()
+        kills += 1
+        client.start()
+        assert _total(space, rng.choice(BRANCHES)) == OPENING * len(ACCOUNTS)
+        if kills % 5 == 0:
+            space.maintain(at_least=2)
+            space.gc(keep=2)
+    for client in clients:
+        told[client.session] |= client.kill()
+    seqs = _check(room.open(), told)
+    least = 100 if room.kind == "sqlite" else 20  # in a page store who comes next takes over the log
+    assert kills >= KILLS
+    assert seqs > least
+    assert sum(map(len, told.values())) > least // 2
+
+
+def test_the_bank_in_one_process(room: Room) -> None:
+    space, rng = _open_the_bank(room), random.Random(1)
+    told = {number: seq for number in range(1, 41) if (seq := transfer(space, "one", number, rng)) is not None}
+    assert _check(room.open(), {"one": told}) == 2 + len(told)
