@@ -1,4 +1,4 @@
-"""apply: segments of commit logs → delta layers of page stores."""
+"""apply: segments of commit logs → delta layers of page stores, documents of models in spaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""sweep: by schedule, what no event reported → oplog entries and tables."""
+"""sweep: by schedule, what no event reported → documents of models in spaces, oplog entries and tables."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def lambda_handler(event: dict[str, Any], context: Any) -> list[dict[str, Any]]:
         logger.info("swept", report=report.summary(), problems=report.problems)
         metrics.add_metric("Swept", MetricUnit.Count, report.reconciled)
         metrics.add_metric("FoundUnreported", MetricUnit.Count, report.recorded)
+        metrics.add_metric("Materialized", MetricUnit.Count, report.materialized)
     for report in reports:
         if report.error is not None:
             raise report.error  # the others are swept; this one shows as a failed invocation

@@ -395,8 +395,10 @@ def test_deltas_merged_during_a_merge_of_the_base_without_seqs(monkeypatch: pyte
     path.assert_true()
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("action", ["split", "merge", "shrink"])
+@pytest.mark.parametrize("when", ["before", pytest.param("after", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "action", ["split", *(pytest.param(one, marks=pytest.mark.slow) for one in ("merge", "shrink"))]
+)
 def test_a_crash_at_any_write_is_healed_by_the_next_fold_or_sweep(
     action: str, when: Literal["before", "after"], oplog: bool
 ) -> None:

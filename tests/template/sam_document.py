@@ -5,6 +5,7 @@ Values stay as written (`{"Ref": …}`, `{"Fn::GetAtt": […]}`): the tests comp
 
 from __future__ import annotations
 
+import fnmatch
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TEMPLATE = ROOT / "template.yaml"
 
 Json = dict[str, Any]
+DOCUMENTS = "*"
+"""The default of `SpaceDocuments`: the schema names the folders, and may name any."""
 
 
 @cache
@@ -128,12 +131,14 @@ def is_true(condition: str, values: Json) -> bool:
     return holds(document()["Conditions"][condition])
 
 
-def object_patterns(statements: list[Json], action: str, layout: str, **overrides: str) -> set[str]:
-    """Key patterns of the document bucket that the statements name for an action, in a bucket of the given layout.
-    `overrides` are the parameters of single directories: `TrashLayout="inline"`."""
+def object_patterns(
+    statements: list[Json], action: str, layout: str, effect: str = "Allow", **overrides: str
+) -> set[str]:
+    """Key patterns of the document bucket that the statements allow (or deny) for an action, in a bucket of the given
+    layout. `overrides` are the parameters of single directories: `TrashLayout="inline"`."""
     patterns = set()
     for statement in statements:
-        if action in as_list(statement["Action"]):
+        if action in as_list(statement["Action"]) and statement["Effect"] == effect:
             values = {"Layout": layout, **overrides}
             patterns |= {_key_pattern(resource, values) for resource in as_list(statement["Resource"])}
     return patterns
@@ -143,4 +148,14 @@ def _key_pattern(resource: Any, values: Json) -> str:
     text = str(_chosen(resource, values)["Fn::Sub"])
     bucket = "${DocumentBucket.Arn}/"
     assert text.startswith(bucket), text
-    return text.removeprefix(bucket)
+    return text.removeprefix(bucket).replace("${SpaceDocuments}", str(values.get("SpaceDocuments", DOCUMENTS)))
+
+
+def is_allowed(statements: list[Json], action: str, key: str, layout: str, **overrides: str) -> bool:
+    """Does a role with these statements get the answer? A denial counts more than any permission."""
+
+    def is_named(effect: str) -> bool:
+        patterns = object_patterns(statements, action, layout, effect, **overrides)
+        return any(fnmatch.fnmatchcase(key, one) for one in patterns)
+
+    return is_named("Allow") and not is_named("Deny")

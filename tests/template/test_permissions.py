@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.template.sam_document import (
+    DOCUMENTS,
     Function,
     Json,
     as_list,
@@ -49,13 +50,14 @@ def test_no_role_has_a_wildcard_action(function: Function) -> None:
     assert {action for action in _actions(function.statements()) if "*" in action} == set()
 
 
-def test_only_purge_and_compact_may_delete_and_no_role_may_remove_a_version_for_good() -> None:
+def test_capture_and_tables_may_not_delete_and_no_role_may_remove_a_version_for_good() -> None:
+    """apply and sweep delete documents of models in spaces, of which the versions stay."""
     deleting = {
         one.folder: {action for action in _actions(one.statements()) if action.startswith("s3:Delete")}
         for one in functions()
     }
     allowed = {folder: actions for folder, actions in deleting.items() if actions}
-    assert allowed == {"purge": {"s3:DeleteObject"}, "compact": {"s3:DeleteObject"}}
+    assert allowed == {folder: {"s3:DeleteObject"} for folder in ("sweep", "purge", "apply", "compact")}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -122,9 +124,9 @@ def test_what_each_role_may_do_in_s3_and_sqs() -> None:
     assert found == {
         "capture": reading | {"s3:PutObject"} | consuming,
         "tables": reading | {"s3:PutObject", "s3:PutObjectTagging"} | consuming,
-        "sweep": reading | {"s3:PutObject", "s3:PutObjectTagging", "sqs:SendMessage"},
+        "sweep": reading | {"s3:PutObject", "s3:PutObjectTagging", "s3:DeleteObject", "sqs:SendMessage"},
         "purge": {"s3:GetObject", "s3:ListBucket", "s3:PutObject", "s3:DeleteObject", "sqs:SendMessage"},
-        "apply": {"s3:GetObject", "s3:ListBucket", "s3:PutObject"} | consuming,
+        "apply": reading | {"s3:PutObject", "s3:DeleteObject"} | consuming,
         "compact": {"s3:GetObject", "s3:ListBucket", "s3:PutObject", "s3:DeleteObject", "sqs:SendMessage"},
     }
 
@@ -143,7 +145,7 @@ def test_which_keys_each_role_may_write_follows_the_layout(layout: str) -> None:
     assert found == {
         "capture": history | {".worm.changes/*"},
         "tables": TABLE_KEYS,
-        "sweep": history | TABLE_KEYS | {".worm.sweep/*"},
+        "sweep": history | TABLE_KEYS | {".worm.sweep/*", DOCUMENTS, "db/space-*/documents.json"},
     }
 
 

@@ -14,6 +14,8 @@ from worm.collections.collection import Collection
 from worm.collections.companions import failure_of
 from worm.errors import WormError
 from worm.model import Worm
+from worm.tables.space_audit import outdated
+from worm.workers.materialize import Materializer
 from worm.workers.settings import Settings
 from worm.workers.sweep import Sweep
 from worm.workers.workspace import Workspace
@@ -32,7 +34,8 @@ def repair(
     """Write missing oplog entries from the documents, then time marks, manifests, indexes, heads and claims from the
     oplogs.
 
-    Documents and existing oplog entries are never changed. Run `worm verify` to see what is left.
+    Existing oplog entries are never changed, and documents only where their model is in a space: what its log has
+    and they have not is brought. Run `worm verify` to see what is left.
     """
     session = target(context, url, endpoint_url).connect()
     names = chosen_models(session, models)
@@ -40,7 +43,10 @@ def repair(
     workspace = Workspace(session.store, Settings(bucket=session.store.url), ids=session.ids, clock=session.clock)
     rows, problems = [], dict[str, str]()
     for name in names:
+        problems.update(_mend(workspace, name))
         report = Sweep(workspace).run(lambda: math.inf, [name], resume=False)[0]
+        if report.error is not None:
+            problems[report.error.key or name] = report.error.message
         table = workspace.table(name)
         problems.update(_mark(workspace, table.collection))
         manifest = table.rebuild()
@@ -53,6 +59,18 @@ def repair(
     echo_table(COLUMNS, rows, right=COLUMNS[1:])
     for key, reason in sorted(problems.items()):
         typer.echo(f"left as it is  {printable(key)}: {printable(reason)}")
+
+
+def _mend(workspace: Workspace, name: str) -> dict[str, str]:
+    """Documents that are of an older commit than the log of their space has; the reason where that cannot be told."""
+    workspace.refresh()
+    materializer = Materializer.of(workspace)
+    try:
+        for entity_id, _, _ in outdated(workspace.table(name).collection):
+            materializer.mend(name, entity_id)
+    except WormError as error:
+        return {error.key or name: error.message}
+    return {}
 
 
 def _mark(workspace: Workspace, collection: Collection) -> dict[str, str]:

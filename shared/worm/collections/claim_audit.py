@@ -154,8 +154,9 @@ def _conflicts(wanted: Mapping[str, Wanted]) -> list[Finding]:
 
 
 def _is_stale(claims: Claims, stored: Stored, claim: Claim) -> bool:
-    is_old = claims.clock.now() - stored.object.last_modified >= GRACE
-    return is_old and not claims.has(claim.id, UniqueValue(stored.field, claim.value))
+    """Has neither its holder the value, nor the one that it was to pass from?"""
+    is_old, value = claims.clock.now() - stored.object.last_modified >= GRACE, UniqueValue(stored.field, claim.value)
+    return is_old and not any(claims.has(one, value) for one in (claim.id, claim.over) if one is not None)
 
 
 def _keys(claims: Claims, field: str, within: Digests) -> Iterator[str]:

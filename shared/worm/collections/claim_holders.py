@@ -40,7 +40,8 @@ class IndexHolders(Holders):
             if value.field not in self._holding:
                 self._holding[value.field] = self._read(value.field, sorted(self._candidates[value.field]))
             others = self._holding[value.field].get(value.canonical, [])
-        return next((other for other in others if other != entity_id), None)
+        candidates = (other for other in others if other != entity_id)
+        return next((other for other in candidates if not self._claims.is_outdated(other, value)), None)
 
     def _look_up(self, field: str) -> set[str]:
         """The candidates. An index that cannot answer names none: claims are what decides between saves."""

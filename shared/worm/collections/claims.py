@@ -6,6 +6,8 @@ Vocabulary
 - *pending*: stale because the holder's write is still under way. It cannot be told from one whose writer died, so a
   stale claim is refused to others while it is younger than `GRACE`, and *taken over* by compare-and-swap afterwards.
 - *adopt*: take over a claim that names the same document (left by a crash, or of another session): at once.
+- *giver*: a document that loses the value with the same commit that gives it to another. The claim passes before the
+  commit and names the giver as `over`: it is true whichever of the two has the value.
 
 A writer: claims its new values; writes the document; *confirms*, that is, reads its claims again; frees the old ones.
 A taker: reads the holder's document (value not there); swaps the claim; reads the holder's document again.
@@ -18,7 +20,7 @@ it. An unknown outcome (`CommitStateUnknown`) cleans nothing up; what it may lea
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -38,12 +40,14 @@ ROUNDS_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A claim of ours as it is stored. `adopted`: it named this document before we wrote it."""
+    """A claim of ours as it is stored. `adopted`: it named this document before we wrote it. `giver`: who has the value
+    until the commit."""
 
     value: UniqueValue
     etag: str
     version_id: str | None = None
     adopted: bool = False
+    giver: str | None = None
 
 
 @dataclass
@@ -61,6 +65,14 @@ class Holders:
     def of(self, value: UniqueValue, entity_id: str) -> str | None:
         """The id of a document other than `entity_id` that has the value."""
         return None
+
+
+Givers = Callable[[UniqueValue], Collection[str]]
+"""The documents that lose a value with the commit that gives it to another one."""
+
+
+def no_givers(value: UniqueValue) -> Collection[str]:
+    return ()
 
 
 class Claims:
@@ -100,14 +112,23 @@ class Claims:
             return False
         return found is not None and value.is_in(self.documents.recorded(found))
 
+    def is_outdated(self, entity_id: str, value: UniqueValue) -> bool:
+        """Has the document lost the value that its object, as just read, has?"""
+        return False
+
     # Of one write
 
     def reserve(
-        self, entity_id: str, before: Document | None, after: Document | None, holders: Holders | None = None
+        self,
+        entity_id: str,
+        before: Document | None,
+        after: Document | None,
+        holders: Holders | None = None,
+        givers: Givers = no_givers,
     ) -> Reservation:
         """Claim the unique values that a write gives to the document, and look up the claims of those that it takes
         away. `UniqueViolation` when one is taken; nothing is left of the others then. No request where nothing
-        changes."""
+        changes. `givers` lose a value with the same commit."""
         had, gets = self.values(before), self.values(after)
         new = [value for value in gets if not value.is_in(before)]
         reservation = Reservation(entity_id)
@@ -116,11 +137,11 @@ class Claims:
                 reservation.old += self._own(entity_id, value)
         for value in new:
             holder = (holders or Holders()).of(value, entity_id)
-            if holder is not None:
+            if holder is not None and holder not in givers(value):
                 raise value.taken_by(holder)
         try:
             for value in new:
-                reservation.new.append(self._claim(entity_id, value))
+                reservation.new.append(self._claim(entity_id, value, givers(value)))
         except CommitStateUnknown:
             raise
         except WormError as error:
@@ -140,10 +161,15 @@ class Claims:
 
     def cancel(self, reservation: Reservation, reason: WormError) -> None:
         """The document was certainly not written, for this reason: give the new claims back. An adopted one stays where
-        the document has the value. What cannot be given back is said in the reason's hint."""
+        the document has the value, and one that had a giver is the giver's again. What cannot be given back is said in
+        the reason's hint."""
         for held in reservation.new:
             try:
-                if not (held.adopted and self.has(reservation.id, held.value)):
+                if held.adopted and self.has(reservation.id, held.value):
+                    continue
+                if held.giver is not None:
+                    self._swap(held.giver, held.value, held.etag, None)
+                else:
                     self._remove(held)
             except WormError as error:
                 left = (
@@ -177,12 +203,12 @@ class Claims:
             return ()  # whoever claims the value next hears of it, and `worm verify`
         return (Held(value, found.etag, found.version_id),) if found is not None and is_own else ()
 
-    def _claim(self, entity_id: str, value: UniqueValue) -> Held:
+    def _claim(self, entity_id: str, value: UniqueValue, givers: Collection[str] = ()) -> Held:
         for attempt in range(ROUNDS_MAX):
             outcome = self.store.put_if_absent(self.key(value), self.body(entity_id, value))
             if isinstance(outcome, Won):
                 return Held(value, outcome.etag, outcome.version_id)
-            taken = self._take(entity_id, value, outcome.current)
+            taken = self._take(entity_id, value, outcome.current, givers)
             if taken is not None:
                 return taken
             self.clock.sleep(backoff(self._ids, attempt, base_seconds=0.01, cap_seconds=0.5))
@@ -190,26 +216,29 @@ class Claims:
             f"{ROUNDS_MAX} attempts to claim {value.field}={value.text} met another writer", key=self.key(value)
         )
 
-    def _take(self, entity_id: str, value: UniqueValue, found: Object) -> Held | None:
+    def _take(self, entity_id: str, value: UniqueValue, found: Object, givers: Collection[str]) -> Held | None:
         """Adopt or take over a claim; None when it changed meanwhile."""
         there = Claim.from_bytes(found.body, found.key)
         if there.id == entity_id:
             over = there.over
         else:
-            self._refuse_true(entity_id, value, there)
-            self._refuse_young(value, there, found)
-            over = there.id
-        swapped = self._swap(entity_id, value, found.etag, over, adopted=there.id == entity_id)
-        if swapped is not None and over is not None and self.has(over, value):
-            self._swap(over, value, swapped.etag, None)  # its write landed while we took over
-            raise value.taken_by(over)
+            self._refuse_true(entity_id, value, there, givers)
+            if there.id not in givers:
+                self._refuse_young(value, there, found)
+            over = there.over if there.over in givers else there.id
+        giver = over if over in givers else None
+        swapped = self._swap(entity_id, value, found.etag, over, adopted=there.id == entity_id, giver=giver)
+        for other in {there.id, over} - {entity_id, None, *givers} if swapped is not None else ():
+            if other is not None and swapped is not None and self.has(other, value):
+                self._swap(other, value, swapped.etag, None)  # its write landed while we took over
+                raise value.taken_by(other)
         return swapped
 
-    def _refuse_true(self, entity_id: str, value: UniqueValue, there: Claim) -> None:
+    def _refuse_true(self, entity_id: str, value: UniqueValue, there: Claim, givers: Collection[str]) -> None:
         """`UniqueViolation` if the holder has the value, or the one that the holder took it from: the holder may have
         died before it looked a second time."""
         for holder in (there.id, there.over):
-            if holder is not None and holder != entity_id and self.has(holder, value):
+            if holder is not None and holder not in (entity_id, *givers) and self.has(holder, value):
                 raise value.taken_by(holder)
 
     def _refuse_young(self, value: UniqueValue, there: Claim, found: Object) -> None:
@@ -221,10 +250,17 @@ class Claims:
             )
 
     def _swap(
-        self, entity_id: str, value: UniqueValue, etag: str, over: str | None, *, adopted: bool = False
+        self,
+        entity_id: str,
+        value: UniqueValue,
+        etag: str,
+        over: str | None,
+        *,
+        adopted: bool = False,
+        giver: str | None = None,
     ) -> Held | None:
         outcome = self.store.put_if_match(self.key(value), self.body(entity_id, value, over), etag)
-        return Held(value, outcome.etag, outcome.version_id, adopted) if isinstance(outcome, Won) else None
+        return Held(value, outcome.etag, outcome.version_id, adopted, giver) if isinstance(outcome, Won) else None
 
     def _confirmed(self, entity_id: str, held: Held) -> Held:
         found = self.store.get_if_changed(self.key(held.value), held.etag)

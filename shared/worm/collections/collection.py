@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.collections.archive_names import ArchiveName
 from worm.collections.changes import Row, project
 from worm.collections.claims import Claims
 from worm.collections.companions import Recorded
-from worm.collections.documents import MAX_DOCUMENT_BYTES, Documents
+from worm.collections.documents import MAX_DOCUMENT_BYTES, Documents, Origin
 from worm.collections.entries import Document, Head, OplogEntry
 from worm.collections.id_ranges import IdRange, Scan
 from worm.collections.layout import KeyInfo, KeyKind, StorageResolver
 from worm.collections.oplog import Oplog
 from worm.collections.reconcile import Reconciler
 from worm.collections.snapshots import Snapshots
+from worm.collections.space_log import LoggedClaims, SpaceLog, commit_of, entity_name
 from worm.collections.trash import Trash
 from worm.errors import Corrupt
 from worm.schema import ModelDef
-from worm.store.base import Listed, Store, Version
+from worm.spaces.applied import applied_file
+from worm.spaces.opening import OpenSpaces, database_id
+from worm.spaces.space import Space
+from worm.store.base import Listed, Object, ObjectInfo, Store, Version
 
 OPLOG_KINDS = (KeyKind.OPLOG, KeyKind.TIME_MARK, KeyKind.ARCHIVE)
 _EVERYTHING = IdRange()
@@ -38,6 +42,8 @@ class Collection:
     clock: Clock = field(default_factory=SystemClock)
     ids: Ids = field(default_factory=Ids.system)
     max_bytes: int = MAX_DOCUMENT_BYTES
+    spaces: Callable[[str], Space | None] | None = None
+    """Spaces that are open already; without it one is opened for reading when it is asked for."""
 
     @cached_property
     def documents(self) -> Documents:
@@ -64,7 +70,27 @@ class Collection:
 
     @cached_property
     def claims(self) -> Claims:
-        return Claims(self.documents, self.clock, self.ids)
+        if self.space_log is None:
+            return Claims(self.documents, self.clock, self.ids)
+        return LoggedClaims(self.documents, self.clock, self.ids, self.space_log)
+
+    @cached_property
+    def space_log(self) -> SpaceLog | None:
+        """What the model's space says about its documents; None without a space."""
+        name = self.definition.space
+        return None if name is None else SpaceLog(self.name, partial(self.spaces or self._spaces.get, name))
+
+    def applied(self) -> int:
+        """The commit of the model's space up to which all are in the documents."""
+        name = self.definition.space
+        if name is None:
+            return 0
+        held = applied_file(self.store, database_id(name), clock=self.clock, ids=self.ids).read()
+        return 0 if held is None else held.start(self.clock.now())
+
+    @cached_property
+    def _spaces(self) -> OpenSpaces:
+        return OpenSpaces(self.store, self.clock, self.ids)
 
     @cached_property
     def path(self) -> str:
@@ -175,14 +201,51 @@ class Keepers:
 
     collection: Collection
 
-    def deleted_by(self, entity_id: str, deleted: Head) -> str | None:
+    def deletion(self, entity_id: str, deleted: Head) -> Origin:
+        committed = self._committed_deletion(entity_id, deleted)
+        if committed is not None:
+            return committed
         if not self.collection.definition.soft_delete:
-            return None
+            return Origin()
         try:
             tombstone = self.collection.trash.tombstone(entity_id)
         except Corrupt:
-            return None  # the trash itself reports it; the history only lacks a name
-        return tombstone.deleted_by if tombstone is not None and tombstone.etag == deleted.etag else None
+            return Origin()  # the trash itself reports it; the history only lacks a name
+        return Origin(tombstone.deleted_by) if tombstone is not None and tombstone.etag == deleted.etag else Origin()
+
+    def _committed_deletion(self, entity_id: str, deleted: Head) -> Origin | None:
+        """The commit that deleted what was recorded last, where it was a commit."""
+        log = self.collection.space_log
+        last = None if log is None else self.collection.oplog.read(entity_id, deleted.seq)
+        seq = None if last is None else last.metadata.get("commitSeq")
+        if log is None or not isinstance(seq, int):
+            return None if log is None else log.deletion(entity_id, 0)
+        # With versions no commit is passed over: another one in between says that this deletion was not by a commit.
+        return log.deletion(entity_id, seq, is_exact=deleted.version_id is not None)
+
+    def commit_of(self, entity_id: str, found: ObjectInfo) -> int | None:
+        collection = self.collection
+        is_logged = collection.definition.space is not None
+        return commit_of(found, entity_name(collection.name, entity_id)) if is_logged else None
+
+    def is_late(self, entity_id: str, found: Object, head: Head | None) -> bool:
+        log, commit = self.collection.space_log, self.commit_of(entity_id, found)
+        if log is None or commit is None or (head is not None and head.live):
+            return False
+        last = None if head is None else self.collection.oplog.read(entity_id, head.seq)
+        deleted = None if last is None else last.metadata.get("commitSeq")
+        if isinstance(deleted, int):
+            return commit < deleted and log.deletion(entity_id, commit) is not None
+        # Without versions the delete may have gone by unseen. With them it stands before the object, recorded by now.
+        return found.version_id is None and self._has_come_back(entity_id, found, commit, log)
+
+    def _has_come_back(self, entity_id: str, found: Object, commit: int, log: SpaceLog) -> bool:
+        """Is the object there, though the commit that deleted it is in the documents?"""
+        collection, state = self.collection, log.read(entity_id)
+        if state is None or state.exists or not commit < state.seq <= collection.applied():
+            return False
+        stored = collection.store.head(found.key)
+        return stored is not None and stored.etag == found.etag and self.commit_of(entity_id, stored) == commit
 
     def mark(self, entity_id: str, entry: OplogEntry) -> None:
         self.collection.oplog.marks.put(entity_id, entry)

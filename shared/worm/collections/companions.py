@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from worm.collections.documents import Origin
 from worm.collections.entries import Document, Head, OplogEntry
 from worm.errors import WormError
+from worm.store.base import Object
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +27,17 @@ class Companions(Protocol):
     """What is kept beside the oplog: time marks, snapshots and trash. Called for a version again whenever it is met
     again, so that a crash after the entry is made good."""
 
-    def deleted_by(self, entity_id: str, deleted: Head) -> str | None:
-        """Who deleted this version, if a tombstone says so: a delete marker itself carries no metadata."""
+    def deletion(self, entity_id: str, deleted: Head) -> Origin:
+        """Who deleted this version, if a tombstone or the model's space says so: a delete marker itself carries no
+        metadata."""
+        ...
+
+    def commit_of(self, entity_id: str, found: Object) -> int | None:
+        """The commit of the model's space that the object was written for."""
+        ...
+
+    def is_late(self, entity_id: str, found: Object, head: Head | None) -> bool:
+        """Is the object of a commit that a later one, which is recorded already, deleted?"""
         ...
 
     def mark(self, entity_id: str, entry: OplogEntry) -> None:
@@ -39,8 +50,14 @@ class Companions(Protocol):
 class NoCompanions:
     """Keeps nothing beside the oplog."""
 
-    def deleted_by(self, entity_id: str, deleted: Head) -> str | None:
+    def deletion(self, entity_id: str, deleted: Head) -> Origin:
+        return Origin()
+
+    def commit_of(self, entity_id: str, found: Object) -> int | None:
         return None
+
+    def is_late(self, entity_id: str, found: Object, head: Head | None) -> bool:
+        return False
 
     def mark(self, entity_id: str, entry: OplogEntry) -> None:
         return

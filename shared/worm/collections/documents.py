@@ -69,6 +69,17 @@ def actor_of(found: Object) -> str | None:
     return unquote(value) if value else None
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who made a version, and with which commit of the model's space."""
+
+    actor: str | None = None
+    commit: int | None = None
+
+    def note(self) -> dict[str, JsonValue]:
+        return {} if self.commit is None else {"commitSeq": self.commit}
+
+
 def is_written_over(found: Object, etag: str | None, version_id: str | None) -> bool:
     """Does the write say that it replaced this version? The etag is proved by its If-Match; the version id tells equal
     contents apart, which have the same etag."""

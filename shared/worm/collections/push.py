@@ -2,7 +2,7 @@
 
 The schema object changes only by compare-and-swap against the one that was read, so of two pushes at once the later
 one is told, never silently undone. A change that would leave existing documents or their history behind (another path,
-id type, file or layout, no model for them any more, or nobody to look for archives) is refused unless forced.
+id type, file, space or layout, no model for them any more, or nobody to look for archives) is refused unless forced.
 """
 
 from __future__ import annotations
@@ -161,6 +161,10 @@ def _moves(before: ModelDef, after: ModelDef, old: Schema, new: Schema) -> list[
         moves.append(f"path ({before.path} to {after.path})")
     if before.id_type != after.id_type:
         moves.append(f"id type ({before.id_type or 'singleton'} to {after.id_type or 'singleton'})")
+    if before.space != after.space:
+        moves.append(f"space ({before.space or 'none'} to {after.space or 'none'})")
+    if before.space is not None and before.name != after.name:
+        moves.append(f"name ({before.name} to {after.name}), under which its space has them")
     if before.file != after.file:
         moves.append(f"file ({before.file} to {after.file})")
     for directory in ("oplog", "snapshots", "trash"):

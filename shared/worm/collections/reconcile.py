@@ -6,10 +6,10 @@ key's versions; every version after the last recorded one becomes an entry, in o
 - *pending*: versions newer than the recorded head.
 - *settling*: after the pending ones, what is current and what is recorded last must be the same thing. Where they are
   not (no versioning, or somebody removed single versions), one more entry makes them so.
-- A version that is not a valid document gets no entry; the next entry's `metadata.skipped` names it. If it is the
-  newest one, the outcome carries the reason as `rejected`, and the last valid state counts until a valid one comes.
-- Another's entry under our seq: the same version means done; anything else means that the hint was stale, so the
-  search starts again from the true tail.
+- A version that is not a valid document gets no entry; the next entry's `metadata.skipped` names it. As the newest one
+  it makes the outcome `rejected`, with the reason, and the last valid state counts until a valid one comes.
+- A version of a commit older than the recorded delete landed late, after its sender gave up: no entry (`is_late`).
+- Another's entry under our seq: the same version means done; else the hint was stale: again, from the true tail.
 
 Proof that one version is new without a listing: an SDK write carries the etag that its If-Match named; when that is the
 recorded head's etag, nothing lies between.
@@ -25,7 +25,7 @@ from worm.clock import Clock, SystemClock, iso_seconds
 from worm.codec.diff import diff
 from worm.codec.strict_json import JsonValue
 from worm.collections.companions import Companions, NoCompanions, Recorded, failure_of
-from worm.collections.documents import OP, Documents, actor_of, entry_metadata, is_written_over
+from worm.collections.documents import OP, Documents, Origin, actor_of, entry_metadata, is_written_over
 from worm.collections.entries import Document, Head, OplogEntry
 from worm.collections.oplog import Oplog, Taken
 from worm.errors import Invalid, Unavailable, WormError
@@ -53,6 +53,7 @@ class Reconciled:
     rejected: Invalid | None = None
     unkept: WormError | None = None
     """Why a time mark, a snapshot or the trash could not be written. The history goes on; the message comes again."""
+    is_late: bool = False  # what is there is of a commit that a later one deleted
 
 
 class _StartAgain(Exception):
@@ -125,9 +126,9 @@ class _Round:
         self._current: Object | None = None
         self._skipped: list[JsonValue] = []
         self._rejected: Invalid | None = None
-        self._appended = 0
         self._deleted: Recorded | None = None
         self._unkept: WormError | None = None
+        self._appended, self._is_late = 0, False
 
     def run(self) -> Reconciled:
         try:
@@ -147,7 +148,8 @@ class _Round:
             self._look_for_a_forgotten_oplog()
         if self._deleted is not None:
             self._keep(partial(self._companions.follow, self._deleted))
-        return Reconciled(self._id, self._head, self._state, self._appended, self._rejected, self._unkept)
+        last = (self._rejected, self._unkept, self._is_late)
+        return Reconciled(self._id, self._head, self._state, self._appended, *last)
 
     # What is known without a listing
 
@@ -171,9 +173,8 @@ class _Round:
             raise _StartAgain(newer)
 
     def _current_state(self) -> Document | None:
-        """The current object is the recorded one."""
         document = None if self._current is None else self._documents.recorded(self._current)
-        return document if document is not None else self._recorded_state()
+        return self._recorded_state() if document is None else document
 
     def _recorded_state(self) -> Document | None:
         """The head's document: at hand, or the version that it names, or (gone, or none kept) a replay."""
@@ -241,6 +242,9 @@ class _Round:
             self._rejected = mistake
             self._skipped.append({"versionId": version.version_id, "etag": version.etag, "reason": mistake.message})
             return
+        if source is not None and self._companions.is_late(self._id, source, self._head):
+            self._is_late = True
+            return
         before = self._state()
         if before is not None or after is not None:
             entry = self._entry(version, source, before, after, reverted)
@@ -257,7 +261,7 @@ class _Round:
             self._follow(Recorded(self._id, entry, self._head, before, after))
             self._head = Head.of(entry)
         self._state = lambda: after
-        self._skipped, self._rejected = [], None
+        self._skipped, self._rejected, self._is_late = [], None, False
 
     def _follow(self, recorded: Recorded) -> None:
         """Snapshots follow their entry at once; of deletes only one that still stands at the end goes to the trash."""
@@ -292,7 +296,8 @@ class _Round:
         seq = 1 if head is None else head.seq + 1
         # S3 has whole seconds and its clocks may differ; within one entity time must not run backwards.
         ts = max(iso_seconds(version.last_modified), "" if head is None else head.ts)
-        actor, metadata = self._actor(version, source), entry_metadata(version, source, reverted, self._skipped)
+        origin = self._origin(version, source)
+        actor, metadata = origin.actor, entry_metadata(version, source, reverted, self._skipped) | origin.note()
         if after is None:
             return OplogEntry(seq, "delete", ts, actor, snapshot=before, metadata=metadata)
         if before is None:
@@ -302,17 +307,13 @@ class _Round:
         whole = after if seq % self._owner.oplog.every == 0 else None
         return OplogEntry(seq, "update", ts, actor, whole, change.diff, change.needed_absent(), metadata)
 
-    def _actor(self, version: Version, source: Object | None) -> str | None:
+    def _origin(self, version: Version, source: Object | None) -> Origin:
         if source is not None:
-            named = actor_of(source)
+            named = Origin(actor_of(source), self._companions.commit_of(self._id, source))
         else:
-            named = self._companions.deleted_by(self._id, self._head) if self._head is not None else None
-        if named is not None:
-            return named
-        for sighting in self._sightings:
-            if sighting.actor is not None and sighting.version_id == version.version_id:
-                return sighting.actor
-        return None
+            named = self._companions.deletion(self._id, self._head) if self._head is not None else Origin()
+        seen = (one.actor for one in self._sightings if one.actor is not None and one.version_id == version.version_id)
+        return Origin(named.actor if named.actor is not None else next(seen, None), named.commit)
 
 
 def _as_version(found: Object) -> Version:

@@ -29,6 +29,7 @@ SYSTEM_FIELDS = frozenset(("id", *TIME_FIELDS))
 _DURATION = re.compile(r"([1-9]\d{0,5})([smhdw])", re.ASCII)
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _FILE_BYTES_MAX = 100
+_SPACE_BYTES_MAX = 100
 
 
 def duration_seconds(text: str) -> int:
@@ -54,6 +55,13 @@ def _file_name(text: str) -> str:
     problem = segment_problem(text)
     if problem or len(text) > _FILE_BYTES_MAX:
         raise ValueError(f"file name {problem or f'must have at most {_FILE_BYTES_MAX} bytes'}")
+    return text
+
+
+def _space_name(text: str) -> str:
+    problem = segment_problem(text)
+    if problem or len(text) > _SPACE_BYTES_MAX:
+        raise ValueError(f"name of a space {problem or f'must have at most {_SPACE_BYTES_MAX} bytes'}")
     return text
 
 
@@ -129,7 +137,7 @@ class ModelDef(Definition):
     manifest: ManifestDef = ManifestDef()
     indexes: dict[str, IndexDef] = Field(default_factory=dict)
     strict: bool = False
-    space: str | None = None
+    space: Annotated[str, AfterValidator(_space_name)] | None = None
 
     _name: str = PrivateAttr(default="")
 

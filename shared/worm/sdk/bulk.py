@@ -94,6 +94,8 @@ class Bulk(Writing):
             return Result(entity_id, error=found)
         if isinstance(found, Exception):
             raise found
+        if self.logged is not None:
+            found = self.logged.latest(entity_id, found)
         if found is None:
             self._memory.forget(entity_id)
             return Result(entity_id)

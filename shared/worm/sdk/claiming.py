@@ -12,12 +12,12 @@ from contextlib import contextmanager
 
 from worm.codec.strict_json import JsonValue, dumps_document
 from worm.collections.claim_holders import IdsWith, IndexHolders, readable_values
-from worm.collections.claims import Holders, Reservation
+from worm.collections.claims import Givers, Holders, Reservation, no_givers
 from worm.collections.collection import Collection
 from worm.collections.documents import write_metadata
 from worm.collections.entries import Document
 from worm.collections.tombstone import delete_unchanged
-from worm.errors import CommitStateUnknown, Unavailable, WormError
+from worm.errors import CommitStateUnknown, Unavailable, UniqueViolation, WormError
 from worm.sdk.memory import Memory
 from worm.store.base import Gone, Lost, Object, Won
 
@@ -37,13 +37,18 @@ class Claiming:
         return IndexHolders(self._claims, self._ids_with, documents)
 
     def reserve(
-        self, entity_id: str, before: Document | None, after: Document | None, holders: Holders | None
+        self,
+        entity_id: str,
+        before: Document | None,
+        after: Document | None,
+        holders: Holders | None,
+        givers: Givers = no_givers,
     ) -> Reservation:
         """Before the write. `UniqueViolation` when another document has, or is just getting, one of the values."""
         if not self.is_needed:
             return Reservation(entity_id)
         looked_up = holders or self.holders([] if after is None else [after])
-        return self._claims.reserve(entity_id, before, after, looked_up)
+        return self._claims.reserve(entity_id, before, after, looked_up, givers)
 
     def leaving(self, found: Object, entity_id: str) -> Reservation:
         """Before a document is deleted: the claims that its deletion makes superfluous."""
@@ -68,14 +73,7 @@ class Claiming:
 
     def settle(self, reservation: Reservation, stored: Won | Object, before: Document | None, *, is_new: bool) -> None:
         """After the write: `UniqueViolation`, and the write is undone, if a claim was lost meanwhile."""
-        try:
-            violation = self._claims.confirm(reservation)
-        except WormError as error:
-            raise Unavailable(
-                f"{self._named(reservation)} is stored, but its claims could not be confirmed: {error.message}",
-                key=error.key,
-                hint="`worm verify` says whether another document has its unique values too",
-            ) from error
+        violation = self.lost(reservation)
         if violation is None:
             return
         if self._undo(reservation, stored, before, is_new=is_new):
@@ -88,6 +86,17 @@ class Claiming:
                 "index lists both under conflicts: change one of them"
             )
         raise violation
+
+    def lost(self, reservation: Reservation) -> UniqueViolation | None:
+        """After the write: the violation, if another document took a claim over meanwhile."""
+        try:
+            return self._claims.confirm(reservation)
+        except WormError as error:
+            raise Unavailable(
+                f"{self._named(reservation)} is stored, but its claims could not be confirmed: {error.message}",
+                key=error.key,
+                hint="`worm verify` says whether another document has its unique values too",
+            ) from error
 
     def free(self, reservation: Reservation) -> WormError | None:
         """The values that the document does not have any more are free. The error where one could not be freed: the

@@ -27,7 +27,9 @@ from worm.schema import IndexDef
 from worm.schema.definition import TIME_FIELDS
 from worm.schema.fields import is_datetime
 from worm.sdk.claiming import Claiming
+from worm.sdk.committing import Target
 from worm.sdk.context import Context
+from worm.sdk.logged import Logged
 from worm.sdk.memory import Memory, Seen
 from worm.store.base import Gone, Lost, Object, Won
 from worm.store.parallel import in_parallel
@@ -59,6 +61,8 @@ class Core:
         self._tables = threading.RLock()  # a table is for one thread at a time
         self.table = Table(collection)
         self._claiming = Claiming(collection, self._memory, self._ids_with)
+        target, space = Target(collection, self._memory, self._claiming), collection.definition.space
+        self.logged = None if space is None else Logged(session, target, space)
 
     @property
     def name(self) -> str:
@@ -118,12 +122,11 @@ class Core:
         Unique values that the document gets are claimed before, those that it had are freed after; `UniqueViolation`
         when one is taken.
         """
-        check_json(document)
-        self._collection.definition.check_document(document, id=entity_id)
-        body = dumps_document(document)
-        key, limit = self._collection.documents.key(entity_id), self._collection.max_bytes
-        if len(body) > limit:
-            raise Invalid(f"document of {len(body)} bytes is larger than the limit of {limit}", key=key)
+        body = self._encoded(entity_id, document)
+        if self.logged is not None:
+            unfreed = self.logged.put(entity_id, document, parent, actor, op=op, note=note, holders=holders)
+            return Touched(entity_id, unfreed=unfreed)
+        key = self._collection.documents.key(entity_id)
         etag = None if parent is None else parent.etag
         version = None if parent is None else parent.version_id
         metadata = write_metadata(
@@ -148,6 +151,16 @@ class Core:
         self._memory.wrote(entity_id, outcome, document, before)
         self._claiming.settle(reservation, outcome, before, is_new=parent is None)
         return Touched(entity_id, parent, unfreed=self._claiming.free(reservation))
+
+    def _encoded(self, entity_id: str, document: Document) -> bytes:
+        """The bytes of a document that may be stored; else `Invalid`."""
+        check_json(document)
+        self._collection.definition.check_document(document, id=entity_id)
+        body, limit = dumps_document(document), self._collection.max_bytes
+        if len(body) > limit:
+            key = self._collection.documents.key(entity_id)
+            raise Invalid(f"document of {len(body)} bytes is larger than the limit of {limit}", key=key)
+        return body
 
     def _before(self, entity_id: str, parent: Seen | None) -> Document | None:
         """The document that a write replaces, where its unique values matter; one that is no JSON has none. Read again
@@ -192,6 +205,8 @@ class Core:
             found = self._collection.documents.current(entity_id)
         except Invalid as mistake:
             raise self._broken(entity_id, mistake) from mistake
+        if self.logged is not None:
+            found = self.logged.latest(entity_id, found)
         return None if found is None else (found, self._parsed(entity_id, found))
 
     def _parsed(self, entity_id: str, found: Object) -> Document:
@@ -240,6 +255,9 @@ class Core:
     def _catch_up(self, touched: Sequence[Touched]) -> None:
         unsettled = self._memory.unsettled(one.id for one in touched)
         try:
+            if self._collection.definition.space is not None:
+                self._session.materialize(self._collection.definition.space)
+                self._memory.applied(one.id for one in touched)
             if self._collection.definition.oplog:
                 self._record(touched)
             else:

@@ -103,7 +103,7 @@ class History(Core):
         else:
             seen = self._memory.seen(entity_id)
             known = seen.document if seen is not None and seen.etag == found.etag else None
-            parent, op = Seen(found.etag, known, found.version_id), None
+            parent, op = Seen(found.etag, known, found.version_id, self._memory.commit_of(entity_id, found)), None
         self._maintain([self._put(entity_id, document, parent, actor, op=op, note=note)])
         return {"id": entity_id, **document}
 

@@ -18,6 +18,7 @@ from worm.clock import Clock
 from worm.codec.strict_json import JsonValue
 from worm.collections.documents import TRUST
 from worm.collections.entries import Document
+from worm.collections.space_log import commit_of, entity_name
 from worm.schema import IndexDef, ModelDef
 from worm.sdk.own_writes import Known, OwnWrite, OwnWrites
 from worm.store.base import Object, ObjectInfo, Won
@@ -27,11 +28,13 @@ DOCUMENTS_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A document as this session read or wrote it. `document` None: too long ago to be remembered."""
+    """A document as this session read or wrote it. `document` None: too long ago to be remembered. `commit`: that of
+    the model's space which it is of."""
 
     etag: str
     document: Document | None = None
     version_id: str | None = None
+    commit: int | None = None
 
 
 class Memory:
@@ -40,7 +43,10 @@ class Memory:
     def __init__(self, clock: Clock, definition: ModelDef) -> None:
         self._clock = clock
         self._lock = threading.Lock()
+        self._definition = definition
         self._versions: dict[str, tuple[str, str | None, datetime]] = {}
+        self._commits: dict[str, int] = {}  # of the versions, in a model of a space
+        self._newer: dict[str, int] = {}  # commits that documents may not have yet
         self._documents: OrderedDict[str, Document] = OrderedDict()
         self._own = OwnWrites(clock, definition)
 
@@ -50,7 +56,8 @@ class Memory:
                 return None
             etag, version_id, at = self._versions[entity_id]
             is_fresh = self._clock.now() - at <= TRUST  # equal bytes may have come back since
-            return Seen(etag, self._documents.get(entity_id), version_id if is_fresh else None)
+            document, commit = self._documents.get(entity_id), self._commits.get(entity_id)
+            return Seen(etag, document, version_id if is_fresh else None, commit)
 
     def read(self, entity_id: str, stored: Object, document: Document) -> None:
         with self._lock:
@@ -61,6 +68,7 @@ class Memory:
         with self._lock:
             self._forget(entity_id)
             self._versions[entity_id] = (stored.etag, stored.version_id, self._clock.now())
+            self._note_commit(entity_id, stored)
 
     def wrote(
         self, entity_id: str, stored: Won | Object, document: Document, over: Mapping[str, JsonValue] | None = None
@@ -76,6 +84,38 @@ class Memory:
         with self._lock:
             self._forget(entity_id)
             self._own.add(entity_id, None, _updated(document), _updated(document))
+
+    def committed(self, entity_id: str, seq: int, document: Document | None, over: Document | None) -> None:
+        """The session committed this document (None: its deletion) to the model's space, over that one."""
+        with self._lock:
+            self._forget(entity_id)
+            self._newer[entity_id] = seq
+            if document is not None:
+                self._remember(entity_id, Won(""), document)
+                self._commits[entity_id] = seq
+            self._own.add(
+                entity_id, deepcopy(document), _updated(over if document is None else document), _updated(over)
+            )
+
+    def heard(self, entity_id: str, seq: int) -> None:
+        """The log has this commit of it, by whomever."""
+        with self._lock:
+            self._newer[entity_id] = seq
+
+    def is_behind(self, entity_id: str, found: ObjectInfo | None) -> bool:
+        """Is the stored object from before a commit that this session made, or heard of?"""
+        with self._lock:
+            newer = self._newer.get(entity_id)
+            if newer is None or (self.commit_of(entity_id, found) or 0) < newer:
+                return newer is not None
+            del self._newer[entity_id]
+            return False
+
+    def applied(self, ids: Iterable[str]) -> None:
+        """What the session committed of these is in the documents."""
+        with self._lock:
+            for entity_id in ids:
+                self._newer.pop(entity_id, None)
 
     def recorded(self, entity_id: str, seq: int) -> None:
         """What the session wrote stands in the oplog up to this seq."""
@@ -112,7 +152,20 @@ class Memory:
         with self._lock:
             return self._own.ids_with(index, values)
 
+    def commit_of(self, entity_id: str, found: ObjectInfo | None) -> int | None:
+        """The commit that the object is of; None where it is of none, or the model in no space."""
+        if self._definition.space is None:
+            return None
+        return commit_of(found, entity_name(self._definition.name, entity_id))
+
+    def _note_commit(self, entity_id: str, stored: Won | ObjectInfo) -> None:
+        commit = None if isinstance(stored, Won) else self.commit_of(entity_id, stored)
+        if commit is not None:
+            self._commits[entity_id] = commit
+
     def _remember(self, entity_id: str, stored: Won | Object, document: Document) -> None:
+        self._commits.pop(entity_id, None)
+        self._note_commit(entity_id, stored)
         self._versions[entity_id] = (stored.etag, stored.version_id, self._clock.now())
         self._documents[entity_id] = deepcopy(document)  # the caller keeps the one it has, and may change it
         self._documents.move_to_end(entity_id)
@@ -121,6 +174,7 @@ class Memory:
 
     def _forget(self, entity_id: str) -> None:
         self._versions.pop(entity_id, None)
+        self._commits.pop(entity_id, None)
         self._documents.pop(entity_id, None)
 
 

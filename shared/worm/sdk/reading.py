@@ -44,7 +44,10 @@ class Reading(Core):
         return {} if seen is None or seen.document is None else dict(seen.document)
 
     def exists(self, id: str = SINGLETON_ID) -> bool:
-        return self._session.store.head(self._collection.documents.key(id)) is not None
+        found = self._session.store.head(self._collection.documents.key(id))
+        if self.logged is not None and self._memory.is_behind(id, found):
+            return self.logged.known(id).document is not None
+        return found is not None
 
     def find_all(
         self,

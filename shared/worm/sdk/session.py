@@ -12,12 +12,12 @@ from typing import TypeVar, cast, overload
 from pydantic import BaseModel
 
 from worm.clock import Clock, Ids, SystemClock
-from worm.collections.collection import Collection
 from worm.collections.push import PushReport, load_pushed_schema, push_schema
 from worm.errors import Invalid
 from worm.schema import Schema, load_schema
 from worm.sdk.context import Context, Maintenance
 from worm.sdk.model import Model
+from worm.sdk.transacting import Transaction
 from worm.sdk.typed import TypedModel, model_name
 from worm.store.base import Store
 from worm.store.open import open_store
@@ -111,6 +111,9 @@ class Worm(Context):
             return TypedModel(self.model(model_name(name)), name)
         with self._making:
             if name not in self._models:
-                collection = Collection(self.store, self.resolver, name, self.schema.model(name), self.clock, self.ids)
-                self._models[name] = Model(self, collection)
+                self._models[name] = Model(self, self.collection(name))
             return self._models[name]
+
+    def transaction(self, *, actor: str | None = None) -> Transaction:
+        """Several documents of models in one space, committed together at the end of the `with` block."""
+        return Transaction(self, self.model, actor=actor)

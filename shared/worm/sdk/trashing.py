@@ -48,6 +48,9 @@ class Trashing(Core):
 
     def _put_back(self, entity_id: str, body: bytes, document: Document | None, actor: str | None) -> None:
         """The document under its key again, if nothing is there and its unique values are free."""
+        if self.logged is not None:
+            self._commit_back(entity_id, document, actor)
+            return
         key = self._collection.documents.key(entity_id)
         metadata = write_metadata(actor=actor or self._session.actor, parent=None, op="restore")
         reservation = self._claiming.reserve(entity_id, None, document, None)
@@ -61,6 +64,16 @@ class Trashing(Core):
         else:
             self._memory.wrote(entity_id, stored, document)
         self._claiming.settle(reservation, stored, None, is_new=True)
+
+    def _commit_back(self, entity_id: str, document: Document | None, actor: str | None) -> None:
+        """The same for a model in a space: the restore is a commit."""
+        try:
+            if document is None:
+                raise Invalid("what is in trash is no valid document", hint="save a valid one under its id")
+            self._put(entity_id, document, None, actor, op="restore")
+        except (Invalid, Conflict):
+            self._collection.trash.abort_restore(entity_id)
+            raise
 
     def _not_restored(self, entity_id: str, outcome: Lost) -> WormError:
         if outcome.in_doubt:  # ours may have been there and replaced: trash stays as it is

@@ -59,7 +59,7 @@ class Writing(Core):
             merged: Document = {
                 name: value for name, value in ({**before, **changes}).items() if not isinstance(value, Missing)
             }
-            parent = Seen(stored.etag, before, stored.version_id)
+            parent = Seen(stored.etag, before, stored.version_id, self._memory.commit_of(id, stored))
             patched = self._stamped(merged, is_new=False)
             try:
                 touched = self._put(id, patched, parent, actor)
@@ -83,6 +83,25 @@ class Writing(Core):
         self._maintain([removed[1]])
         return True
 
+    # For transactions
+
+    def _draft(self, document: Mapping[str, JsonValue], entity_id: str, before: Document | None) -> Document:
+        """The document as a transaction stores it, over `before`: checked, with its times."""
+        self._begin_write(creates=before is None)
+        given = {name: value for name, value in document.items() if name != "id" or value is not None}
+        kept = {} if before is None or "createdAt" not in before else {"createdAt": before["createdAt"]}
+        drafted = self._stamped({"id": entity_id, **kept, **given}, is_new=before is None)
+        self._encoded(entity_id, drafted)
+        return drafted
+
+    def _id_in(self, document: Mapping[str, JsonValue], id: str | None) -> str:
+        """The id that is given, or the document's own, or a new one."""
+        definition = self._collection.definition
+        given = document.get("id") if id is None else id
+        if given is None or definition.is_singleton:
+            return new_id(definition.id_type, self._session.ids)
+        return self._checked(id_text(definition.id_type, given))
+
     # Without maintenance, for bulks
 
     def _save(
@@ -102,6 +121,11 @@ class Writing(Core):
         """The deleted document (only its id where it was no valid one), or None where there was none."""
         self._begin_write()
         self._checked(entity_id)
+        if self.logged is not None:
+            removed = self.logged.delete(entity_id, actor)
+            return (
+                None if removed is None else ({"id": entity_id, **removed[0]}, Touched(entity_id, unfreed=removed[1]))
+            )
         actor = actor or self._session.actor
         found = self._session.store.get(self._collection.documents.key(entity_id))
         if found is None:

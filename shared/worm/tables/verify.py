@@ -7,7 +7,8 @@ the stored manifest, indexes and heads. For a model with oplog it checks that
 - replaying the entries gives the current document exactly;
 - manifest and indexes are, byte for byte, what folding the entries gives; heads name the newest entries;
 - column files say what their partitions say;
-- no two documents have one unique value, and every claim of one is held by a document that has it.
+- no two documents have one unique value, and every claim of one is held by a document that has it;
+- documents of a model in a space are of the commits that its log has.
 A document that breaks its schema is no difference: it is listed as `rejected`, with the reason.
 """
 
@@ -22,7 +23,7 @@ from worm.codec.diff import apply as apply_diff
 from worm.codec.strict_json import dumps
 from worm.collections.changes import Change
 from worm.collections.claim_audit import audit_claims
-from worm.collections.collection import Collection
+from worm.collections.collection import Collection, Keepers
 from worm.collections.entries import Document, Head, OplogEntry
 from worm.collections.heads import Heads
 from worm.collections.id_ranges import IdRange
@@ -33,6 +34,7 @@ from worm.tables.build import build_manifest, empty_manifest
 from worm.tables.difference import Difference
 from worm.tables.index import Index
 from worm.tables.manifest import Manifest
+from worm.tables.space_audit import audit_space
 from worm.tables.spread import Spread
 from worm.tables.table import Table
 from worm.tables.trees import IndexFiles
@@ -86,6 +88,7 @@ def verify_collection(collection: Collection) -> VerifyReport:
         report.differ(found.kind, found.key, found.detail)
     if collection.definition.mode == "append":
         report.differences += audit_append(collection)
+    report.differences += audit_space(collection)
     return report
 
 
@@ -175,7 +178,7 @@ class _Entity:
         """Every version that changed something is named by exactly one entry, or by one as skipped."""
         named = Counter(entry.version_id or NULL_VERSION for entry in entries if not entry.metadata.get("reverted"))
         skipped = {name for entry in entries for name in _skipped(entry)}
-        exists = False
+        by_version, exists, head = {entry.version_id: entry for entry in entries}, False, None
         for version in reversed(self._versions):
             name = version.version_id
             if name is None:
@@ -184,16 +187,22 @@ class _Entity:
                 self._report.differ("version-twice", version.key, f"version {name} has {named[name]} entries")
             marks_nothing = version.is_delete_marker and not exists
             if named[name] == 0 and name not in skipped and not marks_nothing:
-                if self._is_invalid(version):
+                if self._is_invalid(version) or self._is_late(version, head):
                     continue
                 self._report.differ("version-unrecorded", version.key, f"version {name} has no oplog entry")
             exists = exists if name in skipped else not version.is_delete_marker
+            head = Head.of(by_version[name]) if name in by_version else head
 
     def _is_invalid(self, version: Version) -> bool:
         try:
             return not version.is_delete_marker and self._document(version) is None
         except Invalid:
             return True
+
+    def _is_late(self, version: Version, head: Head | None) -> bool:
+        """A write that landed after the commit that deleted the document: not part of the history."""
+        found = None if version.is_delete_marker else self._collection.documents.version(version)
+        return found is not None and Keepers(self._collection).is_late(self._id, found, head)
 
     def _document(self, version: Version) -> Document | None:
         found = self._collection.documents.version(version)

@@ -1,8 +1,11 @@
-"""apply: events of log segments in, delta layers of page stores out.
+"""apply: events of log segments in, delta layers of page stores and documents of models in spaces out.
 
 Per batch: group the segments by log, and apply each log once, to its end, whatever its messages name. A flush begins
 where the root says that the last one ended, and is published by one compare-and-swap; so messages may come twice, late,
 in any order and to several workers at once. A message is done when the root says that its segment is applied.
+
+The log of a space is also the truth of documents (`workers/materialize.py`). They are brought to its end whatever the
+root says: who flushed may have died before, or be a writer that has no business with documents.
 
 Logs of databases without pages, and of branches that are deleted, are nobody's work: their messages are ignored.
 """
@@ -22,6 +25,7 @@ from worm.pages.state import PagesRoot
 from worm.schema.idtypes import segment_problem
 from worm.workers.batch import BatchOutcome, Message
 from worm.workers.events import hints_of
+from worm.workers.materialize import Materializer
 from worm.workers.workspace import Workspace
 
 FLUSH_SECONDS = 20.0
@@ -50,13 +54,15 @@ class Apply:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._appliers: dict[str, Applier] = {}
+        self._materializer = Materializer.of(workspace)
 
     def run(self, messages: Sequence[Message], left: Deadline) -> BatchOutcome:
         """Apply the logs that a batch of SQS messages names, until no time is left; what is not applied then fails."""
         outcome = BatchOutcome()
         for log in self._group(messages, outcome):
             try:
-                self._apply(log, left, outcome)
+                if self._apply(log, left, outcome):
+                    self._materialize(log, left, outcome)
             except Exception as error:  # noqa: BLE001 - reported for its messages, which the queue delivers again
                 outcome.fail(log.messages(), error)
         return outcome
@@ -75,27 +81,36 @@ class Apply:
                 logs.setdefault(keys, _Log(keys)).slots.setdefault(slot, set()).add(message.id)
         return list(logs.values())
 
-    def _apply(self, log: _Log, left: Deadline, outcome: BatchOutcome) -> None:
+    def _apply(self, log: _Log, left: Deadline, outcome: BatchOutcome) -> bool:
+        """To pages. False: there are none."""
         if left() < FLUSH_SECONDS:
             raise _no_time(log.keys)
         applier = self._applier(log.keys.db_id)
         found = _branch_of(applier.root, log.keys.branch)
         if found is None or not log.messages(after=found[1]):
             outcome.ignored += len(log.slots)
-            return
+            return found is not None
         try:
             done = applier.run(found[0], left=lambda: left() - FLUSH_SECONDS)
         except NotFound:
             if _branch_of(applier.root, log.keys.branch) is not None:
                 raise
             outcome.ignored += len(log.slots)  # deleted meanwhile
-            return
+            return False
         outcome.recorded += done.segments
         outcome.attempts += done.flushes
         if not done.is_done:
             outcome.fail(log.messages(after=done.slot), _no_time(log.keys))
+        else:
+            self._check_rest(log, done.slot, applier.root, outcome)
+        return True
+
+    def _materialize(self, log: _Log, left: Deadline, outcome: BatchOutcome) -> None:
+        """To documents. Branches have none."""
+        if log.keys.branch:
             return
-        self._check_rest(log, done.slot, applier.root, outcome)
+        if not self._materializer.run(log.keys.db_id, lambda: left() - FLUSH_SECONDS).is_done:
+            outcome.fail(log.messages(), _no_time(log.keys))
 
     def _check_rest(self, log: _Log, end: int, root: PagesRoot, outcome: BatchOutcome) -> None:
         """The log was read to its end, and yet not all of these segments came: are they there?"""

@@ -47,6 +47,9 @@ class EntityOutcome:
     change: Change | None = None
     appended: int = 0
     error: Exception | None = None
+    is_late: bool = False
+    """The document came back after a commit had deleted it: no news. The sweep deletes it, who may; capture may not."""
+    is_mended: bool = False
 
 
 class Capture:
@@ -174,7 +177,8 @@ def reconcile_entity(
     """Reconcile one entity; never raises, the error is part of the outcome."""
     try:
         result = table.collection.reconciler().reconcile(entity_id, hint, tuple(sightings), recheck=recheck)
-        return EntityOutcome(_news(table, result, folded), result.appended, result.rejected or result.unkept)
+        failure = result.rejected or result.unkept
+        return EntityOutcome(_news(table, result, folded), result.appended, failure, result.is_late)
     except Exception as error:  # noqa: BLE001 - one bad entity must not fail the others; reported for its messages
         return EntityOutcome(error=error)
 

@@ -3,12 +3,16 @@
 One listing of versions per collection (a request per 1,000 versions) is compared with the heads; only entities whose
 newest version is not the recorded one are read. Bounded by a deadline: a sweep that runs out of time stores where it
 stopped (`.worm.sweep/<collection>.json`) and the next one goes on from there.
+
+Before that, the documents of models in a space are brought to the end of its log, and a document that came back after a
+commit had deleted it goes again. Where nothing is behind, a space costs a look at the end of its log, and two
+requests.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from worm.clock import Deadline, iso_seconds
 from worm.codec.strict_json import dumps, loads_own
@@ -17,9 +21,11 @@ from worm.collections.collection import Collection
 from worm.collections.entries import Head
 from worm.collections.heads import Heads
 from worm.errors import Corrupt, WormError
+from worm.spaces.opening import database_id
 from worm.tables.build import empty_manifest
 from worm.tables.table import Table
 from worm.workers.capture import EntityOutcome, reconcile_entity
+from worm.workers.materialize import Materialized, Materializer
 from worm.workers.workspace import Workspace
 
 CHUNK = 200
@@ -33,6 +39,8 @@ class SweepReport:
     listed: int = 0
     reconciled: int = 0
     recorded: int = 0
+    materialized: int = 0
+    """Documents that were written or deleted because the log of the model's space says so."""
     problems: dict[str, str] = field(default_factory=dict)
     finished: bool = True
     error: WormError | None = None
@@ -43,6 +51,7 @@ class SweepReport:
             "listed": self.listed,
             "reconciled": self.reconciled,
             "recorded": self.recorded,
+            "materialized": self.materialized,
             "problems": len(self.problems),
             "finished": self.finished,
         }
@@ -53,12 +62,34 @@ class Sweep:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
+        self._materializer = Materializer.of(workspace)
 
     def run(self, deadline: Deadline, models: Iterable[str] | None = None, *, resume: bool = True) -> list[SweepReport]:
         """Sweep the models (default: all), one after the other, until the deadline. `resume` False: from the start."""
         self._workspace.refresh()
         names = sorted(self._workspace.schema.models) if models is None else list(models)
-        return [self._attempt_model(model, deadline, resume) for model in names]
+        spaces = {name: self._materialize(name, deadline) for name in self._spaces(names)}
+        reports = [self._attempt_model(model, deadline, resume) for model in names]
+        for report in reports:
+            found = spaces.pop(self._workspace.schema.model(report.model).space or "", None)  # told once
+            if isinstance(found, WormError):
+                report.error, report.finished = report.error or found, False
+            elif found is not None:
+                report.materialized += found.written
+                report.finished = report.finished and found.is_done
+        return reports
+
+    def _spaces(self, names: Iterable[str]) -> list[str]:
+        models = self._workspace.schema.models
+        found = (models[name].space for name in names if name in models)
+        return sorted({space for space in found if space is not None})
+
+    def _materialize(self, space: str, deadline: Deadline) -> Materialized | WormError:
+        """One space that cannot be read must not keep the others from it."""
+        try:
+            return self._materializer.run(database_id(space), deadline)
+        except WormError as error:
+            return error
 
     def _attempt_model(self, model: str, deadline: Deadline, resume: bool) -> SweepReport:
         """One model that cannot be swept must not keep the others from it."""
@@ -115,17 +146,25 @@ class Sweep:
 
     def _reconcile(self, table: Table, suspects: list[str], heads: dict[str, Head], report: SweepReport) -> None:
         def one(entity_id: str) -> EntityOutcome:
-            return reconcile_entity(table, entity_id, heads.get(entity_id), heads.get(entity_id))
+            outcome = reconcile_entity(table, entity_id, heads.get(entity_id), heads.get(entity_id))
+            return self._mended(table, entity_id, outcome) if outcome.is_late else outcome
 
         outcomes = self._workspace.in_parallel(one, suspects)
         for entity_id, outcome in zip(suspects, outcomes, strict=True):
             report.reconciled += 1
             report.recorded += outcome.appended
+            report.materialized += outcome.is_mended
             if outcome.error is not None:
                 report.problems[entity_id] = str(outcome.error)
         changes: list[Change] = [outcome.change for outcome in outcomes if outcome.change is not None]
         if changes:
             table.fold(changes)
+
+    def _mended(self, table: Table, entity_id: str, outcome: EntityOutcome) -> EntityOutcome:
+        try:
+            return replace(outcome, is_mended=self._materializer.mend(table.collection.name, entity_id))
+        except WormError as error:
+            return replace(outcome, error=error)
 
     def _sweep_documents(self, table: Table, report: SweepReport) -> None:
         manifest = table.manifest.read() or empty_manifest(table.collection)

@@ -11,6 +11,7 @@ from worm.collections.collection import Collection
 from worm.collections.layout import SCHEMA_KEY, StorageResolver
 from worm.errors import NotFound
 from worm.schema import Schema, load_schema
+from worm.spaces.opening import OpenSpaces
 from worm.store.base import NotModified, Store
 from worm.tables.table import Table
 from worm.workers.settings import Settings
@@ -30,6 +31,7 @@ class Workspace:
         self._schema: Schema | None = None
         self._schema_etag: str | None = None
         self._tables: dict[str, Table] = {}
+        self.spaces = OpenSpaces(store, self.clock, self.ids)
         self._pool = ThreadPoolExecutor(settings.threads, thread_name_prefix="worm")
 
     @property
@@ -64,6 +66,7 @@ class Workspace:
                     self.clock,
                     self.ids,
                     self.settings.max_document_bytes,
+                    self.spaces.get,
                 )
             )
         return self._tables[model]

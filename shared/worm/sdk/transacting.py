@@ -1,0 +1,144 @@
+"""Transactions over documents of several models of one space.
+
+    with db.transaction() as tx:
+        account = tx.get("Account", "a")
+        tx.save("Account", {**account, "balance": account["balance"] - 10})
+        tx.save("Transfer", {"from": "a", "amount": 10})
+
+All reads are of one commit, and see what the transaction itself wrote. At the end of the block all writes are one
+commit, or none: `Conflict` when anything that was read or written has changed since. An error inside the block writes
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from worm.codec.strict_json import JsonValue
+from worm.collections.entries import Document
+from worm.collections.ids import SINGLETON_ID
+from worm.collections.space_log import entity_name
+from worm.errors import Invalid
+from worm.sdk.committing import Write, commit
+from worm.sdk.context import Context
+from worm.sdk.core import Touched
+from worm.sdk.logged import Known, Logged
+from worm.sdk.model import Model
+from worm.spaces.operations import ConfirmedRead
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A document in the course of a transaction; `after` is what it is to be, where it is written."""
+
+    model: Model
+    logged: Logged
+    id: str
+    known: Known
+    after: Document | None = None
+    is_written: bool = False
+
+    @property
+    def now(self) -> Document | None:
+        return self.after if self.is_written else self.known.document
+
+
+class Transaction:
+    """For one thread, and for one block. `seq` is the commit, once there is one."""
+
+    def __init__(self, session: Context, model: Callable[[str], Model], *, actor: str | None = None) -> None:
+        self._session = session
+        self._model = model
+        self._actor = actor
+        self._entries: dict[str, _Entry] = {}
+        self._space: str | None = None
+        self._at: int | None = None
+        self._is_over = False
+        self.seq: int | None = None
+
+    def get(self, model: str | Model, id: str = SINGLETON_ID) -> Document | None:
+        """The document, with what this transaction did to it; None where there is none."""
+        found = self._entry(self._model_of(model), id).now
+        return None if found is None else {"id": id, **deepcopy(found)}
+
+    def save(self, model: str | Model, document: Mapping[str, JsonValue], *, id: str | None = None) -> Document:
+        """Create the document, or replace the one that is there. Without an id it gets one. It is returned as it will
+        be stored; `Invalid` when the schema or the access mode refuses it."""
+        chosen = self._model_of(model)
+        entry = self._entry(chosen, chosen._id_in(document, id))
+        drafted = chosen._draft(deepcopy(dict(document)), entry.id, entry.known.document)
+        self._write(entry, drafted)
+        return deepcopy(drafted)
+
+    def delete(self, model: str | Model, id: str = SINGLETON_ID) -> bool:
+        """Delete the document; False when there is none."""
+        chosen = self._model_of(model)
+        chosen.check_removing()
+        entry = self._entry(chosen, id)
+        if entry.now is None:
+            return False
+        self._write(entry, None)
+        return True
+
+    def __enter__(self) -> Self:
+        self._check_open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._check_open()
+        self._is_over = True
+        if kind is None:
+            self._commit()
+
+    def _commit(self) -> None:
+        written = [entry for entry in self._entries.values() if _is_change(entry)]
+        if not written:
+            return
+        writes = [Write(one.logged.target, one.id, one.known.document, one.after, one.known.at) for one in written]
+        reads = [ConfirmedRead(entity, entry.known.at) for entity, entry in self._entries.items()]
+        done = commit(written[0].logged.space, writes, reads, actor=self._actor or self._session.actor)
+        self.seq = done.commit.seq
+        models = {one.model.name: one.model for one in written}
+        for name, model in models.items():
+            own = [write for write in writes if write.target.collection.name == name]
+            model._maintain([Touched(write.id, unfreed=done.unfreed.get(write.entity)) for write in own])
+
+    def _write(self, entry: _Entry, after: Document | None) -> None:
+        entity = entity_name(entry.model.name, entry.id)
+        self._entries[entity] = _Entry(entry.model, entry.logged, entry.id, entry.known, after, is_written=True)
+
+    def _entry(self, model: Model, entity_id: str) -> _Entry:
+        """The document as of the transaction's first read."""
+        self._check_open()
+        logged = model.logged
+        if logged is None:
+            hint = 'give it "space": "main" in the schema and push it, or save it outside of the transaction'
+            raise Invalid(f"{model.name} is in no space", hint=hint)
+        name = self._session.schema.model(model.name).space
+        if self._space not in (None, name):
+            raise Invalid(f"{model.name} is in the space '{name}', this transaction is in '{self._space}'")
+        self._space = name
+        entity = entity_name(model.name, model._checked(entity_id))
+        if entity not in self._entries:
+            known = logged.known(entity_id, self._at)
+            self._at = known.at
+            self._entries[entity] = _Entry(model, logged, entity_id, known)
+        return self._entries[entity]
+
+    def _model_of(self, model: str | Model) -> Model:
+        return self._model(model) if isinstance(model, str) else model
+
+    def _check_open(self) -> None:
+        if self._is_over:
+            raise Invalid("the transaction is over", hint="begin a new one: db.transaction()")
+
+
+def _is_change(entry: _Entry) -> bool:
+    """Not one that was made and deleted in this transaction."""
+    return entry.is_written and not (entry.after is None and entry.known.document is None)

@@ -1,0 +1,142 @@
+"""Writing the commits of a space into one document: each step over the object that was read, so that whoever is late
+finds a newer commit there and writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from worm.clock import backoff, iso_seconds
+from worm.codec.strict_json import dumps_document
+from worm.collections.collection import Collection
+from worm.collections.documents import write_metadata
+from worm.collections.space_log import commit_metadata, commit_of, entity_name
+from worm.collections.tombstone import delete_unchanged
+from worm.errors import CommitStateUnknown, Conflict, Unavailable
+from worm.store.base import Gone, Lost, Object, Won
+from worm.workers.commit_steps import Step
+
+ROUNDS_MAX = 20
+VERSIONS_MAX = 100
+"""How many versions by other hands are looked through for the last one that a commit made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An object as it was read or written last."""
+
+    etag: str
+    version_id: str | None
+    body: bytes
+
+
+class DocumentWriting:
+    """The steps of one document. `newest` is the last commit of the log, `keeps_versions` whether the store remembers
+    what was deleted; both are asked only where it matters."""
+
+    def __init__(
+        self,
+        collection: Collection,
+        entity_id: str,
+        steps: Sequence[Step],
+        newest: Callable[[], int],
+        keeps_versions: Callable[[], bool],
+    ) -> None:
+        self._newest = newest
+        self._keeps_versions = keeps_versions
+        self._collection = collection
+        self._clock = collection.clock
+        self._store = collection.store
+        self._id = entity_id
+        self._entity = entity_name(collection.name, entity_id)
+        self._key = collection.documents.key(entity_id)
+        self._steps = steps
+
+    def run(self, *, must_ask: bool) -> int:
+        """How many writes and deletes it took. `must_ask`: others may have applied some of the steps."""
+        written = 0
+        for attempt in range(ROUNDS_MAX):
+            found = self._store.get(self._key)
+            stored = None if found is None else Stored(found.etag, found.version_id, found.body)
+            for step in self._pending(found, must_ask=must_ask):
+                try:
+                    lost, stored, done = self._write(step, stored)
+                except (Conflict, CommitStateUnknown):
+                    lost, done = True, 0
+                written += done
+                if lost:
+                    break
+            else:
+                return written
+            must_ask = True
+            self._clock.sleep(backoff(self._collection.ids, attempt, base_seconds=0.01, cap_seconds=0.5))
+        raise Unavailable(f"{ROUNDS_MAX} rounds of writing a document met another writer each time", key=self._key)
+
+    def _pending(self, found: Object | None, *, must_ask: bool) -> Sequence[Step]:
+        """The steps that are not in the document yet."""
+        last = commit_of(found, self._entity)
+        if last is not None and last > self._steps[-1].seq and last > self._newest():
+            last = None  # of another log: this one has no such commit
+        if last is not None:
+            return [step for step in self._steps if step.seq > last]
+        if not must_ask:
+            return self._steps
+        return self._asked(found) if self._keeps_versions() else self._guessed(found)
+
+    def _asked(self, found: Object | None) -> Sequence[Step]:
+        """By the newest version that a commit made. Where it was deleted since, the next delete is done."""
+        last, count = 0, 0
+        for count, version in enumerate(self._store.versions(self._key), start=1):
+            if last or count > VERSIONS_MAX:
+                break
+            if not version.is_delete_marker:
+                last = commit_of(self._store.head(self._key, version_id=version.version_id), self._entity) or 0
+        rest = [step for step in self._steps if step.seq > last]
+        if found is not None or not count:
+            return rest
+        return rest[next((at for at, step in enumerate(rest, start=1) if step.document is None), 0) :]
+
+    def _guessed(self, found: Object | None) -> Sequence[Step]:
+        """Nobody knows what was applied before: the newest state will do, or what came after the last delete."""
+        if found is not None:
+            return self._steps[-1:]
+        return self._steps[
+            max((at for at, step in enumerate(self._steps, start=1) if step.document is None), default=0) :
+        ]
+
+    def _write(self, step: Step, stored: Stored | None) -> tuple[bool, Stored | None, int]:
+        """Whether another was quicker, what is stored now, and how many writes it took."""
+        if step.document is None:
+            return self._delete(step, stored)
+        body = dumps_document(step.document)
+        metadata = write_metadata(
+            actor=step.actor,
+            parent=None if stored is None else stored.etag,
+            parent_version=None if stored is None else stored.version_id,
+            written=self._clock.now(),
+            op=step.op,
+            note=step.note,
+        ) | commit_metadata(self._entity, step.seq)
+        outcome: Won | Lost | Gone
+        if stored is None:
+            outcome = self._store.put_if_absent(self._key, body, metadata=metadata)
+        else:
+            outcome = self._store.put_if_match(self._key, body, stored.etag, metadata=metadata)
+        if not isinstance(outcome, Won):
+            return True, None, 0
+        return False, Stored(outcome.etag, outcome.version_id, body), 1
+
+    def _delete(self, step: Step, stored: Stored | None) -> tuple[bool, Stored | None, int]:
+        if stored is None:
+            return False, None, 0
+        if self._collection.definition.soft_delete:
+            self._collection.trash.put_away(
+                self._id,
+                stored.body,
+                etag=stored.etag,
+                version_id=stored.version_id,
+                deleted_by=step.actor,
+                deleted_at=iso_seconds(self._clock.now()),
+            )
+        outcome = delete_unchanged(self._store, self._key, stored.etag, stored.version_id)
+        return isinstance(outcome, Lost), None, int(isinstance(outcome, Won))

@@ -1,0 +1,226 @@
+"""materialize: commits of a space in, documents of its models out. From the documents on all goes as always: capture
+records them, tables are folded.
+
+Commits are applied in their order, from where the last run ended (`spaces/applied.py`). Every document carries the
+commit that it is of, and a write is conditional on the object that was read: whoever is late finds a newer commit there
+and writes nothing. So commits may come twice, and to several at once.
+
+Only an object that is not there says nothing: the commit was not applied yet, or a later one that deletes the document
+was. A run that has reason to doubt (somebody else is at work, or died) asks the versions of the key. What is written in
+spite of all that by one that stalls between reading and writing is made good by itself: a run ends only when it has
+seen the end of the log after its last write.
+
+The log wins. A document that somebody changed or deleted by hand is overwritten by the next commit that writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from worm.clock import Clock, Deadline, Ids
+from worm.collections.collection import Collection
+from worm.collections.ids import typed_problem
+from worm.collections.space_log import commit_of, entity_name
+from worm.collections.tombstone import delete_unchanged
+from worm.errors import NotFound, WormError
+from worm.schema import Schema
+from worm.spaces.applied import Applied, applied_file, applied_key
+from worm.spaces.opening import PREFIX
+from worm.spaces.results import LogEntry
+from worm.spaces.space import Space
+from worm.store.base import Store, Won
+from worm.store.cas_file import CasFile
+from worm.store.parallel import in_parallel
+from worm.workers.commit_steps import Step, operations_of, steps_of
+from worm.workers.commit_writing import DocumentWriting
+from worm.workers.workspace import Workspace
+
+BATCH, OPERATIONS_MAX = 200, 1000
+"""Commits, and what they write, between two looks at the clock."""
+
+
+@dataclass(slots=True)
+class Materialized:
+    """What a run did: `upto` is the last commit that it applied, `written` counts documents written and deleted.
+    `is_done` False: the time was over before the end of the log."""
+
+    upto: int = 0
+    commits: int = 0
+    written: int = 0
+    ignored: int = 0
+    is_done: bool = True
+
+
+class Materializer:
+    """Writes the documents of all models of a store that are in a space. Not for several threads at once."""
+
+    def __init__(
+        self,
+        store: Store,
+        schema: Callable[[], Schema],
+        collection: Callable[[str], Collection],
+        spaces: Callable[[str], Space | None],
+        *,
+        clock: Clock,
+        ids: Ids,
+    ) -> None:
+        self._store = store
+        self._schema = schema
+        self._collection = collection
+        self._spaces = spaces
+        self._clock = clock
+        self._ids = ids
+
+    @classmethod
+    def of(cls, workspace: Workspace) -> Materializer:
+        """For a worker."""
+        store, clock, ids = workspace.store, workspace.clock, workspace.ids
+
+        def schema() -> Schema:
+            try:
+                workspace.refresh()
+            except NotFound:
+                return Schema(models={})  # nobody has pushed one: there are no models
+            return workspace.schema
+
+        def collection(model: str) -> Collection:
+            return workspace.table(model).collection
+
+        return cls(store, schema, collection, workspace.spaces.get, clock=clock, ids=ids)
+
+    def run(self, db_id: str, left: Deadline) -> Materialized:
+        """Apply the commits of the database `space-<name>` to the end of its log, or until no time is left."""
+        if not db_id.startswith(PREFIX):
+            return Materialized()
+        name = db_id.removeprefix(PREFIX)
+        models = {model for model, definition in self._schema().models.items() if definition.space == name}
+        space = self._spaces(name) if models else None
+        if space is None:
+            return Materialized()
+        return _Run(self._store, self._collection, space, models, db_id, self._clock, self._ids).run(left)
+
+    def mend(self, model: str, entity_id: str) -> bool:
+        """Make one document what the log says, where it is of an older commit than the documents should have: a write
+        that the store carried out long after its sender gave up. True if something had to be done.
+
+        A document that is not of a commit is somebody's own and stays; so does the trash, which has what the commit
+        deleted."""
+        collection, entity = self._collection(model), entity_name(model, entity_id)
+        name = collection.definition.space
+        space = None if name is None else self._spaces(name)
+        if name is None or space is None:
+            return False
+        applied, state = collection.applied(), space.read(entity)
+        found = self._store.head(collection.documents.key(entity_id))
+        has = commit_of(found, entity)
+        if found is None or has is None or not has < state.seq <= applied:
+            return False
+        if not state.exists:
+            return isinstance(delete_unchanged(self._store, found.key, found.etag, found.version_id), Won)
+        step = steps_of(next(space.log(after=state.seq - 1, limit=1)), space)[entity]
+        return DocumentWriting(collection, entity_id, [step], lambda: state.seq, lambda: True).run(must_ask=True) > 0
+
+
+@dataclass
+class _Run:
+    """One run over one space."""
+
+    store: Store
+    collection: Callable[[str], Collection]
+    space: Space
+    models: set[str]
+    db_id: str
+    clock: Clock
+    ids: Ids
+    name: str = ""
+    is_alone: bool = True
+    report: Materialized = field(default_factory=Materialized)
+
+    def run(self, left: Deadline) -> Materialized:
+        report, file = self.report, applied_file(self.store, self.db_id, clock=self.clock, ids=self.ids)
+        report.upto = (file.read() or Applied()).start(self.clock.now())
+        try:
+            report.is_done = self._follow(file, left)
+        except WormError:
+            self._end(file, is_done=False)
+            raise
+        self._end(file, is_done=report.is_done)
+        return report
+
+    def _follow(self, file: CasFile[Applied], left: Deadline) -> bool:
+        """To the end of the log: True. False when the time was over before."""
+        report = self.report
+        while entries := self._next(report.upto):
+            if left() <= 0:
+                return False
+            if not self.name:
+                start = self._begin(file)
+                if start != report.upto:  # another has ended, or died, since we looked
+                    report.upto = start
+                    continue
+            self._apply(entries)
+            report.upto = entries[-1].seq
+            report.commits += len(entries)
+        return True
+
+    def _next(self, after: int) -> list[LogEntry]:
+        """Commits after this one, as far as the log goes now, and not more than can be done in a few seconds."""
+        count, found, operations = min(BATCH, self.space.seq - after), list[LogEntry](), 0
+        for entry in self.space.log(after=after, limit=count) if count > 0 else ():
+            operations += operations_of(entry)
+            if found and operations > OPERATIONS_MAX:
+                break
+            found.append(entry)
+        return found
+
+    def _end(self, file: CasFile[Applied], *, is_done: bool) -> None:
+        if self.name:
+            file.update(lambda held: (held or Applied()).ended(self.name, self.report.upto, is_done=is_done))
+
+    def _begin(self, file: CasFile[Applied]) -> int:
+        """From now on others see this run. After which commit it begins."""
+        self.name = self.ids.ulid()
+        held: Applied | None = None
+
+        def begin(found: Applied | None) -> Applied:
+            nonlocal held
+            held = found
+            return (found or Applied()).begun(self.name, self.clock.now())
+
+        file.update(begin)
+        # One that was at work when we came, or whose work we take over, may have applied some of it; and whatever was
+        # applied before a file that is lost.
+        self.is_alone = held is not None and not held.runs
+        return (held or Applied()).start(self.clock.now())
+
+    @cached_property
+    def keeps_versions(self) -> bool:
+        """Does the store remember what was deleted?"""
+        newest = next(iter(self.store.versions(applied_key(self.db_id))), None)
+        return newest is not None and newest.version_id is not None
+
+    def _apply(self, entries: Sequence[LogEntry]) -> None:
+        """Documents side by side, the steps of each one in order."""
+        steps: dict[tuple[str, str], list[Step]] = {}
+        for entry in entries:
+            for entity, step in steps_of(entry, self.space).items():
+                model, _, entity_id = entity.partition("/")
+                if model not in self.models or not _is_id(self.collection(model), entity_id):
+                    self.report.ignored += 1
+                    continue
+                steps.setdefault((model, entity_id), []).append(step)
+        written = in_parallel(lambda one: self._write(*one, steps[one]), list(steps))
+        self.report.written += sum(written)
+
+    def _write(self, model: str, entity_id: str, steps: Sequence[Step]) -> int:
+        writing = DocumentWriting(
+            self.collection(model), entity_id, steps, lambda: self.space.seq, lambda: self.keeps_versions
+        )
+        return writing.run(must_ask=not self.is_alone)
+
+
+def _is_id(collection: Collection, entity_id: str) -> bool:
+    """May a document have this id?"""
+    return typed_problem(collection.definition.id_type, entity_id) is None
