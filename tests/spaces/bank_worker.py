@@ -12,7 +12,7 @@ import random
 import sys
 
 from worm.codec.strict_json import JsonObject
-from worm.errors import Conflict, Unavailable
+from worm.errors import Conflict, Fenced, Unavailable
 from worm.spaces.opening import open_space
 from worm.spaces.results import Entity
 from worm.spaces.space import Space
@@ -29,7 +29,7 @@ def balance(entity: Entity) -> int:
 
 
 def transfer(space: Space, session: str, number: int, rng: random.Random) -> int | None:
-    """The commit, or None where there was nothing to move, or somebody else was quicker."""
+    """The commit, or None where there was nothing to move, or others were quicker each time."""
     branch = rng.choice(BRANCHES)
     one, other = rng.sample(ACCOUNTS, 2)
     seen = space.read_many([one, other], branch=branch)
@@ -49,7 +49,7 @@ def transfer(space: Space, session: str, number: int, rng: random.Random) -> int
     ]
     try:
         done = space.transact(ops, session_id=session, local_seq=number, branch=branch, reads=list(seen.values()))
-    except (Conflict, Unavailable):
+    except (Conflict, Fenced, Unavailable):
         return None
     return done.seq
 

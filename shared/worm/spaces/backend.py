@@ -132,7 +132,8 @@ class Backend(Reads, Protocol):
         ...
 
     def put_snapshots(self, rows: Sequence[SnapshotRow]) -> None:
-        """Outside of commits; one that is there stays."""
+        """Outside of commits; one that is there stays. This and the next two have turns of their own, and take them
+        again should another take them away."""
         ...
 
     def drop_snapshots(self, keep: int) -> int:

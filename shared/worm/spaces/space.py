@@ -182,12 +182,12 @@ class Space:
         for entity in ids:
             check_id(entity)
         seq = self._seq(at)
-        return self._settled(lambda: keeping.snapshot(self._backend, check_branch(branch), ids, seq, self._cache.get))
+        return keeping.snapshot(self._backend, check_branch(branch), ids, seq, self._cache.get)
 
     def maintain(self, *, at_least: int | None = None) -> int:
         """Snapshots of what has been written often since its last one (default: half of `snapshot_every`)."""
         depth = max(1, self.config.snapshot_every // 2) if at_least is None else at_least
-        return self._settled(lambda: keeping.maintain(self._backend, depth, self._cache.get))
+        return keeping.maintain(self._backend, depth, self._cache.get)
 
     def gc(self, *, keep: int | None = None) -> int:
         """Drops all but the newest `keep` snapshots of every entity (default: `snapshots_kept`, which keeps all).
@@ -197,7 +197,7 @@ class Space:
             return 0
         if kept < 1:
             raise Invalid("the newest snapshot is always kept", hint="keep=1 or more")
-        return self._settled(lambda: self._backend.drop_snapshots(kept))
+        return self._backend.drop_snapshots(kept)
 
     def put_blob(
         self,
@@ -222,7 +222,7 @@ class Space:
                     self._settled(lambda: self._committer.commit(request, needs_blob=payload.hash))
 
             now = self._clock.now()
-            return self._settled(lambda: blobs.put(self._backend, payload, content_type, now, describe))
+            return blobs.put(self._backend, payload, content_type, now, describe)
 
     def blob(self, hash: str) -> Blob:
         """Size and content type; `NotFound`."""
