@@ -80,7 +80,7 @@ def test_a_time_is_the_last_commit_at_or_before_it(room: Room) -> None:
         assert space.read("a", at=at).at == seq
     assert space.read("a", at=start - timedelta(1)).presence == "empty"
     with pytest.raises(Invalid, match="without time zone"):
-        space.read("a", at=datetime(2026, 1, 1))  # noqa: DTZ001
+        space.read("a", at=datetime(2026, 1, 1))  # noqa: DTZ001  # that is the mistake
 
 
 def test_a_time_in_another_zone_is_the_same_time(room: Room) -> None:

@@ -42,14 +42,14 @@ class StateCache:
         found: dict[str, State | None] = {}
         states = self._states
         with self._lock:
-            for id, pointer in pointers.items():  # noqa: A001
-                key = (branch, id)
+            for entity, pointer in pointers.items():
+                key = (branch, entity)
                 state = states.get(key)
                 if state is None or state.pointer != pointer:
-                    found[id] = None
+                    found[entity] = None
                 else:
                     states.move_to_end(key)
-                    found[id] = state
+                    found[entity] = state
         return found
 
     def current(self, branch: str, ids: Iterable[str], newest: int) -> dict[str, State]:
@@ -59,12 +59,12 @@ class StateCache:
         with self._lock:
             if newest != self._last:
                 return found
-            for id in ids:  # noqa: A001
-                key = (branch, id)
+            for entity in ids:
+                key = (branch, entity)
                 state = states.get(key)
                 if state is not None and state.pointer.seq >= self._first:
                     states.move_to_end(key)
-                    found[id] = state
+                    found[entity] = state
         return found
 
     def put_commit(self, seq: int, states: Mapping[str, State]) -> None:
@@ -84,14 +84,14 @@ class StateCache:
             return
         states = self._states
         with self._lock:
-            for id, state in new.items():  # noqa: A001
-                key = (state.home, id)
+            for entity, state in new.items():
+                key = (state.home, entity)
                 old = states.get(key)
                 if old is not None:
                     if old.pointer > state.pointer or (old.pointer == state.pointer and state.depth == UNKNOWN):
                         continue
-                    self._bytes -= _size(id, old)
-                size = _size(id, state)
+                    self._bytes -= _size(entity, old)
+                size = _size(entity, state)
                 if size <= self._bytes_max:
                     states[key] = state
                     states.move_to_end(key)
