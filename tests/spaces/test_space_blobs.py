@@ -163,6 +163,7 @@ def test_a_payload_that_is_collected_before_it_is_described_is_put_again(room: R
     assert space.seq == 1, "no metadata without its payload"
 
 
+@pytest.mark.slow
 def test_many_blobs_are_collected(room: Room) -> None:
     backend = room.backend()
     space = room.space(backend)

@@ -257,6 +257,7 @@ def with_column(text: bytes, size: int) -> bytes:
 
 
 @pytest.mark.parametrize("size", [100, 10**8 + 2, -1])
+@pytest.mark.slow
 def test_a_bomb_is_not_inflated(size: int) -> None:
     body = with_column(b'["' + b"x" * 10**8 + b'"]', size)
     tracemalloc.start()

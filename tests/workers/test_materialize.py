@@ -154,7 +154,7 @@ class _Failing(FaultyStore):
 
 
 @pytest.mark.parametrize("life", ALL_LIVES)
-@pytest.mark.parametrize("applied", [0, 1])
+@pytest.mark.parametrize("applied", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_two_materializers_in_every_order(life: str, applied: int) -> None:
     """The document is right in the end. One that stalls between reading that nothing is there and its write can bring
     back what was deleted, for as long as it takes to see the end of the log: that is no part of the history."""
