@@ -17,7 +17,7 @@ test: ## lint and all tests, as CI does
 
 check: ## lint and the fast tests, before every commit (under 2 minutes)
 	./scripts/lint
-	.venv/bin/python -m pytest -m "not tools and not localstack and not spark and not slow" --ignore=tests/spark --numprocesses 2 --dist loadgroup --quiet
+	.venv/bin/python -m pytest -m "not tools and not localstack and not spark and not slow" --ignore=tests/spark --numprocesses 2 --dist worksteal --quiet
 
 lint: ## ruff, ruff format, mypy strict
 	./scripts/lint
