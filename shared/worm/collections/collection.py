@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.collections.archive_names import ArchiveName
@@ -22,10 +23,11 @@ from worm.collections.space_log import LoggedClaims, SpaceLog, commit_of, entity
 from worm.collections.trash import Trash
 from worm.errors import Corrupt
 from worm.schema import ModelDef
-from worm.spaces.applied import applied_file
 from worm.spaces.opening import OpenSpaces, database_id
-from worm.spaces.space import Space
 from worm.store.base import Listed, Object, ObjectInfo, Store, Version
+
+if TYPE_CHECKING:
+    from worm.spaces.space import Space
 
 OPLOG_KINDS = (KeyKind.OPLOG, KeyKind.TIME_MARK, KeyKind.ARCHIVE)
 _EVERYTHING = IdRange()
@@ -85,6 +87,8 @@ class Collection:
         name = self.definition.space
         if name is None:
             return 0
+        from worm.spaces.applied import applied_file  # for those who have spaces
+
         held = applied_file(self.store, database_id(name), clock=self.clock, ids=self.ids).read()
         return 0 if held is None else held.start(self.clock.now())
 

@@ -10,15 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from worm.clock import Clock, Ids
 from worm.codec.strict_json import JsonObject
 from worm.collections.claim_values import UniqueValue
 from worm.collections.claims import Claims
 from worm.collections.documents import Documents, Origin
-from worm.spaces.results import Entity, LogEntry, Presence
-from worm.spaces.space import Space
 from worm.store.base import ObjectInfo
+
+if TYPE_CHECKING:  # a model without a space needs nothing of it
+    from worm.spaces.results import Entity, LogEntry
+    from worm.spaces.space import Space
 
 COMMIT_SEQ = "worm-commit-seq"
 COMMIT_OF = "worm-commit-of"
@@ -78,7 +81,7 @@ class SpaceLog:
             if state.seq <= after:
                 break
             earlier = space.read(entity, at=state.seq - 1)
-            if state.presence is Presence.DELETED:
+            if not state.exists:  # it has a revision, so it was deleted
                 deleted, of = state.seq, earlier.seq
             state = earlier
         else:

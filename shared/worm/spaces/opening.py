@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Invalid, NotFound
 from worm.schema.idtypes import segment_problem
-from worm.spaces.backend import Backend
-from worm.spaces.config import SpaceConfig
-from worm.spaces.space import Space
 from worm.store.base import Store
 from worm.store.open import open_store
+
+if TYPE_CHECKING:  # every worker imports this module, and few of them ever open a space
+    from worm.spaces.backend import Backend
+    from worm.spaces.config import SpaceConfig
+    from worm.spaces.space import Space
 
 SUFFIX = ".sqlite"
 PREFIX = "space-"
@@ -31,6 +34,8 @@ def open_space(
     ids: Ids | None = None,
 ) -> Space:
     """The space, made where it is not there; with `create=False` that is `NotFound`."""
+    from worm.spaces.space import Space
+
     backend = open_backend(url, name, create=create, endpoint_url=endpoint_url, clock=clock, ids=ids)
     return Space(backend, config, clock=clock, ids=ids)
 
@@ -75,6 +80,7 @@ def open_backend(
 def space_on(store: Store, name: str, *, create: bool, clock: Clock, ids: Ids) -> Space:
     """The space in the page store beside the documents of an open store; with `create=False` it may be `NotFound`."""
     from worm.spaces.page_backend import PageBackend
+    from worm.spaces.space import Space
 
     backend = PageBackend(store, database_id(name), create=create, clock=clock, ids=ids)
     return Space(backend, clock=clock, ids=ids)
