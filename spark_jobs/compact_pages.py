@@ -20,10 +20,9 @@ from worm.clock import Ids
 from worm.codec.strict_json import JsonObject, dumps
 from worm.errors import Corrupt, Fenced, WormError
 from worm.pages.apply import databases
-from worm.pages.compact import Compacted, Compactor
-from worm.pages.compact_task import Task, do_task
-from worm.pages.reading import Candidate, LayerGone, Piece
-from worm.pages.state import Layer, PagesRoot
+from worm.pages.compact import Compacted, Compactor, Task, do_task
+from worm.pages.layers import Candidate, LayerGone, Piece
+from worm.pages.manifest import Layer, PagesRoot
 
 if TYPE_CHECKING:
     import argparse

@@ -10,9 +10,7 @@ from urllib.parse import unquote
 
 from spark_jobs.cluster import JobSpec
 from worm.errors import Invalid
-from worm.schema import ModelDef
-from worm.schema.crosscheck import undeclared_fields
-from worm.tables.filter_text import (
+from worm.query.filter_text import (
     JsonFilter,
     both,
     filter_fields,
@@ -21,6 +19,8 @@ from worm.tables.filter_text import (
     parse_select,
     parse_where,
 )
+from worm.schema import ModelDef
+from worm.schema.crosscheck import undeclared_fields
 
 FORMATS = ("parquet", "ndjson", "json", "csv", "delta", "iceberg")
 _S3 = ("s3", "s3a", "s3n")

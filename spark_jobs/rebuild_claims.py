@@ -13,11 +13,18 @@ import pyarrow as pa
 from spark_jobs.cluster import JobSpec
 from spark_jobs.frames import Values, batches_of, rows_of
 from spark_jobs.rebuild_tasks import staged_frame, tasks_for
+from spark_jobs.staging import StagedFile, Staging
 from worm.codec.strict_json import JsonValue, dumps, loads
-from worm.collections.claim_audit import Digests, Finding, Wanted, audit_wanted, restore_wanted
-from worm.collections.claim_values import UniqueValue, unique_indexes
-from worm.collections.claims import Claims
-from worm.tables.staging import StagedFile, Staging
+from worm.collections.claims import (
+    Claims,
+    Digests,
+    Finding,
+    UniqueValue,
+    Wanted,
+    audit_wanted,
+    restore_wanted,
+    unique_indexes,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

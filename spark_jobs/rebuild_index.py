@@ -20,9 +20,9 @@ from pyspark.sql.window import Window
 from spark_jobs.cluster import JobSpec
 from spark_jobs.frames import Values, batches_of, rows_of
 from spark_jobs.rebuild_tasks import ROWS_PER_TASK, staged_frame
+from spark_jobs.staging import StagedFile, Staging
 from worm.tables.index import Index, IndexEntries, entry_keys
 from worm.tables.spread import IndexPieces, Piece, cuts
-from worm.tables.staging import StagedFile, Staging
 from worm.tables.table import Table
 from worm.tables.trees import parts_wanted
 

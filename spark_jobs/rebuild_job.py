@@ -29,25 +29,33 @@ from spark_jobs.rebuild_tasks import (
     stage,
     tasks_for,
 )
+from spark_jobs.staging import (
+    BuiltPart,
+    CatchUp,
+    Flip,
+    Kind,
+    Overtaken,
+    StagedFile,
+    StagedRow,
+    Staging,
+    StoredFiles,
+    catch_up,
+    is_whole,
+    new_base,
+    overlapping,
+    part_plans,
+    questions,
+    rebuild_documents,
+    starts_of,
+    stored_files,
+    stub_indexes,
+    wish,
+)
 from worm.collections.heads import Heads
 from worm.collections.id_ranges import IdRange
 from worm.errors import Invalid, Unavailable
 from worm.tables.manifest import Manifest
 from worm.tables.spread import Piece, Spread
-from worm.tables.staging import StagedFile, StagedRow, Staging, overlapping
-from worm.tables.staging_flip import Flip, Overtaken, is_whole, new_base, rebuild_documents, stub_indexes
-from worm.tables.staging_parts import (
-    BuiltPart,
-    CatchUp,
-    Kind,
-    StoredFiles,
-    catch_up,
-    part_plans,
-    questions,
-    starts_of,
-    stored_files,
-    wish,
-)
 from worm.tables.table import Table
 
 if TYPE_CHECKING:

@@ -9,20 +9,21 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from spark_jobs.cluster import JobSpec, parallelism
-from worm.collections.id_ranges import IdRange
-from worm.tables.spread import Piece
-from worm.tables.staging import StagedFile, Staging
-from worm.tables.staging_parts import (
+from spark_jobs.staging import (
     Answer,
     BuiltPart,
     CatchUp,
     Kind,
     PartPlan,
     Question,
+    StagedFile,
+    Staging,
     build_part,
     catch_up,
     survey,
 )
+from worm.collections.id_ranges import IdRange
+from worm.tables.spread import Piece
 from worm.tables.table import Table
 
 if TYPE_CHECKING:

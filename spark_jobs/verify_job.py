@@ -35,7 +35,7 @@ from spark_jobs.verify_tasks import (
     mend,
 )
 from worm.codec.strict_json import JsonValue
-from worm.collections.claim_values import unique_indexes
+from worm.collections.claims import unique_indexes
 from worm.store.open import open_store
 from worm.tables.index import Index
 from worm.tables.manifest import Manifest

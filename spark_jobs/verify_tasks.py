@@ -11,12 +11,12 @@ from spark_jobs.cluster import JobSpec
 from spark_jobs.frames import Values, batches_of, rows_of
 from spark_jobs.rebuild_claims import wanted_rows
 from spark_jobs.rebuild_index import POSTINGS
+from spark_jobs.verify_range import verify_range
 from worm.collections.id_ranges import IdRange
 from worm.errors import Corrupt
 from worm.tables.index import IndexEntries, entry_keys
 from worm.tables.table import Table
 from worm.tables.verify import explain_index
-from worm.tables.verify_range import verify_range
 from worm.workers.capture import reconcile_entity
 
 CHECKED = pa.schema(

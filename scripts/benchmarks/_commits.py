@@ -24,10 +24,10 @@ from obstore.store import S3Store as RawBucket
 from slatedb import uniffi as slatedb
 
 from worm.codec.strict_json import JsonObject
-from worm.journal.config import LogConfig
-from worm.journal.group import GroupCommit
-from worm.journal.segment import Segment, Transaction
-from worm.journal.writer import LogWriter
+from worm.log.config import LogConfig
+from worm.log.group import GroupCommit
+from worm.log.segment import Segment, Transaction
+from worm.log.writer import LogWriter
 from worm.store.s3 import S3Store
 from worm_dev.aws import Aws
 

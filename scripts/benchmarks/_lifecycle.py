@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 from scripts.benchmarks._pages import page_name, some_pages
 from worm.clock import Ids, VirtualClock
-from worm.journal.config import MIB
+from worm.log.config import MIB
 from worm.pages.collect import PageCollector
 from worm.pages.compact import Compactor
 from worm.pages.config import PageConfig
 from worm.pages.db import PageDb, create_database
-from worm.pages.reading import pieces
-from worm.pages.state import MAIN, Pages
+from worm.pages.layers import pieces
+from worm.pages.manifest import MAIN, Pages
 from worm.store.memory import MemoryStore
 
 MINUTE = 60.0

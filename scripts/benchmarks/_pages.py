@@ -19,7 +19,7 @@ from worm.pages.collect import PageCollector
 from worm.pages.compact import Compactor
 from worm.pages.config import PageConfig
 from worm.pages.db import PageDb, create_database
-from worm.pages.view import PageReader
+from worm.pages.reader import PageReader
 from worm.store.s3 import S3Store
 
 BUCKET = "pages"

@@ -19,9 +19,9 @@ from itertools import count
 from scripts.benchmarks._turns import embedded_s3
 from worm.clock import Ids, SystemClock
 from worm.codec.strict_json import JsonObject, JsonValue
-from worm.journal.group import GroupCommit
-from worm.journal.reader import LogReader
-from worm.journal.writer import LogWriter
+from worm.log.group import GroupCommit
+from worm.log.reader import LogReader
+from worm.log.writer import LogWriter
 from worm.pages.db import PageDb
 from worm.spaces.page_backend import PageBackend
 from worm.spaces.space import Space

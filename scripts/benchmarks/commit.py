@@ -34,7 +34,7 @@ from scripts.benchmarks._commits import (
     segment_bytes,
 )
 from scripts.benchmarks._turns import embedded_s3
-from worm.journal.config import LogConfig
+from worm.log.config import LogConfig
 from worm_dev.aws import Aws
 
 FLOOR_MAX = 1.25

@@ -28,7 +28,7 @@ _HOMES = {
     "Model": ("worm.model", "Model"),
     "Worm": ("worm.model", "Worm"),
     "connect": ("worm.model", "connect"),
-    "__version__": ("worm.store.agent", "VERSION"),
+    "__version__": ("worm.version", "VERSION"),
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from worm.collections.key_info import KeyKind
+from worm.collections.layout import KeyKind
 from worm.errors import Corrupt, Unavailable
 from worm.model import connect
 from worm_dev.demo_view import Display

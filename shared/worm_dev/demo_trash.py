@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from worm.clock import iso_seconds
-from worm.collections.key_info import KeyKind
+from worm.collections.layout import KeyKind
 from worm.errors import Corrupt, Unavailable
 from worm.model import Worm, connect
 from worm_dev.demo_view import Display

@@ -18,11 +18,11 @@ from worm.collections.collection import Collection
 from worm.collections.entries import Document, OplogEntry
 from worm.collections.id_ranges import IdRange
 from worm.collections.layout import KeyKind
-from worm.collections.trash_reading import Trashed
+from worm.collections.trash import Trashed
 from worm.errors import Corrupt, Invalid
+from worm.query.fetch import as_row
 from worm.store.base import Object, Read
 from worm.store.parallel import in_parallel
-from worm.tables.fetch import as_row
 
 CHUNK = 500
 AT_ONCE = 64

@@ -14,8 +14,8 @@ from typing import Literal, cast
 from worm.clock import iso_seconds
 from worm.codec.strict_json import JsonValue, loads
 from worm.errors import Invalid
+from worm.query.filters import Filter
 from worm.sdk.context import Maintenance
-from worm.tables.filters import Filter
 
 Kind = Literal["documents", "history", "trash"]
 Mode = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]

@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 from spark_jobs.source.schema import documents_schema
 from worm.codec.strict_json import JsonValue
 from worm.errors import Invalid
+from worm.query.filters import LIST_MAX, Filter
 from worm.schema import ModelDef
-from worm.tables.filters import LIST_MAX, Filter
 
 if TYPE_CHECKING:  # Spark 4.0 does not have it
     from pyspark.sql.datasource import Filter as SparkFilter

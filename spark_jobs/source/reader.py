@@ -18,7 +18,7 @@ from spark_jobs.source.pushing import JsonFilter, pushed
 from worm.codec.strict_json import JsonValue, loads_own
 from worm.collections.id_ranges import IdRange, plan_ranges
 from worm.errors import Invalid
-from worm.tables.filters import Filter
+from worm.query.filters import Filter
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.company import Command
 from worm.model import Worm
-from worm.store.agent import VERSION
+from worm.version import VERSION
 
 WORM = Path(sys.executable).with_name("worm")
 

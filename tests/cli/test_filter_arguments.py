@@ -7,8 +7,8 @@ import pytest
 from tests.cli.company import SCHEMA
 from worm.codec.strict_json import JsonValue
 from worm.errors import Invalid
+from worm.query.filter_text import both, parse_filter, parse_select, parse_sort, parse_where
 from worm.schema import ModelDef, load_schema
-from worm.tables.filter_text import both, parse_filter, parse_select, parse_sort, parse_where
 
 CUSTOMER = load_schema(SCHEMA).model("Customer")
 INVOICE = load_schema(

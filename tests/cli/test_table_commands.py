@@ -13,7 +13,7 @@ from worm.cli.table_aggregate import aggregate_rows
 from worm.cli.table_query import Strategy, show_plan
 from worm.codec.strict_json import JsonValue
 from worm.model import Worm
-from worm.tables.plan import STRATEGIES
+from worm.query.plan import STRATEGIES
 
 
 def test_list_shows_count_freshness_indexes_and_time_of_every_model(worm: Command, url: str, session: Worm) -> None:

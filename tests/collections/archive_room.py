@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from spark_jobs.oplog_archives import Compactor, CompactReport, Listing, listings
 from tests.harness import schema_of
 from worm.clock import Ids, VirtualClock
-from worm.collections.archive_writing import Compactor, CompactReport, Listing, listings
 from worm.collections.collection import Collection
 from worm.collections.entries import Document
 from worm.collections.id_ranges import IdRange

@@ -22,8 +22,7 @@ from worm.schema import load_schema
 from worm.store.base import Store, Won
 from worm.store.memory import MemoryStore
 from worm.store.s3 import S3Store
-from worm.tables.append_audit import audit_append
-from worm.tables.verify import Difference
+from worm.tables.verify import Difference, audit_append
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "append-only.md"
 SCHEMA: dict[str, object] = {

@@ -41,7 +41,7 @@ def test_every_moment_of_an_archived_history_is_within_the_budget(every: int) ->
 
 
 def test_a_long_archived_history_costs_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worm.collections.archive_writing.ENTRIES_MAX", 40)
+    monkeypatch.setattr("spark_jobs.oplog_archives.ENTRIES_MAX", 40)
     room = compacted(400, 10)
     assert len(room.listing().archives) > 8
     customers = room.session()

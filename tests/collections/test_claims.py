@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from tests.sdk.unique_room import BOTH, Room
 from worm.codec.strict_json import JsonValue
-from worm.collections.claim_audit import Finding, audit_claims, restore_claims
-from worm.collections.claim_values import Claim, UniqueValue
+from worm.collections.claims import Claim, Finding, UniqueValue, audit_claims, restore_claims
 from worm.collections.entries import Document
 from worm.collections.layout import KeyKind, StorageResolver
 from worm.errors import Corrupt

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from worm.clock import Ids
 from worm.codec.strict_json import JsonObject, JsonValue
-from worm.collections.infer import infer_schema
-from worm.collections.infer_types import infer_fields
+from worm.collections.infer import infer_fields, infer_schema
 from worm.collections.push import load_pushed_schema, push_schema
 from worm.errors import NotFound, Unavailable
 from worm.schema import load_schema

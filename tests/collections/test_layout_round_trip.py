@@ -9,10 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worm.clock import Ids
-from worm.collections.field_names import escape_field, unescape_field
 from worm.collections.ids import SINGLETON_ID, check_id, new_id
-from worm.collections.layout import KeyInfo, KeyKind, StorageResolver, is_system_key
-from worm.collections.mark_names import mark_name
+from worm.collections.layout import (
+    KeyInfo,
+    KeyKind,
+    StorageResolver,
+    escape_field,
+    is_system_key,
+    mark_name,
+    unescape_field,
+)
 from worm.errors import Invalid
 from worm.schema import load_schema
 from worm.schema.idtypes import ID_TYPES, IdType

@@ -11,10 +11,7 @@ import pytest
 from worm.clock import Ids, VirtualClock
 from worm.collections.layout import BUCKET_SENTINEL, SCHEMA_KEY, StorageResolver
 from worm.collections.push import load_pushed_schema, push_schema
-from worm.collections.relayout import Relayout, Step
-from worm.collections.relayout_keys import with_storage
-from worm.collections.relayout_marker import RELAYOUT_KEY, layouts
-from worm.collections.relayout_report import RelayoutReport, told
+from worm.collections.relayout import RELAYOUT_KEY, Relayout, RelayoutReport, Step, layouts, told, with_storage
 from worm.errors import Conflict, Corrupt
 from worm.schema import Schema, load_schema
 from worm.schema.definition import StorageDef

@@ -19,9 +19,8 @@ from worm.codec.strict_json import JsonValue
 from worm.collections.collection import Collection
 from worm.collections.entries import OplogEntry
 from worm.collections.layout import KeyInfo, KeyKind, StorageResolver
-from worm.collections.push import push_schema
-from worm.collections.sentinels import collection_sentinel
-from worm.collections.tombstone import Tombstone
+from worm.collections.push import collection_sentinel, push_schema
+from worm.collections.trash import Tombstone
 from worm.errors import Conflict, Invalid, NotFound
 from worm.model import Worm
 from worm.schema import load_schema

@@ -17,8 +17,7 @@ from worm.codec.strict_json import JsonValue
 from worm.collections.collection import Collection
 from worm.collections.companions import failure_of
 from worm.collections.entries import Document, OplogEntry
-from worm.collections.layout import KeyKind, StorageResolver
-from worm.collections.mark_names import mark_name, marked_seq, seconds_left
+from worm.collections.layout import KeyKind, StorageResolver, mark_name, marked_seq, seconds_left
 from worm.collections.oplog import Oplog
 from worm.errors import Denied, Invalid
 from worm.schema import load_schema

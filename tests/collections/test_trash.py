@@ -11,7 +11,7 @@ import pytest
 from tests.collections.trash_room import ACME, BETA, DAY, Room
 from worm.clock import iso_seconds
 from worm.codec.strict_json import loads_document
-from worm.collections.tombstone import Tombstone, delete_unchanged
+from worm.collections.trash import Tombstone, delete_unchanged
 from worm.errors import Conflict, Corrupt, NotFound, UnsafeStore
 from worm.store.base import Attempt, Gone, Lost, Won
 from worm.store.memory import MemoryStore

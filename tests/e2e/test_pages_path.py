@@ -10,8 +10,8 @@ from tests.e2e.conftest import Deployment
 from worm.pages.branches import Branches
 from worm.pages.config import PageConfig
 from worm.pages.db import PageDb, create_database
-from worm.pages.state import Branch
-from worm.pages.view import PageReader
+from worm.pages.manifest import Branch
+from worm.pages.reader import PageReader
 from worm_dev.faults import FaultPolicy
 from worm_dev.worker import OutcomeKind
 

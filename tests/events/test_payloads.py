@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from worm.errors import WormError
-from worm.journal.keys import DbKeys
+from worm.log.keys import DbKeys
 from worm.workers.apply import segment_of
 from worm.workers.events import KeyHint, hints_of
 

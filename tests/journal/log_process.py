@@ -28,8 +28,8 @@ from typing import IO
 from tests.journal.witness import records
 from worm.clock import SystemClock
 from worm.errors import WormError
-from worm.journal.config import LogConfig
-from worm.journal.writer import LogWriter
+from worm.log.config import LogConfig
+from worm.log.writer import LogWriter
 from worm.store.base import Attempt, Condition
 from worm.store.file import FileStore
 from worm.store.s3 import S3Store

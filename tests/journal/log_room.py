@@ -11,11 +11,10 @@ from pathlib import Path
 from worm.clock import VirtualClock
 from worm.codec.frames import encode
 from worm.codec.strict_json import JsonObject
-from worm.journal.disk import Disk
-from worm.journal.file_log import OPLOG
-from worm.journal.file_store import LogStore
+from worm.journal.file import OPLOG, Disk
 from worm.journal.records import Op, Record
 from worm.journal.state import State
+from worm.journal.store import LogStore
 
 
 class QuickDisk(Disk):

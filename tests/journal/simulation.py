@@ -17,13 +17,13 @@ from random import Random
 
 from worm.clock import Ids, VirtualClock
 from worm.errors import CommitStateUnknown, Denied, Expired, Fenced, Unavailable, WormError
-from worm.journal.collect import LogCollector
-from worm.journal.config import LogConfig
-from worm.journal.keys import DbKeys
-from worm.journal.reader import LogReader
-from worm.journal.root import Root
-from worm.journal.segment import Segment, Transaction
-from worm.journal.writer import LogWriter
+from worm.log.collect import LogCollector
+from worm.log.config import LogConfig
+from worm.log.keys import DbKeys
+from worm.log.reader import LogReader
+from worm.log.root import Root
+from worm.log.segment import Segment, Transaction
+from worm.log.writer import LogWriter
 from worm.store.base import Attempt, Condition, Listed, NotModified, Object, ObjectInfo, Won
 from worm.store.faulty import Fault, FaultyStore, Operation, SimulatedCrash
 from worm.store.memory import MemoryStore

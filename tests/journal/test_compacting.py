@@ -18,8 +18,7 @@ from tests.journal.log_room import (
     write_log,
 )
 from worm.errors import CommitStateUnknown, Corrupt, Unavailable
-from worm.journal import compacting
-from worm.journal.file_log import COMPACTING, OPLOG, Poisoned
+from worm.journal.file import COMPACTING, OPLOG, Poisoned
 from worm.journal.records import Abort, Begin, Insert
 from worm.journal.state import minimal
 
@@ -152,7 +151,7 @@ def test_what_was_written_is_read_back_before_it_counts(path: Path, harm: str, s
 
 
 def test_a_new_log_with_another_state_is_not_taken(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compacting, "minimal", lambda state: list(minimal(state))[:-1])
+    monkeypatch.setattr("worm.journal.store.minimal", lambda state: list(minimal(state))[:-1])
     original = log_bytes(path)
     with store_at(path) as store, pytest.raises(Corrupt, match="replays to another state: c: document 5"):
         store.compact()

@@ -23,10 +23,9 @@ from tests.journal.log_room import (
 )
 from worm.codec.frames import encode, frame
 from worm.errors import CommitStateUnknown, Corrupt, Denied, Invalid, NotFound, Unavailable
-from worm.journal.file_lock import LOCK, Locked
-from worm.journal.file_log import COMPACTING, OPLOG, FileLog, Poisoned, replay
-from worm.journal.file_store import LogStore
+from worm.journal.file import COMPACTING, LOCK, OPLOG, FileLog, Locked, Poisoned, replay
 from worm.journal.records import Insert, Record
+from worm.journal.store import LogStore
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -19,9 +19,9 @@ from tests.journal.log_room import (
 )
 from worm.codec.strict_json import MAX_BYTES, JsonObject
 from worm.errors import Conflict, Invalid, NotFound
-from worm.journal.file_log import OPLOG, replay
-from worm.journal.file_store import LogStore
+from worm.journal.file import OPLOG, replay
 from worm.journal.records import Abort, Begin, Change, Commit, Insert
+from worm.journal.store import LogStore
 
 SPEC: JsonObject = {
     "fields": {"name": {"type": "string", "required": True}, "age": {"type": "integer"}},

@@ -12,10 +12,10 @@ import pytest
 from worm.clock import Ids, SystemClock, VirtualClock
 from worm.codec.strict_json import JsonObject
 from worm.errors import CommitStateUnknown, Fenced, Invalid, Unavailable, WormError
-from worm.journal.config import LogConfig
-from worm.journal.group import GroupCommit
-from worm.journal.reader import LogReader
-from worm.journal.writer import LogWriter
+from worm.log.config import LogConfig
+from worm.log.group import GroupCommit
+from worm.log.reader import LogReader
+from worm.log.writer import LogWriter
 from worm.store.base import Attempt, Condition
 from worm.store.faulty import Fault, FaultyStore
 from worm.store.memory import MemoryStore

@@ -15,12 +15,12 @@ from tests.docs.markdown import ROOT, blocks
 from tests.journal.log_room import log_bytes
 from worm.codec.frames import decode_whole
 from worm.codec.strict_json import JsonValue, dumps
-from worm.journal.config import LogConfig
-from worm.journal.file_log import OPLOG
-from worm.journal.file_store import LogStore
+from worm.journal.file import OPLOG
 from worm.journal.pack import MAGIC, unpack
 from worm.journal.records import TOKENS, Insert, Record, record_of
-from worm.journal.segment import Segment
+from worm.journal.store import LogStore
+from worm.log.config import LogConfig
+from worm.log.segment import Segment
 
 FORMATS = ROOT / "docs" / "formats.md"
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from worm.journal import checking
-from worm.journal.file_store import LogStore
+from worm.journal.store import LogStore, verify
 
 ROOT = Path(__file__).resolve().parents[2]
 LOOPS = 50
@@ -39,7 +38,7 @@ def test_f16_every_acknowledged_write_survives_kill_9_and_nothing_is_torn(tmp_pa
         acked.update(told)
         unknown.add(start + len(told))
         start += len(told) + 1
-        report = checking.verify(path)
+        report = verify(path)
         assert report.is_clean
         with LogStore.open(path) as store:
             singles = {one["_id"] for one in store.scan("c")}

@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from worm.clock import Ids, VirtualClock
 from worm.errors import CommitStateUnknown, Fenced
-from worm.journal.collect import LogCollector
-from worm.journal.config import LogConfig
-from worm.journal.writer import LogWriter
+from worm.log.collect import LogCollector
+from worm.log.config import LogConfig
+from worm.log.writer import LogWriter
 from worm.store.memory import MemoryStore
 
 

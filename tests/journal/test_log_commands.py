@@ -16,11 +16,11 @@ from worm.cli.main import app
 from worm.clock import VirtualClock
 from worm.codec.frames import encode
 from worm.errors import Conflict
-from worm.journal.file_log import OPLOG
+from worm.journal.file import OPLOG
 from worm.journal.file_tools import DirectoryTools
 from worm.journal.records import Insert, Record
 from worm.journal.tools import LogLine, LogTools
-from worm.journal.writer import LogWriter
+from worm.log.writer import LogWriter
 from worm.store.open import open_store
 
 

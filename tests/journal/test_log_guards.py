@@ -13,11 +13,11 @@ from tests.journal.test_group_commit import record as group_record
 from tests.journal.test_log_writer import KEYS, Room, record
 from worm.clock import Ids, SystemClock
 from worm.errors import CommitStateUnknown, Corrupt, Fenced, Invalid, Unavailable, WormError
-from worm.journal.collect import LogCollector
-from worm.journal.config import LogConfig
-from worm.journal.group import GroupCommit
-from worm.journal.segment import Segment, Transaction
-from worm.journal.writer import LogWriter
+from worm.log.collect import LogCollector
+from worm.log.config import LogConfig
+from worm.log.group import GroupCommit
+from worm.log.segment import Segment, Transaction
+from worm.log.writer import LogWriter
 from worm.store.base import IfAbsent
 from worm.store.faulty import Fault, FaultyStore
 from worm.store.s3_errors import attempt_of, failure_of_status

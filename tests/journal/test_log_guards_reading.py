@@ -11,13 +11,13 @@ from tests.journal.test_store_tools import CONFIG, insert
 from tests.journal.test_store_tools import KEYS as TOOLS_KEYS
 from tests.journal.test_store_tools import Room as ToolsRoom
 from worm.errors import CommitStateUnknown, Corrupt, Expired
-from worm.journal.config import LogConfig
-from worm.journal.reader import LogReader
 from worm.journal.s3_base import Base, DocumentLog
 from worm.journal.s3_tools import StoreTools
-from worm.journal.segment import Segment
 from worm.journal.tools import LogLine
-from worm.journal.writer import LogWriter
+from worm.log.config import LogConfig
+from worm.log.reader import LogReader
+from worm.log.segment import Segment
+from worm.log.writer import LogWriter
 from worm.store.base import ObjectInfo
 from worm.store.faulty import Fault, FaultyStore
 

@@ -25,11 +25,11 @@ from tests.emulators import CREDENTIALS
 from tests.journal import minio
 from tests.journal.witness import Witness
 from worm.errors import Expired, Fenced
-from worm.journal.collect import LogCollector
-from worm.journal.config import LogConfig
-from worm.journal.group import GroupCommit
-from worm.journal.reader import LogReader
-from worm.journal.writer import LogWriter
+from worm.log.collect import LogCollector
+from worm.log.config import LogConfig
+from worm.log.group import GroupCommit
+from worm.log.reader import LogReader
+from worm.log.writer import LogWriter
 from worm.store.probe import probe_store
 from worm.store.s3 import S3Store
 

@@ -16,11 +16,11 @@ import pytest
 
 from tests.emulators import CREDENTIALS, ROOT, new_bucket
 from tests.journal.witness import Witness, records
-from worm.journal.collect import LogCollector
-from worm.journal.config import LogConfig
-from worm.journal.keys import DbKeys
-from worm.journal.reader import LogReader
-from worm.journal.segment import Segment
+from worm.log.collect import LogCollector
+from worm.log.config import LogConfig
+from worm.log.keys import DbKeys
+from worm.log.reader import LogReader
+from worm.log.segment import Segment
 from worm.store.base import Store
 from worm.store.file import FileStore
 from worm.store.s3 import S3Store

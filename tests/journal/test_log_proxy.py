@@ -13,10 +13,10 @@ from tests.journal.proxy import Fault, answer, drop, hang, late
 from tests.journal.wire import KEYS, LEASE, LOG, REQUESTS_MAX, Wire, patience
 from tests.journal.witness import Witness
 from worm.errors import CommitStateUnknown, Unavailable
-from worm.journal.group import GroupCommit
-from worm.journal.reader import LogReader
-from worm.journal.root import lease_file
-from worm.journal.writer import LogWriter
+from worm.log.group import GroupCommit
+from worm.log.reader import LogReader
+from worm.log.root import lease_file
+from worm.log.writer import LogWriter
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("aws_environment"), pytest.mark.xdist_group("log-proxy")]
 

@@ -12,14 +12,13 @@ import pytest
 from worm.clock import Ids, VirtualClock
 from worm.codec.strict_json import JsonObject
 from worm.errors import CommitStateUnknown, Corrupt, Denied, Expired, Fenced, Invalid, Unavailable
-from worm.journal.collect import LogCollector
-from worm.journal.config import LogConfig
-from worm.journal.keys import DbKeys
-from worm.journal.reader import LogReader
-from worm.journal.root import Root, lease_file, root_file, take_lease
-from worm.journal.segment import Segment, Transaction
-from worm.journal.tail import last_slot
-from worm.journal.writer import LogWriter
+from worm.log.collect import LogCollector
+from worm.log.config import LogConfig
+from worm.log.keys import DbKeys
+from worm.log.reader import LogReader, last_slot
+from worm.log.root import Root, lease_file, root_file, take_lease
+from worm.log.segment import Segment, Transaction
+from worm.log.writer import LogWriter
 from worm.store.base import Attempt, Condition
 from worm.store.faulty import Fault, FaultyStore
 from worm.store.memory import MemoryStore

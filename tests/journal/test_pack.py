@@ -11,10 +11,8 @@ import pytest
 
 from tests.journal.log_room import QuickDisk, every_death, log_bytes, state_of, store_at
 from worm.errors import Conflict, Corrupt, Invalid, NotFound, Unavailable
-from worm.journal.file_lock import LOCK, Locked
-from worm.journal.file_log import COMPACTING, OPLOG
-from worm.journal.pack import MAGIC, Caps, pack, unpack
-from worm.journal.pack_names import check_path
+from worm.journal.file import COMPACTING, LOCK, OPLOG, Locked
+from worm.journal.pack import MAGIC, Caps, check_path, pack, unpack
 
 
 @pytest.fixture

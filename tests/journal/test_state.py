@@ -9,7 +9,7 @@ import pytest
 from tests.journal.log_room import write_log
 from worm.codec.strict_json import JsonObject, JsonValue
 from worm.errors import Conflict, Invalid, NotFound
-from worm.journal.file_log import OPLOG, replay
+from worm.journal.file import OPLOG, replay
 from worm.journal.records import Abort, Begin, Commit, CreateIndex, Define, Delete, Insert, Op, Record, Replace
 from worm.journal.state import Draft, Fold, State, minimal
 

@@ -20,9 +20,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.journal.log_room import DyingDisk, Killed, QuickDisk, log_bytes, opened
 from worm.codec.strict_json import JsonObject, JsonValue, dumps
 from worm.errors import Conflict, Invalid, NotFound
-from worm.journal.file_log import OPLOG
-from worm.journal.file_store import LogStore, Transaction
+from worm.journal.file import OPLOG
 from worm.journal.pack import pack, unpack
+from worm.journal.store import LogStore, Transaction
 
 pytestmark = pytest.mark.slow
 

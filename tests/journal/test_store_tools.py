@@ -11,16 +11,16 @@ from worm.clock import Ids, VirtualClock
 from worm.codec.frames import Torn
 from worm.codec.strict_json import JsonObject, JsonValue
 from worm.errors import Conflict, Corrupt, Expired, Invalid, NotFound
-from worm.journal.collect import LogCollector
-from worm.journal.config import LogConfig
-from worm.journal.keys import DbKeys
-from worm.journal.reader import LogReader
 from worm.journal.s3_base import Base, DocumentLog
 from worm.journal.s3_tools import StoreTools
-from worm.journal.segment import Segment
 from worm.journal.state import State
 from worm.journal.tools import LogLine
-from worm.journal.writer import LogWriter
+from worm.log.collect import LogCollector
+from worm.log.config import LogConfig
+from worm.log.keys import DbKeys
+from worm.log.reader import LogReader
+from worm.log.segment import Segment
+from worm.log.writer import LogWriter
 from worm.store.base import Lost, Store, Won
 from worm.store.faulty import FaultyStore, SimulatedCrash
 from worm.store.memory import MemoryStore

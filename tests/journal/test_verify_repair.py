@@ -10,9 +10,8 @@ import pytest
 from tests.journal.log_room import DyingDisk, QuickDisk, every_death, log_bytes, opened, state_of, store_at, write_log
 from worm.codec.strict_json import dumps
 from worm.errors import NotFound
-from worm.journal import checking, repairing
-from worm.journal.file_lock import Locked
-from worm.journal.file_log import OPLOG
+from worm.journal import repairing, store
+from worm.journal.file import OPLOG, Locked
 from worm.journal.records import Begin, Insert
 from worm.journal.state import minimal
 
@@ -49,7 +48,7 @@ def test_verify_rereads_refolds_and_compares_with_what_is_live(path: Path) -> No
 
 def test_verify_names_file_line_and_offset(path: Path) -> None:
     _, offset = damage(path, 3)
-    report = checking.verify(path)
+    report = store.verify(path)
     (problem,) = report.problems
     assert (problem.kind, problem.key, problem.line, problem.offset) == ("log-damaged", str(path / OPLOG), 3, offset)
     assert f"line 3 (byte {offset}) CRC" in problem.detail
@@ -60,19 +59,19 @@ def test_verify_needs_no_lock_and_changes_nothing(path: Path) -> None:
     (path / OPLOG).write_bytes(log_bytes(path) + b"torn")
     (path / "LOCK").unlink()
     before = log_bytes(path)
-    report = checking.verify(path)
+    report = store.verify(path)
     assert (report.torn, report.is_clean, log_bytes(path)) == (4, True, before)
     assert [one.name for one in path.iterdir()] == [OPLOG]
     with pytest.raises(NotFound):
-        checking.verify(path / "nowhere")
+        store.verify(path / "nowhere")
 
 
 def test_verify_proves_that_the_minimal_log_says_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "minimal", lambda state: list(minimal(state))[1:])
-    (problem,) = checking.verify(path).problems
+    monkeypatch.setattr(store, "minimal", lambda state: list(minimal(state))[1:])
+    (problem,) = store.verify(path).problems
     assert (problem.kind, problem.detail) == ("rebuild-differs", "c: document 0")
-    monkeypatch.setattr(checking, "minimal", lambda state: [*minimal(state), Insert("c", 0, {"_id": 0})])
-    (problem,) = checking.verify(path).problems
+    monkeypatch.setattr(store, "minimal", lambda state: [*minimal(state), Insert("c", 0, {"_id": 0})])
+    (problem,) = store.verify(path).problems
     assert (problem.kind, problem.detail) == ("rebuild-differs", "'c' has a document with _id 0 already")
 
 

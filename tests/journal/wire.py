@@ -10,10 +10,10 @@ from tests.emulators import new_bucket
 from tests.journal.proxy import Fault, FaultProxy
 from tests.journal.witness import Witness
 from worm.clock import SystemClock
-from worm.journal.collect import LogCollector
-from worm.journal.config import LogConfig
-from worm.journal.keys import DbKeys
-from worm.journal.writer import LogWriter
+from worm.log.collect import LogCollector
+from worm.log.config import LogConfig
+from worm.log.keys import DbKeys
+from worm.log.writer import LogWriter
 from worm.store.s3 import S3Store
 from worm_dev.aws import Aws
 

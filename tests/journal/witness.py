@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from worm.codec.strict_json import JsonObject
 from worm.errors import CommitStateUnknown, WormError
-from worm.journal.group import GroupCommit
-from worm.journal.reader import LogReader
-from worm.journal.writer import LogWriter
+from worm.log.group import GroupCommit
+from worm.log.reader import LogReader
+from worm.log.writer import LogWriter
 from worm.store.base import Store
 
 

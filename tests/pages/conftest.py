@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from worm.pages import reading
+from worm.pages import layers
 
-WHOLE_BYTES = reading.WHOLE_BYTES
+WHOLE_BYTES = layers.WHOLE_BYTES
 
 
 @pytest.fixture(autouse=True)
 def large_layers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(layers, "WHOLE_BYTES", 0)

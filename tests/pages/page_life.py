@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 from tests.pages.page_room import MIN_AGE, Oracle, PausingStore, Room
 from worm.errors import Fenced
 from worm.pages.db import PageDb
-from worm.pages.view import PageReader
+from worm.pages.reader import PageReader
 from worm.store.faulty import SimulatedCrash
 
 NAMES = ["a", "b", "b/1", "é", "zz", "\x00"]

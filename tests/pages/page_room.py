@@ -15,9 +15,9 @@ from worm.pages.collect import Garbage, PageCollector
 from worm.pages.compact import Compacted, Compactor
 from worm.pages.config import PageConfig
 from worm.pages.db import PageDb, create_database
+from worm.pages.manifest import MAIN, Branch, Layer, Pages
 from worm.pages.past import Past
-from worm.pages.state import MAIN, Branch, Layer, Pages
-from worm.pages.view import PageReader
+from worm.pages.reader import PageReader
 from worm.store.base import Attempt, Condition, Object, Store
 from worm.store.faulty import FaultyStore
 from worm.store.memory import MemoryStore

@@ -36,7 +36,7 @@ from worm.pages.collect import PageCollector
 from worm.pages.compact import Compactor
 from worm.pages.db import PageDb, create_database
 from worm.pages.past import Past, State
-from worm.pages.view import PageReader
+from worm.pages.reader import PageReader
 
 DB = "main"
 NAMES = [f"p{number:02d}" for number in range(12)]
@@ -247,7 +247,7 @@ def one_thread() -> Iterator[None]:
         return [work(one) for one in items]
 
     with (
-        patch("worm.pages.reading.in_parallel", in_order),
-        patch("worm.pages.compact_split.in_parallel", in_order),
+        patch("worm.pages.layers.in_parallel", in_order),
+        patch("worm.pages.compact.in_parallel", in_order),
     ):
         yield

@@ -7,12 +7,12 @@ from tests.pages.page_simulation import DB, NAMES, PageSimulation, Seen
 from tests.pages.page_witness import PageWitness, Written, folded_log
 from worm.clock import Ids
 from worm.errors import WormError
-from worm.journal.keys import DbKeys
+from worm.log.keys import DbKeys
 from worm.pages.apply import Applier
 from worm.pages.collect import PageCollector
 from worm.pages.compact import Compactor
 from worm.pages.db import PageDb
-from worm.pages.view import PageReader
+from worm.pages.reader import PageReader
 
 
 def check(simulation: PageSimulation) -> None:

@@ -23,10 +23,9 @@ from typing import Any
 from tests.journal.simulation import true_log
 from worm.clock import Ids, VirtualClock
 from worm.errors import SnapshotExpired
-from worm.journal.keys import DbKeys
-from worm.pages.block import Block
-from worm.pages.layer_index import LayerIndex
-from worm.pages.view import PageReader
+from worm.log.keys import DbKeys
+from worm.pages.layer_file import Block, LayerIndex
+from worm.pages.reader import PageReader
 from worm.store.memory import MemoryStore
 
 LSNS = 20

@@ -18,12 +18,12 @@ from tests.pages.page_room import DB, MIN_AGE, Oracle, Room, config
 from tests.pages.page_witness import PageWitness
 from tests.pages.test_pages_simulation import simulate
 from worm.errors import Fenced, SnapshotExpired
-from worm.journal.reader import LogReader
+from worm.log.reader import LogReader
 from worm.pages.apply import Applier
 from worm.pages.collect import PageCollector
 from worm.pages.compact import Compactor
 from worm.pages.db import PageDb, create_database
-from worm.pages.view import PageReader
+from worm.pages.reader import PageReader
 from worm.store.base import Store
 from worm.store.faulty import SimulatedCrash
 from worm.store.file import FileStore

@@ -17,7 +17,7 @@ import pytest
 
 from worm.errors import Corrupt, Unavailable
 from worm.pages.cache import BlockCache
-from worm.pages.layer import Block, BlockRef, BuiltLayer, LayerIndex, Version, build_layers
+from worm.pages.layer_file import Block, BlockRef, BuiltLayer, LayerIndex, Version, build_layers
 
 CHANCE = Random(7)
 (LAYER,) = build_layers(
@@ -385,7 +385,7 @@ def test_a_disk_that_fails_never_fails_a_read(
     def fail(*_: Any, **__: Any) -> Any:
         raise OSError(errno.ENOSPC if call == "fdopen" else errno.EROFS, "injected")
 
-    monkeypatch.setattr(f"worm.pages.cache_disk.os.{call}", fail)
+    monkeypatch.setattr(f"worm.pages.cache.os.{call}", fail)
     cache = disk_cache(folder)
     assert [source.read(cache, ref) for ref in REFS[:2]] == [due(ref) for ref in REFS[:2]]
     monkeypatch.undo()
@@ -405,7 +405,7 @@ def test_files_that_cannot_be_moved_or_removed_never_fail_a_read(
     def fail(*_: Any, **__: Any) -> Any:
         raise PermissionError(errno.EACCES, "injected")
 
-    monkeypatch.setattr(f"worm.pages.cache_disk.Path.{call}", fail)
+    monkeypatch.setattr(f"worm.pages.cache.Path.{call}", fail)
     cache = disk_cache(folder, limit)
     assert [source.read(cache, ref) for ref in REFS[:6]] == [due(ref) for ref in REFS[:6]]
     assert counts(cache) == (0, 0, 6)

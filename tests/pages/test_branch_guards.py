@@ -9,8 +9,8 @@ import pytest
 from tests.pages.page_room import DB, MIN_AGE, PausingStore, Room
 from tests.pages.page_witness import PageWitness
 from worm.errors import CommitStateUnknown, Conflict, Corrupt, Fenced, Invalid, NotFound, SnapshotExpired
-from worm.journal.collect import LogCollector
-from worm.journal.keys import DbKeys
+from worm.log.collect import LogCollector
+from worm.log.keys import DbKeys
 from worm.pages.branches import Branches
 from worm.pages.collect import PageCollector
 

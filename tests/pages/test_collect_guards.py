@@ -9,8 +9,8 @@ from tests.pages.page_witness import PageWitness
 from worm.errors import CommitStateUnknown, Conflict, Corrupt, Fenced, NotFound, SnapshotExpired
 from worm.pages.branches import Branches
 from worm.pages.collect import PageCollector, covered_from
+from worm.pages.manifest import Branch, Layer
 from worm.pages.past import Difference, State
-from worm.pages.state import Branch, Layer
 from worm.store.faulty import SimulatedCrash
 
 PAGES = ["a", "b", "c"]

@@ -17,8 +17,17 @@ from hypothesis import strategies as st
 
 from worm.codec.strict_json import JsonObject, dumps, loads_own
 from worm.errors import Corrupt, Invalid
-from worm.pages.block import seal, unseal
-from worm.pages.layer import TAIL_BYTES, Block, BlockRef, BuiltLayer, LayerIndex, Version, build_layers
+from worm.pages.layer_file import (
+    TAIL_BYTES,
+    Block,
+    BlockRef,
+    BuiltLayer,
+    LayerIndex,
+    Version,
+    build_layers,
+    seal,
+    unseal,
+)
 
 GOLDEN = Path(__file__).parent / "golden" / "small.layer"
 KEY = "db/main/pages/x.layer"
@@ -237,7 +246,7 @@ def test_versions_that_are_no_history_are_refused(versions: list[Version], messa
 
 
 def test_a_version_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worm.pages.layer.DATA_BYTES_MAX", 10)
+    monkeypatch.setattr("worm.pages.layer_file.DATA_BYTES_MAX", 10)
     assert build_one([Version("a", 1, bytes(10))], block=5).versions == 1
     with pytest.raises(Invalid, match="11 bytes, more than 10"):
         build([Version("a", 1, bytes(11))], block=5)

@@ -10,13 +10,13 @@ from tests.pages.page_room import DB, MIN_AGE, PausingStore, Room
 from tests.pages.page_witness import PageWitness
 from worm.clock import Ids
 from worm.errors import CommitStateUnknown, Corrupt, Expired, Fenced, NotFound
-from worm.journal.collect import LogCollector
-from worm.journal.segment import Transaction
+from worm.log.collect import LogCollector
+from worm.log.keys import flushed_name
+from worm.log.segment import Transaction
 from worm.pages.apply import Applier
 from worm.pages.flush import Flush, Flusher
-from worm.pages.keys import flushed_name
+from worm.pages.manifest import Branch, Mark, PagesRoot
 from worm.pages.records import page_record
-from worm.pages.state import Branch, Mark, PagesRoot
 from worm.store.faulty import Fault
 
 PAGES = ["a", "b", "c"]

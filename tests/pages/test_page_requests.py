@@ -10,7 +10,7 @@ from worm.clock import Ids, VirtualClock
 from worm.pages.compact import Compactor
 from worm.pages.config import PageConfig
 from worm.pages.db import PageDb, create_database
-from worm.pages.view import PageReader
+from worm.pages.reader import PageReader
 from worm.store.memory import MemoryStore
 
 LAYERS = 12

@@ -10,7 +10,7 @@ from tests.pages.page_room import DB, Room
 from worm.pages.compact import Compactor
 from worm.pages.config import PageConfig
 from worm.pages.db import PageDb, create_database
-from worm.pages.view import PageReader
+from worm.pages.reader import PageReader
 from worm.store.memory import MemoryStore
 
 LAYERS = [1, 8, 30]

@@ -10,8 +10,8 @@ import pytest
 from tests.pages.conftest import WHOLE_BYTES
 from tests.pages.page_room import DB, ROOT, Room, flipped
 from worm.errors import Corrupt
-from worm.pages import reading
-from worm.pages.state import Layer
+from worm.pages import layers
+from worm.pages.manifest import Layer
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "a flipped bit at the beginning": flipped(3),
@@ -27,7 +27,7 @@ PAGES = [f"p{number:02d}" for number in range(20)]
 @pytest.fixture(autouse=True, params=["in pieces", "whole"])
 def layers_are_read(request: pytest.FixtureRequest, large_layers: None, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "whole":
-        monkeypatch.setattr(reading, "WHOLE_BYTES", WHOLE_BYTES)
+        monkeypatch.setattr(layers, "WHOLE_BYTES", WHOLE_BYTES)
 
 
 def room_with_layers() -> Room:

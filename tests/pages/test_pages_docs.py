@@ -8,8 +8,8 @@ from io import StringIO
 
 from tests.docs.markdown import ROOT, blocks
 from worm.pages.config import PageConfig
+from worm.pages.manifest import Branch, Layer, Mark, Pages, Pin
 from worm.pages.records import page_of, page_record
-from worm.pages.state import Branch, Layer, Mark, Pages, Pin
 
 PAGE = ROOT / "docs" / "pages.md"
 FORMATS = ROOT / "docs" / "formats.md"

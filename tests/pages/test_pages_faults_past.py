@@ -9,7 +9,7 @@ from tests.pages.page_witness import PageWitness
 from worm.errors import Invalid, SnapshotExpired
 from worm.pages.branches import Branches
 from worm.pages.collect import PageCollector
-from worm.pages.layer import Version
+from worm.pages.layer_file import Version
 from worm.store.faulty import SimulatedCrash
 
 PAGES = ["a", "b", "c"]
@@ -97,7 +97,7 @@ def test_f23_a_collection_that_dies_at_any_request_is_taken_up_by_the_next() -> 
 
 @pytest.mark.parametrize("is_warm", [True, False])
 def test_f24_a_slow_reader_is_right_or_told_that_it_is_too_late(is_warm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worm.pages.reading.RUN_BYTES", 600)  # a scan comes in many requests
+    monkeypatch.setattr("worm.pages.layers.RUN_BYTES", 600)  # a scan comes in many requests
     many = [f"p{number:02d}" for number in range(12)]
     room = Room(pitr_window_seconds=5, compaction_cadence_layers=2)
     db = room.db()
@@ -133,7 +133,7 @@ def test_f24_a_slow_reader_is_right_or_told_that_it_is_too_late(is_warm: bool, m
 
 
 def test_f24_a_slow_reader_inside_the_window_reads_on_from_the_new_layers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worm.pages.reading.RUN_BYTES", 600)
+    monkeypatch.setattr("worm.pages.layers.RUN_BYTES", 600)
     many = [f"p{number:02d}" for number in range(12)]
     room = Room(pitr_window_seconds=10_000, compaction_cadence_layers=2)
     db = room.db()

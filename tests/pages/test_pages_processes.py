@@ -16,7 +16,7 @@ from worm.pages.collect import PageCollector
 from worm.pages.compact import Compactor
 from worm.pages.config import PageConfig
 from worm.pages.db import PageDb, create_database
-from worm.pages.view import PageReader
+from worm.pages.reader import PageReader
 from worm.store.file import FileStore
 
 pytestmark = pytest.mark.slow

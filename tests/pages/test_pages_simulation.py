@@ -13,7 +13,7 @@ import pytest
 from tests.pages.conftest import WHOLE_BYTES
 from tests.pages.page_simulation import PageSimulation, one_thread
 from tests.pages.page_simulation_check import check, heal
-from worm.pages import reading
+from worm.pages import layers
 
 SEEDS = int(os.environ.get("WORM_SEEDS", "160"))
 PARTS = 4
@@ -24,7 +24,7 @@ def simulate(seed: int) -> PageSimulation:
     simulation = PageSimulation(seed, is_failing=seed % 4 != 0)
     try:
         with one_thread(), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(reading, "WHOLE_BYTES", WHOLE_BYTES if seed % 2 else 0)
+            patch.setattr(layers, "WHOLE_BYTES", WHOLE_BYTES if seed % 2 else 0)
             simulation.run()
             check(simulation)
             heal(simulation)

@@ -21,7 +21,7 @@ from tests.pages.page_life import BRANCHES, NAMES, Work
 from tests.pages.page_room import DB
 from tests.pages.page_witness import PageWitness
 from worm.errors import Conflict, Fenced, Invalid, SnapshotExpired
-from worm.pages.view import PageReader
+from worm.pages.reader import PageReader
 
 SHARE = st.floats(0, 1)
 

@@ -9,7 +9,7 @@ import pytest
 from tests.pages.conftest import WHOLE_BYTES
 from tests.pages.page_room import Room, flipped
 from worm.errors import Corrupt
-from worm.pages import reading
+from worm.pages import layers
 from worm.pages.cache import BlockCache
 
 PAGES = [f"p{number:02d}" for number in range(20)]
@@ -17,7 +17,7 @@ PAGES = [f"p{number:02d}" for number in range(20)]
 
 @pytest.fixture(autouse=True)
 def small_layers(large_layers: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "WHOLE_BYTES", WHOLE_BYTES)
+    monkeypatch.setattr(layers, "WHOLE_BYTES", WHOLE_BYTES)
 
 
 def test_a_cold_read_is_one_request_for_all_pages_of_a_small_layer() -> None:
@@ -34,7 +34,7 @@ def test_a_layer_over_the_limit_is_read_in_pieces(monkeypatch: pytest.MonkeyPatc
     (written,) = room.grow(room.db(), PAGES, 1).values()
     (layer,) = room.reader().pages.branch("main").layers
     for limit, spent in ((layer.size, 1), (layer.size - 1, 2)):
-        monkeypatch.setattr(reading, "WHOLE_BYTES", limit)
+        monkeypatch.setattr(layers, "WHOLE_BYTES", limit)
         reader = room.reader()
         with room.memory.requests.measure() as requests:
             assert reader.get_page("p07") == written["p07"]

@@ -14,10 +14,12 @@ ROOMS = [
     "model",
     "sdk",
     "workers",
+    "query",
     "tables",
     "collections",
     "spaces",
     "pages",
+    "log",
     "journal",
     "schema",
     "codec",
@@ -59,7 +61,6 @@ HOMES = {
 
 SOURCES = [path for folder in ("shared", "functions", "spark_jobs") for path in python_files(ROOT / folder)]
 FUNCTION_LINES_MAX = 50
-MODULE_LINES_MAX = 320
 CONFTEST_LINES_MAX = 100
 
 
@@ -113,12 +114,9 @@ def test_only_the_clock_module_reads_time_or_draws_chance() -> None:
     assert found == []
 
 
-def test_functions_and_modules_stay_small() -> None:
+def test_functions_stay_small() -> None:
     large = []
     for path in [*SOURCES, *python_files(ROOT / "scripts")]:
-        lines = len(path.read_text().splitlines())
-        if lines > MODULE_LINES_MAX:
-            large.append(f"{relative(path)}: {lines} lines")
         for node in nodes(path):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
                 length = node.end_lineno - node.body[0].lineno + 1

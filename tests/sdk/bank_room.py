@@ -10,10 +10,10 @@ from pathlib import Path
 from tests.harness import created
 from worm.clock import Deadline, Ids, VirtualClock
 from worm.codec.strict_json import JsonObject
-from worm.collections.claim_audit import restore_claims
+from worm.collections.claims import restore_claims
 from worm.collections.entries import OplogEntry
 from worm.collections.layout import SCHEMA_KEY
-from worm.journal.keys import DbKeys
+from worm.log.keys import DbKeys
 from worm.model import Model, Worm
 from worm.schema import load_schema
 from worm.sdk.context import Maintenance

@@ -13,10 +13,10 @@ from tests.sdk.test_typed import Customer
 from worm.codec.strict_json import JsonValue
 from worm.errors import Invalid
 from worm.model import Model, Worm
+from worm.query.query import Row
 from worm.schema import load_schema
 from worm.sdk.own_writes import OWN_SECONDS
 from worm.sdk.rows import Rows
-from worm.tables.query import Row
 
 
 def filled(bench: Bench, count: int = 9) -> Model:

@@ -13,10 +13,10 @@ from worm.collections.changes import Row
 from worm.collections.entries import Document
 from worm.errors import Unavailable
 from worm.model import Model
+from worm.query.filters import Filter
 from worm.schema import IndexDef
 from worm.sdk import own_writes
 from worm.sdk.own_writes import OWN_SECONDS, OwnWrites
-from worm.tables.filters import Filter
 
 STATUS = IndexDef(field="status")
 

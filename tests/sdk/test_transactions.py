@@ -14,9 +14,7 @@ from tests.docs.markdown import ROOT, blocks
 from tests.sdk.bank_room import KINDS, MAIN, Apart, SpaceBench
 from tests.sdk.sessions import must
 from worm.codec.strict_json import JsonObject
-from worm.collections.claim_audit import restore_claims
-from worm.collections.claim_values import Claim, UniqueValue
-from worm.collections.claims import GRACE
+from worm.collections.claims import GRACE, Claim, UniqueValue, restore_claims
 from worm.collections.push import push_schema
 from worm.errors import Conflict, Invalid, NotFound, Unavailable, UniqueViolation, WormError
 from worm.model import Model, Worm

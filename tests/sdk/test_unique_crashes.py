@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from tests.sdk.unique_room import BOTH, Room
-from worm.collections.claim_audit import audit_claims, restore_claims
+from worm.collections.claims import audit_claims, restore_claims
 from worm.errors import Conflict, NotFound, UniqueViolation
 from worm.model import Model
 from worm.store.faulty import FaultyStore, SimulatedCrash

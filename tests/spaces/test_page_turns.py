@@ -13,7 +13,7 @@ import pytest
 from tests.spaces.space_room import change, drop, put, seqs, value
 from worm.clock import Ids, VirtualClock
 from worm.errors import CommitStateUnknown, Denied, Fenced, WormError
-from worm.pages.view import PageReader
+from worm.pages.reader import PageReader
 from worm.spaces import page_backend
 from worm.spaces.operations import ConfirmedRead
 from worm.spaces.page_backend import FLUSHED, LOSSES_MAX, OPENING_SECONDS, PageBackend

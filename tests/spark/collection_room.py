@@ -10,7 +10,7 @@ from typing import Any
 from spark_jobs.cluster import JobSpec, job_spec
 from tests.harness import schema_of
 from worm.codec.strict_json import JsonValue
-from worm.collections.claim_audit import restore_claims
+from worm.collections.claims import restore_claims
 from worm.collections.layout import SCHEMA_KEY
 from worm.schema import load_schema
 from worm.store.base import Store

@@ -31,8 +31,7 @@ from spark_jobs.source import register
 from spark_jobs.verify import main as verify
 from tests.spark.session import CLUSTER, another_host, executor_pid, new_session
 from tests.spark.source_room import SourceRoom
-from worm.collections.claim_audit import Digests, Wanted
-from worm.collections.claims import Claims
+from worm.collections.claims import Claims, Digests, Wanted
 from worm.tables.verify import verify_collection
 
 FAULTS = ("lag", "kill", "failure")

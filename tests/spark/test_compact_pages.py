@@ -20,14 +20,12 @@ from worm.errors import Corrupt, Fenced, Invalid
 from worm.pages.branches import Branches
 from worm.pages.cache import BlockCache
 from worm.pages.collect import PageCollector
-from worm.pages.compact import Compactor
-from worm.pages.compact_split import split
-from worm.pages.compact_task import Task, do_task
+from worm.pages.compact import Compactor, Task, do_task, split
 from worm.pages.config import PageConfig
 from worm.pages.db import PageDb, create_database
-from worm.pages.reading import Candidate, LayerReader, Piece
-from worm.pages.state import Layer, Pages
-from worm.pages.view import PageReader
+from worm.pages.layers import Candidate, LayerReader, Piece
+from worm.pages.manifest import Layer, Pages
+from worm.pages.reader import PageReader
 from worm.store.file import FileStore
 
 DB = "shop"

@@ -17,6 +17,7 @@ import worm
 from spark_jobs.rebuild import main
 from spark_jobs.rebuild_job import rebuild
 from spark_jobs.rebuild_tasks import ranges_for
+from spark_jobs.staging import StagedRow
 from tests.emulators import new_bucket
 from tests.harness import CUSTOMER
 from tests.spark.collection_room import Room, customer_id
@@ -27,7 +28,6 @@ from worm.collections.layout import SCHEMA_KEY
 from worm.schema import load_schema
 from worm.store.open import open_store
 from worm.tables.spread import Spread
-from worm.tables.staging import StagedRow
 from worm.workers.capture import reconcile_entity
 from worm_dev.aws import start_moto
 

@@ -14,7 +14,6 @@ from tests.emulators import new_bucket, s3_client
 from tests.store.scripted_s3 import Answer, ScriptedS3, scripted_s3
 from worm.clock import Ids, VirtualClock
 from worm.errors import CommitStateUnknown, Denied, Invalid, NotFound, Unavailable
-from worm.store.agent import VERSION
 from worm.store.base import (
     NULL_VERSION,
     AttemptOutcome,
@@ -29,6 +28,7 @@ from worm.store.base import (
 )
 from worm.store.content import content_etag
 from worm.store.s3 import TRIES, S3Store
+from worm.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -110,9 +110,7 @@ def test_certificates_are_verified_wherever_one_can_be_shown(
         monkeypatch.delenv(name, raising=False)
     if proxy is not None:
         monkeypatch.setenv(*proxy)
-    monkeypatch.setattr(
-        "worm.store.s3_client.ObjectClient", lambda bucket, **options: given.append(options["client_options"])
-    )
+    monkeypatch.setattr("worm.store.s3.ObjectClient", lambda bucket, **options: given.append(options["client_options"]))
     S3Store("bucket", endpoint_url=endpoint_url)
     assert [options["allow_invalid_certificates"] for options in given] == [not is_verified]
     assert [options["allow_http"] for options in given] == [str(endpoint_url).startswith("http:")]

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from tests.tables.filter_oracle import ROWS, is_equal, value_of
 from worm.codec.strict_json import JsonValue
 from worm.errors import Invalid
-from worm.tables.aggregate import Aggregate
+from worm.query.aggregate import Aggregate
+from worm.query.query import Row
 from worm.tables.columns import Columns
-from worm.tables.query import Row
 
 INVOICES: list[Row] = [
     {"id": "1", "status": "paid", "currency": "USD", "amount": 1000, "at": "2026-01-02T00:00:00Z"},

@@ -15,11 +15,11 @@ from worm.codec.field_path import MISSING
 from worm.codec.strict_json import INT_MAX, INT_MIN, JsonObject, JsonValue, dumps
 from worm.collections.changes import Row
 from worm.errors import Corrupt
+from worm.query.filters import Filter
 from worm.tables import column_format
 from worm.tables.column_format import encode_columns
 from worm.tables.column_rows import ColumnRows
 from worm.tables.columns import Columns
-from worm.tables.filters import Filter
 from worm.tables.manifest import Manifest
 from worm.tables.stored_columns import StoredColumns
 

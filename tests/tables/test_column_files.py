@@ -13,12 +13,12 @@ from tests.tables.test_column_format import relabelled
 from tests.tables.test_spread_tables import assert_answers, files_of, fill, oplog, purge, root_of, spread_path
 from tests.tables.test_state import ACTIVE, change, requests, state_of
 from worm.errors import Corrupt
+from worm.query.execute import Reader, query_table
+from worm.query.plan import Request
 from worm.store.faulty import FaultyStore, SimulatedCrash
 from worm.tables import tree
 from worm.tables.column_files import column_file
 from worm.tables.column_rows import ColumnRows
-from worm.tables.execute import Reader, query_table
-from worm.tables.plan import Request
 from worm.tables.spread import Piece, Spread, decode_directory
 from worm.tables.table import Table
 

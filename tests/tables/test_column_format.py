@@ -17,12 +17,12 @@ from tests.tables.test_stored_rows import exact, fields, ordered, tables
 from worm.codec.strict_json import INT_MAX, INT_MIN, JsonObject, JsonValue, dumps
 from worm.collections.changes import Row
 from worm.errors import Corrupt
+from worm.query.query import Query
 from worm.tables import column_format, column_rows
 from worm.tables.column_format import GROUP, MAGIC, encode_columns
 from worm.tables.column_rows import ColumnRows
 from worm.tables.columns import Columns
 from worm.tables.manifest import Manifest
-from worm.tables.query import Query
 from worm.tables.stored_columns import StoredColumns
 
 OF = "2a8ca9e1d8387ac9"

@@ -9,11 +9,11 @@ import pytest
 from tests.tables.test_plan import Room
 from worm.collections.changes import Row
 from worm.errors import Invalid
-from worm.tables.execute import Reader, query_table
-from worm.tables.fetch import CHUNK
-from worm.tables.plan import Request
-from worm.tables.query import Query
-from worm.tables.stream import Stream
+from worm.query.execute import Reader, query_table
+from worm.query.fetch import CHUNK
+from worm.query.plan import Request
+from worm.query.query import Query
+from worm.query.stream import Stream
 
 
 @pytest.fixture(scope="module")

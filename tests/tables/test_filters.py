@@ -11,8 +11,7 @@ import pytest
 from tests.docs.markdown import ROOT
 from worm.codec.strict_json import JsonValue
 from worm.errors import Invalid
-from worm.tables.columns import Columns
-from worm.tables.filters import (
+from worm.query.filters import (
     CHARACTERS_MAX,
     DEPTH_MAX,
     LIST_MAX,
@@ -26,6 +25,7 @@ from worm.tables.filters import (
     Not,
     Or,
 )
+from worm.tables.columns import Columns
 
 ROWS: dict[str, dict[str, JsonValue]] = {
     "int": {"v": 1},

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from tests.tables.filter_oracle import DOCUMENTS, FILTERS, ROWS, SORTS, Dice, compare_rows, oracle, value_of
 from worm.codec.strict_json import JsonValue
 from worm.collections.changes import project
+from worm.query.filters import Filter
+from worm.query.query import Query, Row
 from worm.tables.columns import Columns
-from worm.tables.filters import Filter
-from worm.tables.query import Query, Row
 
 
 def columns_of(rows: list[Row]) -> Columns:

@@ -13,11 +13,11 @@ from worm.collections.changes import Change, decode_changes
 from worm.collections.entries import Head
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Corrupt
+from worm.query.execute import query_table
+from worm.query.query import Query
 from worm.schema import load_schema
 from worm.store.base import Attempt, Condition
-from worm.tables.execute import query_table
 from worm.tables.index import Index, entry_key
-from worm.tables.query import Query
 from worm.tables.table import Table
 
 TABLE_FILES = [

@@ -9,11 +9,10 @@ from worm.codec.strict_json import JsonValue
 from worm.collections.changes import Row
 from worm.errors import Invalid
 from worm.model import Model, Worm
+from worm.query.plan import ASSUMED_MATCHES, FEW, PROMISED
+from worm.query.prices import usd
 from worm.schema import load_schema
 from worm.store.memory import MemoryStore
-from worm.tables.plan import FEW, PROMISED
-from worm.tables.plan_estimate import ASSUMED_MATCHES
-from worm.tables.prices import usd
 
 CUSTOMER: dict[str, object] = {
     "path": "#org/@customers/(id:string)",

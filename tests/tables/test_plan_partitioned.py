@@ -6,8 +6,8 @@ import pytest
 
 from tests.tables.test_plan import Room
 from worm.codec.strict_json import JsonValue
-from worm.tables import plan_estimate
-from worm.tables.plan import STRATEGIES
+from worm.query import plan
+from worm.query.plan import STRATEGIES
 from worm.tables.state import TableState
 
 FIELDS = ["name", "email", "status", "tags"]
@@ -76,7 +76,7 @@ def test_two_partitions_are_scanned_at_once() -> None:
 
 
 def test_large_files_weigh_more_than_their_number(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_estimate, "GET_BYTES", 10)
+    monkeypatch.setattr(plan, "GET_BYTES", 10)
     found = room.fresh().find_all(filter={"status": "active"}, select=["name"])
     assert (found.plan.strategy, len(found)) == ("index_lookup", 80)
 

@@ -9,10 +9,10 @@ import pytest
 
 from worm.codec.strict_json import JsonValue
 from worm.errors import Invalid
-from worm.tables import ordering
+from worm.query import sort
+from worm.query.query import Page, Query, Row
+from worm.query.sort import Order, arrange
 from worm.tables.columns import Columns
-from worm.tables.ordering import Order, arrange
-from worm.tables.query import Page, Query, Row
 
 
 def rows_of(*values: JsonValue) -> list[Row]:
@@ -82,7 +82,7 @@ def test_a_path_through_an_array_has_no_value_to_sort_by_so_it_comes_last() -> N
 def test_the_first_rows_are_those_of_the_whole_order(
     kind: str, descending: bool, sample: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ordering, "_SAMPLE", sample)
+    monkeypatch.setattr(sort, "_SAMPLE", sample)
     dice = Random(7)
     choices: dict[str, list[JsonValue]] = {
         "numbers": [number / 2 for number in range(90)],
@@ -106,7 +106,7 @@ def test_the_first_rows_are_those_of_the_whole_order(
 
 @pytest.mark.parametrize("descending", [False, True])
 def test_the_first_rows_are_found_however_they_lie(descending: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordering, "_SAMPLE", 1)
+    monkeypatch.setattr(sort, "_SAMPLE", 1)
     for step in range(1, 200):
         values = [at if at % step == 0 else 1000 - at for at in range(400)]
         rows: list[Row] = [{"v": -value if descending else value} for value in values]

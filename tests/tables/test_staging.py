@@ -9,28 +9,33 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.harness import DataPath, schema_of
-from worm.collections.id_ranges import IdRange, ranges_between
-from worm.tables import staging as staging_module
-from worm.tables.manifest import Manifest
-from worm.tables.spread import Spread, balanced_starts, counts_between, cuts, may_carry
-from worm.tables.staging import StagedFile, Staging
-from worm.tables.staging_flip import Flip, Overtaken, is_whole, new_base, rebuild_documents, stub_indexes
-from worm.tables.staging_parts import (
+from spark_jobs.staging import (
     Answer,
     BuiltPart,
     CatchUp,
+    Flip,
+    Overtaken,
     Question,
+    StagedFile,
+    Staging,
     Wish,
     build_part,
     catch_up,
+    is_whole,
+    new_base,
     part_plans,
     questions,
+    rebuild_documents,
     starts_of,
     stored_files,
+    stub_indexes,
     survey,
     wish,
 )
+from tests.harness import DataPath, schema_of
+from worm.collections.id_ranges import IdRange, ranges_between
+from worm.tables.manifest import Manifest
+from worm.tables.spread import Spread, balanced_starts, counts_between, cuts, may_carry
 from worm.tables.table import Table
 from worm.workers.purge import Purge
 
@@ -87,7 +92,7 @@ def _answer(question: Question, ids: list[str]) -> Answer:
 
 @pytest.mark.parametrize("oplog", [True, False])
 def test_staged_files_are_bounded_and_repeat(oplog: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging_module, "ROWS_MAX", 7)
+    monkeypatch.setattr("spark_jobs.staging.ROWS_MAX", 7)
     path = _path(oplog=oplog)
     _fill(path, range(40))
     staging, files = _staged(path)

@@ -8,11 +8,11 @@ from tests.harness import DataPath, schema_of
 from tests.tables.test_spread_tables import BY_STATUS, assert_answers, fill, oplog, root_of, spread_path
 from worm.codec.strict_json import JsonValue
 from worm.collections.changes import Row
+from worm.query.execute import query_table
+from worm.query.query import Query
 from worm.tables import state as states
 from worm.tables import stored_rows, tree
-from worm.tables.execute import query_table
 from worm.tables.manifest import Manifest
-from worm.tables.query import Query
 from worm.tables.state import TableState
 from worm.tables.stored_columns import StoredColumns
 from worm.tables.table import Table

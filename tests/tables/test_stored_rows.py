@@ -16,10 +16,10 @@ from worm.codec.sealed import is_intact, seal, unseal
 from worm.codec.strict_json import INT_MAX, INT_MIN, dumps
 from worm.collections.changes import Row
 from worm.errors import Corrupt
+from worm.query.query import Query
 from worm.tables import stored_rows
 from worm.tables.columns import Cell, Columns, Several
 from worm.tables.manifest import Manifest
-from worm.tables.query import Query
 from worm.tables.stored_columns import MergedRows, RowsById, StoredColumns
 from worm.tables.stored_rows import NAMES_MAX, StoredRows, is_available
 

@@ -21,9 +21,9 @@ from worm.codec.strict_json import JsonValue
 from worm.collections.changes import Row
 from worm.errors import Invalid
 from worm.model import Model, Worm
+from worm.query.plan import STRATEGIES, Strategy
 from worm.schema import load_schema
 from worm.store.memory import MemoryStore
-from worm.tables.plan import STRATEGIES, Strategy
 
 FIELDS: dict[str, object] = {
     "status": {"type": "string"},

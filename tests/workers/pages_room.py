@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tests.harness import BUCKET, created
 from worm.clock import Ids, VirtualClock
-from worm.journal.config import LogConfig
-from worm.journal.keys import DbKeys
+from worm.log.config import LogConfig
+from worm.log.keys import DbKeys
 from worm.pages.config import PageConfig
 from worm.pages.db import PageDb, create_database
-from worm.pages.state import MAIN, Pages, PagesRoot
-from worm.pages.view import PageReader
+from worm.pages.manifest import MAIN, Pages, PagesRoot
+from worm.pages.reader import PageReader
 from worm.store.base import ObjectInfo, Store
 from worm.store.memory import MemoryStore
 from worm.workers.apply import Apply

@@ -20,7 +20,7 @@ from worm.pages.apply import Applier
 from worm.pages.branches import Branches
 from worm.pages.config import PageConfig
 from worm.pages.db import PageDb, create_database
-from worm.pages.state import PagesRoot
+from worm.pages.manifest import PagesRoot
 from worm.spaces.operations import set_document
 from worm.store.faulty import Fault, FaultyStore, SimulatedCrash
 from worm.workers.apply import FLUSH_SECONDS, Apply

@@ -15,8 +15,7 @@ from worm.errors import Unavailable
 from worm.model import Model
 from worm.store.base import Attempt, Condition
 from worm.store.faulty import Fault, FaultyStore
-from worm.tables.space_audit import outdated
-from worm.tables.verify import verify_collection
+from worm.tables.verify import outdated, verify_collection
 from worm.workers.batch import Message
 from worm.workers.capture import Capture
 from worm.workers.materialize import Materializer

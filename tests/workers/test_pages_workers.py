@@ -18,8 +18,8 @@ import pytest
 from tests.harness import created
 from tests.workers.pages_room import DAY, Room
 from worm.errors import Corrupt, Invalid, NotFound, Unavailable
-from worm.journal.keys import DbKeys
-from worm.journal.writer import LogWriter
+from worm.log.keys import DbKeys
+from worm.log.writer import LogWriter
 from worm.pages.branches import Branches
 from worm.pages.compact import Compactor
 from worm.store.faulty import Fault, FaultyStore, SimulatedCrash

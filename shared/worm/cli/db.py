@@ -23,9 +23,9 @@ from worm.pages.collect import PageCollector
 from worm.pages.compact import Compactor
 from worm.pages.config import PageConfig
 from worm.pages.db import PageDb, create_database
+from worm.pages.manifest import MAIN, PagesRoot
+from worm.pages.reader import PageReader
 from worm.pages.stat import branch_stat
-from worm.pages.state import MAIN, PagesRoot
-from worm.pages.view import PageReader
 
 Format = Annotated[ReportFormat, typer.Option("--format", help="How to show the report.")]
 Page = Annotated[str, typer.Argument(metavar="PAGE", help="The page's id.")]

@@ -11,7 +11,7 @@ from worm.cli.db_target import At, Db, DbTarget
 from worm.cli.options import EndpointUrl, Url
 from worm.cli.output import ReportFormat, count, echo_json, echo_table, printable, size
 from worm.pages.branches import Branches
-from worm.pages.state import MAIN
+from worm.pages.manifest import MAIN
 
 Format = Annotated[ReportFormat, typer.Option("--format", help="How to show it.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The branch.")]

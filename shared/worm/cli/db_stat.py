@@ -6,8 +6,8 @@ import typer
 
 from worm.cli.output import echo_table, printable, size
 from worm.codec.strict_json import JsonObject
+from worm.pages.manifest import Branch
 from worm.pages.stat import BranchStat, picture
-from worm.pages.state import Branch
 
 COLUMNS = ("Layers", "Count", "Versions", "Size")
 

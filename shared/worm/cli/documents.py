@@ -17,7 +17,7 @@ from worm.collections.entries import Document
 from worm.collections.ids import SINGLETON_ID, id_text
 from worm.errors import Invalid, NotFound, WormError
 from worm.model import Model, Result, Worm
-from worm.tables.filter_text import filter_fields, parse_filter
+from worm.query.filter_text import filter_fields, parse_filter
 
 
 def get(

@@ -36,7 +36,7 @@ from worm.cli import (
 from worm.cli.options import ACTOR_HELP, DEFAULT_URL, ENDPOINT_HELP, URL_HELP, Target
 from worm.cli.output import printable
 from worm.errors import WormError
-from worm.store.agent import VERSION
+from worm.version import VERSION
 
 HINTS = {
     "the bucket does not exist": "look at --url (WORM_URL) and --endpoint-url, or make the bucket",

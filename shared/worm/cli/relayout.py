@@ -13,9 +13,7 @@ from worm.cli.output import ReportFormat, count, echo_json, echo_table, printabl
 from worm.codec.strict_json import JsonValue
 from worm.collections.collection import Collection
 from worm.collections.layout import StorageResolver
-from worm.collections.relayout import Relayout, Step
-from worm.collections.relayout_marker import layouts
-from worm.collections.relayout_report import RelayoutReport, told
+from worm.collections.relayout import Relayout, RelayoutReport, Step, layouts, told
 from worm.schema import Schema
 from worm.schema.definition import StorageDef
 from worm.store.base import Store

@@ -9,12 +9,12 @@ import typer
 
 from worm.cli.options import EndpointUrl, Url, chosen_models, target
 from worm.cli.output import echo_table, printable
-from worm.collections.claim_audit import restore_claims
+from worm.collections.claims import restore_claims
 from worm.collections.collection import Collection
 from worm.collections.companions import failure_of
 from worm.errors import WormError
 from worm.model import Worm
-from worm.tables.space_audit import outdated
+from worm.tables.verify import outdated
 from worm.workers.materialize import Materializer
 from worm.workers.settings import Settings
 from worm.workers.sweep import Sweep

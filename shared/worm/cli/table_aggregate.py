@@ -11,7 +11,7 @@ from worm.cli.options import EndpointUrl, Url, target
 from worm.cli.output import RowFormat, echo_json, echo_rows
 from worm.cli.table_options import CsvRaw, Filters, Where, choose, once
 from worm.codec.strict_json import JsonObject
-from worm.tables.filter_text import parse_names
+from worm.query.filter_text import parse_names
 
 
 def aggregate(

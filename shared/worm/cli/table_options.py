@@ -8,9 +8,7 @@ from typing import Annotated
 import typer
 
 from worm.errors import Invalid
-from worm.schema import ModelDef
-from worm.schema.crosscheck import undeclared_fields
-from worm.tables.filter_text import (
+from worm.query.filter_text import (
     JsonFilter,
     both,
     columns_of,
@@ -20,6 +18,8 @@ from worm.tables.filter_text import (
     parse_sort,
     parse_where,
 )
+from worm.schema import ModelDef
+from worm.schema.crosscheck import undeclared_fields
 
 Filters = Annotated[
     list[str] | None,

@@ -14,7 +14,7 @@ from worm.cli.output import RowFormat, cell, echo_document, echo_rows, echo_tabl
 from worm.cli.table_options import CsvRaw, Filters, Select, Sort, Where, choose
 from worm.codec.strict_json import JsonObject, JsonValue
 from worm.model import Model
-from worm.tables.plan import Plan
+from worm.query.plan import Plan
 
 
 class Strategy(StrEnum):

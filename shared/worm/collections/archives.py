@@ -18,9 +18,8 @@ from datetime import datetime, timedelta
 
 from worm.clock import iso_seconds
 from worm.codec.frames import decode_whole
-from worm.collections.archive_names import ArchiveName, digest_of
 from worm.collections.entries import OplogEntry
-from worm.collections.layout import KeyKind, StorageResolver
+from worm.collections.layout import ArchiveName, KeyKind, StorageResolver, digest_of
 from worm.errors import Corrupt
 from worm.store.base import Object, Read, Store
 

@@ -1,4 +1,10 @@
-"""Uniqueness: a value of a unique index is claimed, by put-if-absent of one object, before a document may have it.
+"""Unique values of documents, and the claim: the object that reserves one of them for one document.
+
+Two values are the same if the index has the same entry for them: `1` and `1.0` are, `1` and `"1"` are not. Null and a
+missing field are no values: any number of documents may lack one. A value that is an array or an object (of a field
+that the schema does not declare closely) counts as a whole.
+
+Uniqueness: a value of a unique index is claimed, by put-if-absent of one object, before a document may have it.
 
 Vocabulary
 - *claim*: `.worm.index/<field>/.claims/<sha256 of the value>`; names the document that has the value or is to get it.
@@ -16,22 +22,124 @@ one of them sees the other, whatever the clocks say. `GRACE` only makes meeting 
 
 Claims are freed with the etag that was read before the document changed: whoever adopted or took one meanwhile keeps
 it. An unknown outcome (`CommitStateUnknown`) cleans nothing up; what it may leave is a stale claim.
+
+Holders without a claim: what raw uploads put there, found by the index before a value is claimed.
+
+The index may lag, so it only names candidates; the documents decide. One look per index serves a whole bulk.
+
+All claims of a model against all its documents: what verify reports, and what a rebuild writes anew.
+
+`rows` are the live documents, or the rows of a table, which have the indexed fields. They may be behind: before a claim
+is called stale its holder's document is read, and one that is younger than the grace period may be of a save under way.
+A document without a claim is no difference: raw uploads make none, and a save finds them by the index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cached_property
+from hashlib import sha256
+from typing import Literal, cast
 
 from worm.clock import Clock, Ids, backoff
-from worm.codec.strict_json import JsonValue
-from worm.collections.claim_values import Claim, UniqueValue, unique_indexes, unique_values
+from worm.codec.field_path import Missing, field_value
+from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_own
 from worm.collections.documents import Documents
 from worm.collections.entries import Document
-from worm.collections.tombstone import delete_unchanged
+from worm.collections.trash import delete_unchanged
 from worm.errors import CommitStateUnknown, Corrupt, Invalid, Unavailable, UniqueViolation, WormError
-from worm.store.base import NotModified, Object, Won
+from worm.schema import IndexDef, ModelDef
+from worm.store.base import NotModified, Object, Read, Won
+
+REPAIR = "`worm repair` writes it anew"
+_WHOLE_FLOATS_BELOW = 2**53
+
+
+@dataclass(frozen=True)
+class UniqueValue:
+    """A value that one document of the model may have, in one field."""
+
+    field: str
+    value: JsonValue
+
+    @cached_property
+    def canonical(self) -> bytes:
+        value = self.value
+        if isinstance(value, float) and value.is_integer() and abs(value) < _WHOLE_FLOATS_BELOW:
+            value = int(value)
+        return dumps(value)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the canonical bytes: the name of the claim."""
+        return sha256(self.canonical).hexdigest()
+
+    @property
+    def text(self) -> str:
+        """As errors show it: a string in quotes, anything else as canonical JSON."""
+        return f"'{self.value}'" if isinstance(self.value, str) else self.canonical.decode()
+
+    def is_in(self, document: Mapping[str, JsonValue] | None) -> bool:
+        """Does the document (or row) have this value?"""
+        found = None if document is None else unique_value(self.field, document)
+        return found is not None and found.canonical == self.canonical
+
+    def taken_by(self, holder: str, *, hint: str | None = None) -> UniqueViolation:
+        to_do = hint or "choose another value, or change that document first"
+        return UniqueViolation(self.field, self.value, holder, shown=self.text, hint=to_do)
+
+
+def unique_indexes(definition: ModelDef) -> list[IndexDef]:
+    """By field name. Everybody claims in this order, so that of two writers that want the same two values one gets the
+    first and with it, as far as these two go, all."""
+    return sorted((index for index in definition.indexes.values() if index.unique), key=lambda index: index.field)
+
+
+def unique_value(field: str, document: Mapping[str, JsonValue]) -> UniqueValue | None:
+    value = field_value(document, field)
+    return None if value is None or isinstance(value, Missing) else UniqueValue(field, value)
+
+
+def unique_values(definition: ModelDef, document: Mapping[str, JsonValue] | None) -> list[UniqueValue]:
+    """The unique values of a document or a row, in the order of claiming."""
+    if document is None:
+        return []
+    found = (unique_value(index.field, document) for index in unique_indexes(definition))
+    return [one for one in found if one is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The body of a claim. `claim` is a random name of this write, so that bytes under compare-and-swap never repeat;
+    `over` is the document that it was taken from."""
+
+    id: str
+    value: JsonValue
+    claim: str
+    over: str | None = None
+
+    def to_bytes(self) -> bytes:
+        shape: JsonObject = {"version": 1, "id": self.id, "value": self.value, "claim": self.claim}
+        return dumps(shape if self.over is None else {**shape, "over": self.over})
+
+    @classmethod
+    def from_bytes(cls, body: bytes, key: str) -> Claim:
+        """`Corrupt`, naming the key, when it is not one. Members that we do not know are ignored."""
+        try:
+            shape = loads_own(body, key=key)
+        except Corrupt as damage:
+            damage.hint = REPAIR
+            raise
+        if shape.get("version") != 1:
+            raise Corrupt(f"claim version {shape.get('version')!r}; this code reads version 1", key=key, hint=REPAIR)
+        texts = (shape.get("id"), shape.get("claim"), shape.get("over", ""))
+        if "value" not in shape or not all(isinstance(text, str) for text in texts):
+            raise Corrupt("not a claim: id, value and claim must be there", key=key, hint=REPAIR)
+        return cls(str(texts[0]), shape["value"], str(texts[1]), cast("str | None", shape.get("over")))
+
 
 GRACE = timedelta(seconds=60)
 """How long a claim whose holder has not the value is believed to be of a write under way."""
@@ -277,3 +385,238 @@ class Claims:
 
     def _remove(self, held: Held) -> None:
         delete_unchanged(self.store, self.key(held.value), held.etag, held.version_id)
+
+
+CHUNK = 500
+IdsWith = Callable[[IndexDef, Sequence[JsonValue]], set[str] | None]
+"""The ids that an index has under any of the values; None: the index cannot answer now."""
+
+
+class IndexHolders(Holders):
+    """The other documents that have a unique value of these documents. Safe across threads."""
+
+    def __init__(self, claims: Claims, ids_with: IdsWith, documents: Sequence[Mapping[str, JsonValue]]) -> None:
+        self._claims = claims
+        self._ids_with = ids_with
+        self._saved = documents
+        self._lock = threading.Lock()
+        self._candidates: dict[str, set[str]] = {}
+        self._holding: dict[str, dict[bytes, list[str]]] = {}
+
+    def of(self, value: UniqueValue, entity_id: str) -> str | None:
+        with self._lock:
+            if value.field not in self._candidates:
+                self._candidates[value.field] = self._look_up(value.field)
+            if not self._candidates[value.field] - {entity_id}:
+                return None
+            if value.field not in self._holding:
+                self._holding[value.field] = self._read(value.field, sorted(self._candidates[value.field]))
+            others = self._holding[value.field].get(value.canonical, [])
+        candidates = (other for other in others if other != entity_id)
+        return next((other for other in candidates if not self._claims.is_outdated(other, value)), None)
+
+    def _look_up(self, field: str) -> set[str]:
+        """The candidates. An index that cannot answer names none: claims are what decides between saves."""
+        index = next(one for one in unique_indexes(self._claims.documents.definition) if one.field == field)
+        values = readable_values(self._claims, self._saved)
+        wanted = {value.canonical: value.value for value in values if value.field == field}
+        return self._ids_with(index, list(wanted.values())) or set()
+
+    def _read(self, field: str, ids: Sequence[str]) -> dict[bytes, list[str]]:
+        """Who has which value, by the documents as they are stored now."""
+        documents, holding = self._claims.documents, dict[bytes, list[str]]()
+        for start in range(0, len(ids), CHUNK):
+            chunk = ids[start : start + CHUNK]
+            reads = [Read(documents.key(one)) for one in chunk]
+            for one, found in zip(
+                chunk, self._claims.store.get_many(reads, max_bytes=documents.max_bytes), strict=True
+            ):
+                if isinstance(found, Exception) and not isinstance(found, Invalid):
+                    raise found
+                stored = documents.recorded(found) if isinstance(found, Object) else None
+                value = None if stored is None else unique_value(field, stored)
+                if value is not None:
+                    holding.setdefault(value.canonical, []).append(one)
+        return holding
+
+
+def readable_values(claims: Claims, documents: Iterable[Mapping[str, JsonValue]]) -> Iterator[UniqueValue]:
+    """The unique values of what is to be saved. What is no JSON is refused where it is saved; here it has no value."""
+    for document in documents:
+        for value in claims.values(document):
+            try:
+                if value.canonical:
+                    yield value
+            except Invalid:
+                continue
+
+
+AUDIT_CHUNK = 500
+IDS_SHOWN_MAX = 5
+Rows = Mapping[str, Mapping[str, JsonValue]]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong with unique values: `unique-conflict`, `claim-stale` or `claim-damaged`."""
+
+    kind: Literal["unique-conflict", "claim-stale", "claim-damaged"]
+    key: str
+    detail: str
+
+
+@dataclass
+class ClaimReport:
+    """What `restore_claims` did, as keys of claims; `conflicts` are values that several documents have."""
+
+    written: list[str] = field(default_factory=list)
+    corrected: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    conflicts: list[Finding] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A unique value that documents have, and their ids in order. The first one is the index's, too."""
+
+    value: UniqueValue
+    ids: list[str]
+
+    @property
+    def shown(self) -> str:
+        """The ids for people: not more than a few."""
+        return ", ".join(self.ids[:IDS_SHOWN_MAX]) + (", …" if len(self.ids) > IDS_SHOWN_MAX else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A claim as it is stored, and the field that it is for."""
+
+    field: str
+    object: Object
+
+    @property
+    def key(self) -> str:
+        return self.object.key
+
+
+def wanted_claims(claims: Claims, rows: Rows) -> dict[str, Wanted]:
+    """What should be claimed, by key."""
+    wanted: dict[str, Wanted] = {}
+    for entity_id in sorted(rows):
+        for value in claims.values(rows[entity_id]):
+            wanted.setdefault(claims.key(value), Wanted(value, [])).ids.append(entity_id)
+    return wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Digests:
+    """A range of the names of claims, from `start` up to and without `end`: all of them, or one process's share."""
+
+    start: str = ""
+    end: str | None = None
+
+
+ALL_DIGESTS = Digests()
+
+
+def audit_claims(claims: Claims, rows: Rows) -> list[Finding]:
+    """What is wrong, keys ascending. Reads only: a listing per unique index, and every claim."""
+    return audit_wanted(claims, wanted_claims(claims, rows))
+
+
+def audit_wanted(claims: Claims, wanted: Mapping[str, Wanted], within: Digests = ALL_DIGESTS) -> list[Finding]:
+    """The same for a range of claims; `wanted` has all that documents want of it."""
+    found = _conflicts(wanted)
+    for stored, claim in _stored(claims, within):
+        if isinstance(claim, Corrupt):
+            found.append(Finding("claim-damaged", stored.key, f"{claim.message} ({claim.hint or REPAIR})"))
+        elif claim.id not in _ids(wanted, stored.key) and _is_stale(claims, stored, claim):
+            found.append(Finding("claim-stale", stored.key, f"'{claim.id}' has not the value that is claimed for it"))
+    return sorted(found, key=lambda one: (one.key, one.kind))
+
+
+def restore_claims(claims: Claims, rows: Rows) -> ClaimReport:
+    """Claim what documents have without a claim, and correct or remove stale and damaged ones. Runs beside saves: every
+    write is conditional on what was read, and one that loses is left to the other. The rows only name candidates: a
+    claim is written for a document that has the value now, which is read first."""
+    return restore_wanted(claims, wanted_claims(claims, rows))
+
+
+def restore_wanted(claims: Claims, wanted: Mapping[str, Wanted], within: Digests = ALL_DIGESTS) -> ClaimReport:
+    """The same for a range of claims; `wanted` has all that documents want of it."""
+    report = ClaimReport(conflicts=_conflicts(wanted))
+    missing = dict(wanted)
+    for stored, claim in _stored(claims, within):
+        missing.pop(stored.key, None)
+        ids = _ids(wanted, stored.key)
+        is_wrong = isinstance(claim, Corrupt) or (claim.id not in ids and _is_stale(claims, stored, claim))
+        holder = _holder(claims, wanted[stored.key]) if is_wrong and ids else None
+        if holder is not None:
+            body = claims.body(holder, wanted[stored.key].value)
+            if isinstance(claims.store.put_if_match(stored.key, body, stored.object.etag), Won):
+                report.corrected.append(stored.key)
+        elif is_wrong:
+            found = stored.object
+            if isinstance(delete_unchanged(claims.store, found.key, found.etag, found.version_id), Won):
+                report.removed.append(stored.key)
+    for key, one in missing.items():
+        holder = _holder(claims, one)
+        if holder is not None and isinstance(claims.store.put_if_absent(key, claims.body(holder, one.value)), Won):
+            report.written.append(key)
+    return report
+
+
+def _holder(claims: Claims, wanted: Wanted) -> str | None:
+    """The first of the documents that has the value as it is stored now."""
+    return next((one for one in wanted.ids if claims.has(one, wanted.value)), None)
+
+
+def _ids(wanted: Mapping[str, Wanted], key: str) -> list[str]:
+    return wanted[key].ids if key in wanted else []
+
+
+def _conflicts(wanted: Mapping[str, Wanted]) -> list[Finding]:
+    return [
+        Finding(
+            "unique-conflict", key, f"{one.value.field}={one.value.text} is on {len(one.ids)} documents: {one.shown}"
+        )
+        for key, one in sorted(wanted.items())
+        if len(one.ids) > 1
+    ]
+
+
+def _is_stale(claims: Claims, stored: Stored, claim: Claim) -> bool:
+    """Has neither its holder the value, nor the one that it was to pass from?"""
+    is_old, value = claims.clock.now() - stored.object.last_modified >= GRACE, UniqueValue(stored.field, claim.value)
+    return is_old and not any(claims.has(one, value) for one in (claim.id, claim.over) if one is not None)
+
+
+def _keys(claims: Claims, field: str, within: Digests) -> Iterator[str]:
+    directory = claims.directory(field)
+    for listed in claims.store.list(directory, start_after=directory + within.start if within.start else None):
+        if within.end is not None and listed.key >= directory + within.end:
+            return
+        yield listed.key
+
+
+def _stored(claims: Claims, within: Digests) -> Iterator[tuple[Stored, Claim | Corrupt]]:
+    """Every stored claim, or what is wrong with it."""
+    for index in unique_indexes(claims.documents.definition):
+        keys = list(_keys(claims, index.field, within))
+        for start in range(0, len(keys), AUDIT_CHUNK):
+            for found in claims.store.get_many([Read(key) for key in keys[start : start + AUDIT_CHUNK]]):
+                if isinstance(found, Exception):
+                    raise found
+                if found is not None:
+                    yield Stored(index.field, found), _parsed(claims, index.field, found)
+
+
+def _parsed(claims: Claims, field: str, found: Object) -> Claim | Corrupt:
+    try:
+        claim = Claim.from_bytes(found.body, found.key)
+    except Corrupt as damage:
+        return damage
+    if claims.key(UniqueValue(field, claim.value)) != found.key:
+        return Corrupt("the claim lies under the name of another value", key=found.key, hint=REPAIR)
+    return claim

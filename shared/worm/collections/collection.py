@@ -8,14 +8,13 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from worm.clock import Clock, Ids, SystemClock
-from worm.collections.archive_names import ArchiveName
 from worm.collections.changes import Row, project
 from worm.collections.claims import Claims
 from worm.collections.companions import Recorded
 from worm.collections.documents import MAX_DOCUMENT_BYTES, Documents, Origin
 from worm.collections.entries import Document, Head, OplogEntry
 from worm.collections.id_ranges import IdRange, Scan
-from worm.collections.layout import KeyInfo, KeyKind, StorageResolver
+from worm.collections.layout import ArchiveName, KeyInfo, KeyKind, StorageResolver
 from worm.collections.oplog import Oplog
 from worm.collections.reconcile import Reconciler
 from worm.collections.snapshots import Snapshots

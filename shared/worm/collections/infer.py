@@ -1,4 +1,13 @@
-"""`worm import`: a schema inferred from JSON documents that are already in the bucket.
+"""Field definitions that hold for a set of sampled documents; the rules are in the header of `infer.py`.
+
+Which keys of a bucket form collections and singletons.
+
+`<parent>/<name>/<file>.json` is a candidate of `parent`. A parent is a *collection* (its names are ids) when all names
+are uuids, ulids or numbers, or when there are at least two and it is no folder; a *folder* holds other collections
+beside them, and its candidates are singletons (`org/settings/data.json` next to `org/customers/...`). What lies deeper
+inside an entity's directory belongs to the entity and is left out.
+
+`worm import`: a schema inferred from JSON documents that are already in the bucket.
 
 Collections are found from the keys alone (`infer_groups.py`); a bounded sample of each is read for its fields.
 
@@ -12,16 +21,208 @@ Inferred models keep an oplog, and collections a manifest: that is what one impo
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from worm.codec.strict_json import JsonObject, loads_document
-from worm.collections.infer_groups import Group, group_keys, id_type_of
-from worm.collections.infer_types import infer_fields
+from worm.codec.strict_json import JsonObject, JsonValue, loads_document, type_name
+from worm.collections.layout import is_system_key
 from worm.errors import Invalid, NotFound
 from worm.schema import Schema, load_schema
+from worm.schema.fields import field_name_problems, is_datetime
+from worm.schema.idtypes import IdType, id_problem, segment_problem
 from worm.schema.paths import ModelPath, parse_path
 from worm.store.base import Read, Store
+
+OBJECT_DEPTH_MAX = 4  # deeper objects are declared without properties
+PROPERTIES_MAX = 50  # an object with more distinct names is a map, not a record
+
+
+def infer_fields(documents: Sequence[JsonObject], *, path: str = "", depth: int = 0) -> tuple[JsonObject, list[str]]:
+    """Definitions by field name, and the (dotted) fields left out because their values do not agree on a type."""
+    fields: JsonObject = {}
+    left_out: list[str] = []
+    for name in dict.fromkeys(name for document in documents for name in document):
+        if not path and name == "id":
+            continue
+        where = f"{path}.{name}" if path else name
+        if field_name_problems(name, ""):
+            left_out.append(where)
+            continue
+        values = [document[name] for document in documents if document.get(name) is not None]
+        if not values:
+            continue
+        definition, nested = _infer_field(values, where, depth)
+        left_out += nested
+        if definition is None:
+            left_out.append(where)
+            continue
+        if len(values) == len(documents):
+            definition["required"] = True
+        fields[name] = definition
+    return fields, left_out
+
+
+def _infer_field(values: Sequence[JsonValue], path: str, depth: int) -> tuple[JsonObject | None, list[str]]:
+    kind = widest({kind_of(value) for value in values})
+    if kind is None:
+        return None, []
+    definition: JsonObject = {"type": kind}
+    if kind == "array":
+        items = [item for value in values if isinstance(value, list) for item in value]
+        if items and all(item is not None for item in items):
+            inner, left_out = _infer_field(items, f"{path}[]", depth)
+            if inner is not None:
+                definition["items"] = inner["type"] if len(inner) == 1 else inner
+            return definition, left_out
+    elif kind == "object" and depth < OBJECT_DEPTH_MAX:
+        objects = [value for value in values if isinstance(value, dict)]
+        if len({name for value in objects for name in value}) <= PROPERTIES_MAX:
+            properties, left_out = infer_fields(objects, path=path, depth=depth + 1)
+            if properties:
+                definition["properties"] = properties
+            return definition, left_out
+    return definition, []
+
+
+def kind_of(value: JsonValue) -> str:
+    """The field type of one value."""
+    if isinstance(value, str):
+        return "datetime" if is_datetime(value) else "string"
+    return type_name(value)
+
+
+def widest(kinds: set[str]) -> str | None:
+    """The one type that all of these are, or None."""
+    if len(kinds) == 1:
+        return next(iter(kinds))
+    if kinds == {"integer", "number"}:
+        return "number"
+    return "string" if kinds == {"datetime", "string"} else None
+
+
+KEYS_MAX = 1_000_000
+SINGLETONS_MAX = 50  # of one folder; more are documents without a collection directory
+
+_ID_PREFERENCE: tuple[IdType, ...] = ("uuid", "ulid", "int", "slug")
+
+Candidates = dict[str, dict[str, list[str]]]
+"""Parent directory to name to the files under it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Documents of one model to be. `ids` is empty for a singleton."""
+
+    directory: str
+    file: str
+    ids: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> list[str]:
+        if not self.ids:
+            return [f"{self.directory}/{self.file}"]
+        return [f"{self.directory}/{name}/{self.file}" for name in self.ids]
+
+    @property
+    def collection(self) -> str:
+        return self.directory.rpartition("/")[2]
+
+
+def group_keys(keys: Iterable[str]) -> tuple[list[Group], list[str]]:
+    """The groups, and the keys that belong to none."""
+    candidates, skipped = _candidates(keys)
+    groups: list[Group] = []
+    collections: list[str] = []
+    for parent in sorted(candidates, key=lambda name: (name.count("/"), name)):
+        members = candidates[parent]
+        if any(f"{parent}/".startswith(f"{collection}/") for collection in collections):
+            skipped += _all_keys(parent, members)
+            continue
+        if _is_collection(parent, members, candidates):
+            collections.append(parent)
+            found, left = _collection(parent, members)
+        else:
+            found, left = _singletons(parent, members)
+        groups += found
+        skipped += left
+    return _one_per_collection_name(groups, skipped)
+
+
+def id_type_of(ids: Iterable[str]) -> IdType:
+    """The narrowest id type of all these ids."""
+    names = list(ids)
+    for id_type in _ID_PREFERENCE:
+        if all(id_problem(id_type, name) is None for name in names):
+            return id_type
+    return "string"
+
+
+def _candidates(keys: Iterable[str]) -> tuple[Candidates, list[str]]:
+    candidates: Candidates = {}
+    skipped: list[str] = []
+    for at, key in enumerate(keys):
+        if at >= KEYS_MAX:
+            raise Invalid(f"more than {KEYS_MAX} keys", hint="give a longer prefix")
+        if is_system_key(key):
+            continue
+        *parents, file = key.split("/")
+        if not parents or not file.endswith(".json") or any(segment_problem(part) for part in (*parents, file)):
+            skipped.append(key)
+            continue
+        candidates.setdefault("/".join(parents[:-1]), {}).setdefault(parents[-1], []).append(file)
+    return candidates, skipped
+
+
+def _is_collection(parent: str, members: Mapping[str, list[str]], candidates: Candidates) -> bool:
+    if not parent:
+        return False
+    if id_type_of(members) in ("uuid", "ulid", "int"):
+        return True
+    prefix = f"{parent}/"
+    is_folder = any(
+        other.startswith(prefix) and other[len(prefix) :].partition("/")[0] not in members for other in candidates
+    )
+    return len(members) > 1 and not is_folder
+
+
+def _collection(parent: str, members: Mapping[str, list[str]]) -> tuple[list[Group], list[str]]:
+    """The most common file name is the document; ties go to the first by name."""
+    counts = Counter(file for files in members.values() for file in files)
+    document = min(counts, key=lambda file: (-counts[file], file))
+    ids = tuple(sorted(name for name, files in members.items() if document in files))
+    left = [key for key in _all_keys(parent, members) if not key.endswith(f"/{document}")]
+    return [Group(parent, document, ids)], left
+
+
+def _singletons(parent: str, members: Mapping[str, list[str]]) -> tuple[list[Group], list[str]]:
+    """A directory with exactly one file is a singleton; what looks like entities without a collection is not."""
+    named = {name: files for name, files in members.items() if id_type_of([name]) in ("slug", "string")}
+    fitting = {name: files[0] for name, files in named.items() if len(files) == 1}
+    if len(fitting) > SINGLETONS_MAX:
+        fitting = {}
+    groups = [Group(f"{parent}/{name}" if parent else name, file) for name, file in fitting.items()]
+    return groups, _all_keys(parent, {name: files for name, files in members.items() if name not in fitting})
+
+
+def _all_keys(parent: str, members: Mapping[str, list[str]]) -> list[str]:
+    prefix = f"{parent}/" if parent else ""
+    return [f"{prefix}{name}/{file}" for name, files in members.items() for file in files]
+
+
+def _one_per_collection_name(groups: list[Group], skipped: list[str]) -> tuple[list[Group], list[str]]:
+    """Two collections of one name would share system directories; the one with more documents stays."""
+    kept: dict[str, Group] = {}
+    for group in groups:
+        rival = kept.get(group.collection)
+        if rival is None:
+            kept[group.collection] = group
+            continue
+        winner, loser = (group, rival) if len(group.ids) > len(rival.ids) else (rival, group)
+        kept[group.collection] = winner
+        skipped += loser.keys
+    return list(kept.values()), skipped
+
 
 SAMPLES_MAX = 200
 DOCUMENT_BYTES_MAX = 10 * 1024 * 1024

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from worm.clock import Clock, Ids
 from worm.codec.strict_json import JsonObject
-from worm.collections.claim_values import UniqueValue
-from worm.collections.claims import Claims
+from worm.collections.claims import Claims, UniqueValue
 from worm.collections.documents import Documents, Origin
 from worm.store.base import ObjectInfo
 

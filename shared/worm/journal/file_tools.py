@@ -9,10 +9,9 @@ from pathlib import Path
 from worm.clock import Clock, SystemClock
 from worm.codec.frames import BEGIN, End, Frame, Torn, frame
 from worm.errors import Conflict, NotFound
-from worm.journal import checking, repairing
-from worm.journal.disk import translated
-from worm.journal.file_log import OPLOG, read_log
-from worm.journal.file_store import LogStore
+from worm.journal import repairing, store
+from worm.journal.file import OPLOG, read_log, translated
+from worm.journal.store import LogStore
 from worm.journal.tools import CompactReport, LogLine, RepairReport, VerifyReport
 
 POLL_SECONDS = 0.2
@@ -29,7 +28,7 @@ class DirectoryTools:
             raise NotFound(f"{directory} holds no {OPLOG}", key=str(self._path))
 
     def verify(self) -> VerifyReport:
-        return checking.verify(self._directory)
+        return store.verify(self._directory)
 
     def repair(self, *, dry_run: bool) -> RepairReport:
         return repairing.repair(self._directory, dry_run=dry_run)

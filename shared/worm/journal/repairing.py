@@ -11,9 +11,7 @@ from itertools import count
 from pathlib import Path
 
 from worm.errors import NotFound
-from worm.journal.disk import Disk, chunks, translated
-from worm.journal.file_lock import FileLock
-from worm.journal.file_log import OPLOG, Replay, replay
+from worm.journal.file import OPLOG, Disk, FileLock, Replay, chunks, replay, translated
 from worm.journal.tools import RepairReport
 
 

@@ -20,15 +20,15 @@ from worm.clock import Clock, Ids, SystemClock
 from worm.codec.frames import Frame, decode_whole, encode
 from worm.codec.strict_json import JsonObject
 from worm.errors import Conflict, Corrupt, Expired, Invalid, NotFound
-from worm.journal.collect import LogCollector
-from worm.journal.config import LogConfig
-from worm.journal.keys import DbKeys
-from worm.journal.reader import LogReader
 from worm.journal.records import Abort, Begin, Change, Commit, Record, record_of
-from worm.journal.root import BY_HAND, Root, root_file
-from worm.journal.segment import VERIFY, Segment, Transaction
 from worm.journal.state import Draft, Fold, State, minimal
 from worm.journal.tools import CompactReport
+from worm.log.collect import LogCollector
+from worm.log.config import LogConfig
+from worm.log.keys import DbKeys
+from worm.log.reader import LogReader
+from worm.log.root import BY_HAND, Root, root_file
+from worm.log.segment import VERIFY, Segment, Transaction
 from worm.store.base import Store
 
 MEMBER = "base"

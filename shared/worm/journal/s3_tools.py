@@ -14,12 +14,12 @@ from worm.clock import Clock, Ids, SystemClock
 from worm.codec.frames import Torn, encode, frame
 from worm.codec.strict_json import JsonObject
 from worm.errors import Conflict, Corrupt, Invalid, NotFound
-from worm.journal.config import LogConfig
-from worm.journal.reader import LogReader
-from worm.journal.root import BY_HAND
 from worm.journal.s3_base import DocumentLog, base_lines
-from worm.journal.segment import VERIFY, Segment
 from worm.journal.tools import CompactReport, LogLine, LogProblem, RepairReport, VerifyReport
+from worm.log.config import LogConfig
+from worm.log.reader import LogReader
+from worm.log.root import BY_HAND
+from worm.log.segment import VERIFY, Segment
 from worm.store.base import Object, Store, Won
 
 POLL_SECONDS = 0.5

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from worm.clock import Clock, Deadline, Ids, SystemClock
 from worm.errors import Expired, Fenced
-from worm.journal.keys import DbKeys
-from worm.journal.reader import LogReader
+from worm.log.keys import DbKeys
+from worm.log.reader import LogReader
 from worm.pages.flush import Flush, Flusher
+from worm.pages.manifest import MAIN, Pages, PagesRoot
 from worm.pages.memtable import Memtable
-from worm.pages.state import MAIN, Pages, PagesRoot
 from worm.store.base import Store
 
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from worm.clock import Clock, Ids, SystemClock, iso_millis
 from worm.codec.strict_json import dumps
 from worm.errors import Conflict, Invalid
-from worm.journal.keys import DbKeys
-from worm.journal.root import Root, root_file
-from worm.journal.writer import LogWriter
+from worm.log.keys import DbKeys
+from worm.log.root import Root, root_file
+from worm.log.writer import LogWriter
 from worm.pages.apply import Applier
-from worm.pages.state import MAIN, Branch, Pages, PagesRoot
+from worm.pages.manifest import MAIN, Branch, Pages, PagesRoot
 from worm.schema.idtypes import segment_problem
 from worm.store.base import Store
 

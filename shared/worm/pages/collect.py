@@ -17,11 +17,10 @@ from dataclasses import dataclass, field, replace
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Fenced
-from worm.journal.collect import LogCollector, store_time
-from worm.journal.keys import DbKeys
-from worm.pages.keys import parse_name
-from worm.pages.reading import Range, without
-from worm.pages.state import Branch, Dropped, Layer, Mark, Pages, PagesRoot
+from worm.log.collect import LogCollector, store_time
+from worm.log.keys import DbKeys, parse_name
+from worm.pages.layers import Range, without
+from worm.pages.manifest import Branch, Dropped, Layer, Mark, Pages, PagesRoot
 from worm.store.base import Listed, Store
 
 

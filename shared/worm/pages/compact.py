@@ -1,4 +1,15 @@
-"""Compaction: many flushed deltas become few merged ones, and those become images.
+"""Cutting the pages of a task into ranges of about equal work, so that several processes can share it.
+
+Cuts are first pages of blocks, which the indexes of the layers tell: no page is in two parts, none of a merge is empty,
+and the same root gives the same parts wherever it is planned. A part has at least the bytes of a whole layer, or a
+split would leave many small ones.
+
+One task of a compaction: some pieces of a branch become one merged delta or one image, each split by size.
+
+A task can be done by any process and more than once: its layers have names of their own, and nobody sees them before
+the root names them.
+
+Compaction: many flushed deltas become few merged ones, and those become images.
 
 A run claims a new *compaction epoch* in the root, makes layers, and publishes them if the epoch is still its own and
 every input is still live: of two compactors at once the later one wins, and the other's layers are never named. Inputs
@@ -17,21 +28,118 @@ there are several to do them, large ones are cut into `parts` (`compact_split.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from worm.clock import Clock, Deadline, Ids, SystemClock
 from worm.errors import Fenced
-from worm.journal.collect import store_time
-from worm.journal.keys import DbKeys
+from worm.log.collect import store_time
+from worm.log.keys import DbKeys, image_name, merged_name
 from worm.pages.cache import BlockCache
-from worm.pages.compact_split import split
-from worm.pages.compact_task import INDEX_CACHE, Task, do_task
 from worm.pages.config import PageConfig
-from worm.pages.flush import trimmed
-from worm.pages.reading import Candidate, LayerGone, LayerReader, Piece, pieces
-from worm.pages.state import MAIN, Branch, Dropped, Layer, Pages, PagesRoot
+from worm.pages.flush import put_layer, trimmed
+from worm.pages.layer_file import Version, build_layers
+from worm.pages.layers import Candidate, LayerGone, LayerReader, Piece, merged, newest, pieces, within
+from worm.pages.manifest import MAIN, Branch, Dropped, Layer, Pages, PagesRoot
 from worm.store.base import Store
+from worm.store.parallel import in_parallel
+
+
+def split(reader: LayerReader, pieces: Sequence[Piece], parts: int, least_bytes: int) -> list[list[Piece]]:
+    """The pieces, which follow one another, in at most so many parts. One request for each layer, if it may be cut."""
+    whole = [list(pieces)]
+    layers = {one.layer.path: one.layer for piece in pieces for one in piece.candidates}
+    if min(parts, sum(layer.size for layer in layers.values()) // least_bytes) < 2:
+        return whole
+    in_parallel(reader.index, layers.values())
+    weights = Counter[str]()
+    for piece in pieces:
+        for one in piece.candidates:
+            for ref in reader.index(one.layer).blocks_between(piece.start, piece.end):
+                weights[max(ref.page, piece.start)] += ref.length
+    parts = min(parts, weights.total() // least_bytes)
+    if parts < 2:
+        return whole
+    bounds = [pieces[0].start, *_cuts(weights, parts), pieces[-1].end]
+    return [list(_between(pieces, str(start), end)) for start, end in pairwise(bounds)]
+
+
+def _cuts(weights: Counter[str], parts: int) -> Iterator[str]:
+    """The first pages of all parts but the first, which has the first page of all."""
+    before, made, total = 0, 1, weights.total()
+    for page in sorted(weights):
+        if before * parts >= made * total:
+            yield page
+            made = before * parts // total + 1
+        before += weights[page]
+
+
+def _between(pieces: Sequence[Piece], start: str, end: str | None) -> Iterator[Piece]:
+    for piece in pieces:
+        inside = within((piece.start, piece.end), (start, end))
+        if inside is not None:
+            yield Piece(*inside, [one for one in piece.candidates if one.layer.overlaps(*inside)])
+
+
+INDEX_CACHE = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Make layers of these pieces: one merged delta, or an image at `lsn`. It can be sent to another process."""
+
+    db_id: str
+    branch_id: str
+    epoch: int
+    lsn: int
+    low_lsn: int
+    is_image: bool
+    pieces: Sequence[Piece]
+    config: PageConfig
+
+    @property
+    def target_bytes(self) -> int:
+        """Of a layer that it makes."""
+        return self.config.image_layer_target_bytes if self.is_image else self.config.delta_layer_target_bytes
+
+
+def do_task(store: Store, task: Task, ids: Ids) -> list[Layer]:
+    """Make the layers of a task and store them; nobody sees them yet."""
+    keys, own = DbKeys(task.db_id), DbKeys(task.db_id, task.branch_id)
+    reader = LayerReader(store, keys, BlockCache(INDEX_CACHE))
+    built = build_layers(
+        _contents(reader, task),
+        target_bytes=task.target_bytes,
+        block_bytes=task.config.block_bytes,
+        bits_per_key=0
+        if task.is_image
+        else task.config.filter_bits_per_page,  # who asks an image has nobody else to ask
+    )
+    layers: list[Layer] = []
+    start, end = task.pieces[0].start, task.pieces[-1].end
+    for one in built:
+        if not task.is_image:
+            name = merged_name(task.low_lsn, task.lsn, task.epoch, ids.ulid())
+            layers.append(put_layer(store, keys, own.directory + name, one, level=1))
+            continue
+        begin = one.low if layers else start
+        if layers:
+            layers[-1] = layers[-1].model_copy(update={"end": begin})
+        name = image_name(task.lsn, task.epoch, ids.ulid())
+        image = put_layer(store, keys, own.directory + name, one, level=2, lsn=task.lsn, start=begin, end=end)
+        layers.append(image)
+    return layers
+
+
+def _contents(reader: LayerReader, task: Task) -> Iterable[Version]:
+    for piece in task.pieces:
+        if task.is_image:
+            yield from (version for version in newest(merged(reader, piece)) if version.data is not None)
+        else:
+            yield from (version for version, _ in merged(reader, piece))
+
 
 IMAGE_SHARE, LEAST_SHARE = 0.5, 0.25
 """An image is due when the deltas above it have this part of its bytes (and this part of a whole delta layer, or small

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from worm.journal.config import MIB, LogConfig
+from worm.log.config import MIB, LogConfig
 
 DAY = 24 * 3600.0
 

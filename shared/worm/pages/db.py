@@ -1,4 +1,6 @@
-"""Writing a page store: one writer for each branch at a time.
+"""The log's writer, with what a page store needs: every commit is taken into memory in the order of the log.
+
+Writing a page store: one writer for each branch at a time.
 
 Committing is the log's (`journal/writer.py`). What is committed is read from memory until a flush has put it into
 layers (`flush.py`); who writes flushes too, unless the `apply` worker was quicker.
@@ -6,7 +8,7 @@ layers (`flush.py`); who writes flushes too, unless the `apply` worker was quick
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Lock
@@ -14,15 +16,50 @@ from typing import Self
 
 from worm.clock import Clock, Ids, SystemClock, iso_millis
 from worm.codec.strict_json import JsonObject
-from worm.errors import Conflict, Fenced, NotFound, WormError
-from worm.journal.group import GroupCommit
-from worm.pages.committing import CommittingWriter, recent_transactions
+from worm.errors import Conflict, Expired, Fenced, NotFound, WormError
+from worm.log.group import GroupCommit
+from worm.log.reader import LogReader
+from worm.log.segment import Transaction
+from worm.log.writer import LogWriter
 from worm.pages.config import PageConfig
 from worm.pages.flush import Flush, Flusher
+from worm.pages.manifest import MAIN, Branch, Pages, PagesRoot
+from worm.pages.reader import PageReader
 from worm.pages.records import page_of, page_record
-from worm.pages.state import MAIN, Branch, Pages, PagesRoot
-from worm.pages.view import PageReader
 from worm.store.base import Store
+
+RECENT_SEGMENTS, RECENT_SLOTS = 8, 256
+"""A commit of unknown outcome is in the last segment of its writer. So many segments with commits are looked through
+for ids, whatever the number of fences between them; but no more slots than that."""
+
+
+class CommittingWriter(LogWriter):
+    """`on_commit` is called after each segment, before anybody is told that it is committed."""
+
+    on_commit: Callable[[CommittingWriter], None] | None = None
+
+    def commit(self, transactions: Sequence[Transaction]) -> list[int]:
+        lsns = super().commit(transactions)
+        if self.on_commit is not None:
+            self.on_commit(self)
+        return lsns
+
+
+def recent_transactions(log: LogReader, end: int, base: int) -> dict[str, int]:
+    """The ids of the newest transactions in a log that ends with this slot, and their commit LSNs."""
+    slots = RECENT_SEGMENTS
+    while True:
+        boundary = log.boundary()
+        first = max(boundary, end - slots)
+        try:
+            segments = list(log.new_segments(first))
+        except Expired:
+            continue  # collected meanwhile: the boundary is higher now
+        is_all = first == boundary or slots >= RECENT_SLOTS
+        if is_all or sum(bool(segment.entries) for segment in segments) >= RECENT_SEGMENTS:
+            return {entry.txn: base + entry.lsn for segment in segments for entry in segment.entries}
+        slots = min(4 * slots, RECENT_SLOTS)
+
 
 KNOWN_MAX = 4096
 """Ids of transactions that a writer remembers."""

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 from worm.clock import Ids
 from worm.errors import Corrupt, Fenced
-from worm.journal.keys import DbKeys
-from worm.journal.root import BY_HAND
-from worm.pages.keys import flushed_name
-from worm.pages.layer import BuiltLayer, Version, build_layers
-from worm.pages.state import Branch, Layer, Mark, Pages, PagesRoot
+from worm.log.keys import DbKeys, flushed_name
+from worm.log.root import BY_HAND
+from worm.pages.layer_file import BuiltLayer, Version, build_layers
+from worm.pages.manifest import Branch, Layer, Mark, Pages, PagesRoot
 from worm.store.base import Lost, Store
 
 

@@ -6,8 +6,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from threading import RLock
 
-from worm.journal.segment import Segment
-from worm.pages.layer import Version
+from worm.log.segment import Segment
+from worm.pages.layer_file import Version
 from worm.pages.records import versions_of
 
 OVERHEAD = 120

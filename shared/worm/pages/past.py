@@ -12,16 +12,15 @@ from itertools import islice
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Invalid, NotFound, SnapshotExpired
-from worm.journal.collect import store_time
-from worm.journal.keys import DbKeys
-from worm.journal.reader import LogReader
-from worm.journal.tail import last_slot
+from worm.log.collect import store_time
+from worm.log.keys import DbKeys
+from worm.log.reader import LogReader, last_slot
 from worm.pages.apply import Applier
 from worm.pages.cache import BlockCache
 from worm.pages.db import PageDb
-from worm.pages.reading import LayerGone, LayerReader
-from worm.pages.state import MAIN, Mark, Pages, PagesRoot, Pin
-from worm.pages.view import PageReader
+from worm.pages.layers import LayerGone, LayerReader
+from worm.pages.manifest import MAIN, Mark, Pages, PagesRoot, Pin
+from worm.pages.reader import PageReader
 from worm.store.base import Store
 
 CHUNK = 256

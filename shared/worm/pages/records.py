@@ -13,8 +13,8 @@ from contextlib import suppress
 
 from worm.codec.strict_json import JsonObject
 from worm.errors import Corrupt, Invalid
-from worm.journal.segment import VERIFY, Segment
-from worm.pages.layer import Version
+from worm.log.segment import VERIFY, Segment
+from worm.pages.layer_file import Version
 
 OP = "page"
 PAGE_NAME_MAX = 1024

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from worm.clock import Clock, Ids, SystemClock
-from worm.journal.keys import DbKeys
-from worm.journal.reader import LogReader
-from worm.pages.reading import Layers
-from worm.pages.state import MAIN, Branch, Layer, Pages, PagesRoot
+from worm.log.keys import DbKeys
+from worm.log.reader import LogReader
+from worm.pages.layers import Layers
+from worm.pages.manifest import MAIN, Branch, Layer, Pages, PagesRoot
 from worm.store.base import Store
 
 KINDS = ("flushed", "merged", "image")

@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from worm.codec.strict_json import JsonValue, dumps_document
-from worm.collections.claim_holders import IdsWith, IndexHolders, readable_values
-from worm.collections.claims import Givers, Holders, Reservation, no_givers
+from worm.collections.claims import Givers, Holders, IdsWith, IndexHolders, Reservation, no_givers, readable_values
 from worm.collections.collection import Collection
 from worm.collections.documents import write_metadata
 from worm.collections.entries import Document
-from worm.collections.tombstone import delete_unchanged
+from worm.collections.trash import delete_unchanged
 from worm.errors import CommitStateUnknown, Unavailable, UniqueViolation, WormError
 from worm.sdk.memory import Memory
 from worm.store.base import Gone, Lost, Object, Won

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from worm.codec.strict_json import JsonObject
-from worm.collections.claim_values import UniqueValue
-from worm.collections.claims import Holders, Reservation
+from worm.collections.claims import Holders, Reservation, UniqueValue
 from worm.collections.collection import Collection
 from worm.collections.entries import Document
 from worm.collections.space_log import entity_name

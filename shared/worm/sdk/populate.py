@@ -14,8 +14,8 @@ from worm.collections.changes import Row
 from worm.collections.collection import Collection
 from worm.collections.entries import Document
 from worm.errors import Invalid
+from worm.query.fetch import CHUNK, read_documents
 from worm.schema import FieldDef, ModelDef
-from worm.tables.fetch import CHUNK, read_documents
 
 Find = Callable[[str], Collection]
 """The collection of a model."""

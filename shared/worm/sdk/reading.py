@@ -9,17 +9,17 @@ from worm.collections.collection import Collection
 from worm.collections.entries import Document
 from worm.collections.ids import SINGLETON_ID
 from worm.errors import Invalid
+from worm.query.aggregate import Aggregate
+from worm.query.execute import Outcome, Reader
+from worm.query.filters import Filter
+from worm.query.plan import Plan, Request
+from worm.query.query import Query, Row
+from worm.query.stream import Stream
 from worm.schema.crosscheck import undeclared_fields
 from worm.sdk.core import Core
 from worm.sdk.populate import populate as populate_rows
 from worm.sdk.populate import populated_fields
 from worm.sdk.rows import Rows
-from worm.tables.aggregate import Aggregate
-from worm.tables.execute import Outcome, Reader
-from worm.tables.filters import Filter
-from worm.tables.plan import Plan, Request
-from worm.tables.query import Query, Row
-from worm.tables.stream import Stream
 
 Sort = Mapping[str, str] | Sequence[Mapping[str, str]]
 Fields = Sequence[str] | str

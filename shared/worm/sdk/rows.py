@@ -27,11 +27,11 @@ from worm.codec.field_path import Missing, field_value
 from worm.codec.strict_json import JsonValue, dumps
 from worm.collections.changes import Row
 from worm.errors import Invalid
+from worm.query.plan import Plan
 from worm.schema import FieldDef, ModelDef
 from worm.schema.crosscheck import find_field
 from worm.schema.definition import TIME_FIELDS
 from worm.sdk.dumping import dump
-from worm.tables.plan import Plan
 
 if TYPE_CHECKING:
     import pandas

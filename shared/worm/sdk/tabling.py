@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from worm.collections.claim_audit import restore_claims
+from worm.collections.claims import restore_claims
 from worm.errors import Invalid, NotFound
 from worm.sdk.core import Core
 from worm.tables.build import Progress, silent

@@ -10,7 +10,7 @@ from worm.codec.strict_json import JsonObject
 from worm.collections.documents import OP, write_metadata
 from worm.collections.entries import Document
 from worm.collections.ids import SINGLETON_ID
-from worm.collections.trash_reading import Trashed
+from worm.collections.trash import Trashed
 from worm.errors import Conflict, Invalid, UniqueViolation, WormError
 from worm.sdk.core import Core, Touched
 from worm.store.base import Lost, Object

@@ -21,6 +21,8 @@ from worm.codec.strict_json import JsonObject, JsonValue
 from worm.collections.entries import Document, OplogEntry
 from worm.collections.ids import SINGLETON_ID
 from worm.errors import Invalid
+from worm.query.plan import Plan, row_fields
+from worm.query.query import Row
 from worm.schema import ModelDef
 from worm.schema.definition import SYSTEM_FIELDS
 from worm.sdk.bulk import Result
@@ -31,8 +33,6 @@ from worm.sdk.rows import Rows
 from worm.sdk.tabling import IndexStatus, ManifestStatus
 from worm.sdk.typed_names import names_of
 from worm.tables.build import Progress, silent
-from worm.tables.plan import Plan, row_fields
-from worm.tables.query import Row
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -11,7 +11,7 @@ from worm.collections.claims import Holders
 from worm.collections.entries import Document
 from worm.collections.ids import SINGLETON_ID, check_id, id_text, new_id
 from worm.collections.reconcile import Sighting
-from worm.collections.tombstone import delete_unchanged
+from worm.collections.trash import delete_unchanged
 from worm.errors import Conflict, Invalid, NotFound
 from worm.sdk.core import Core, Touched
 from worm.sdk.memory import Seen

@@ -15,9 +15,9 @@ from datetime import datetime, timedelta
 from worm.clock import Clock, Ids, iso_millis, moment_of
 from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_own
 from worm.errors import Corrupt
-from worm.journal.keys import DbKeys
+from worm.log.keys import DbKeys
 from worm.store.base import Store
-from worm.store.cas_file import CasFile
+from worm.store.cas import CasFile
 
 RUN_MAX = timedelta(minutes=20)
 """Nobody is at work for longer: a function has 15 minutes."""

@@ -23,7 +23,7 @@ from worm.clock import Clock, Ids
 from worm.errors import CommitStateUnknown, Conflict, Corrupt, Fenced, Invalid, NotFound, Unavailable, WormError
 from worm.pages.config import PageConfig
 from worm.pages.db import PageDb, create_database
-from worm.pages.view import PageReader
+from worm.pages.reader import PageReader
 from worm.spaces import page_names as names
 from worm.spaces.page_reads import PageReads
 from worm.spaces.page_turns import Lane, turns_of

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 from worm.errors import Fenced, WormError
 from worm.pages.db import PageDb
-from worm.pages.view import PageReader
+from worm.pages.reader import PageReader
 from worm.spaces.page_writes import Pages
 from worm.store.base import Store
 

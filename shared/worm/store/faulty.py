@@ -30,7 +30,7 @@ from worm.store.base import (
     Version,
     Won,
 )
-from worm.store.writes import SettledWrites
+from worm.store.resolve import SettledWrites
 
 AnswerT = TypeVar("AnswerT")
 Operation = Literal["get", "head", "list", "versions", "put", "delete", "attempt_put", "attempt_delete"]

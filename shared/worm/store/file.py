@@ -1,4 +1,15 @@
-"""A store in plain files, one per document, that people can look at and edit: the embedded default of the SDK.
+"""The disk under `FileStore`: where a key lies, how a file is replaced, who may write now, what metadata it has.
+
+Invariants
+- A document is replaced by rename, after its bytes and its metadata are on the disk: a crash leaves the old or the new
+  one, never a torn file.
+- Metadata lies in `.worm.store/meta/<sha256 of the key>-<md5 of the content>.json`, so it counts for exactly that
+  content: a file edited by hand has none.
+- Writers of one key hold the lock of its stripe (`.worm.store/locks/`), across threads and processes. Readers hold
+  none.
+- A failure after the rename is `Unsynced`: the document is replaced, but a power cut may undo it.
+
+A store in plain files, one per document, that people can look at and edit: the embedded default of the SDK.
 
 Same contract as S3: atomic, crash-safe, conditional across threads and processes (see `file_disk.py`). It keeps no
 versions. The etag is the quoted MD5 of the content, so an edit by hand is seen as the change it is.
@@ -7,13 +18,20 @@ versions. The etag is the quoted MD5 of the content, so an edit by hand is seen 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 
 from worm.clock import Clock, Ids, SystemClock
-from worm.errors import Invalid, WormError
+from worm.errors import CommitStateUnknown, Denied, Invalid, Unavailable, WormError
 from worm.store.base import (
     NOT_MODIFIED,
     Attempt,
@@ -30,11 +48,248 @@ from worm.store.base import (
     Won,
     same_version,
 )
-from worm.store.content import check_range
-from worm.store.file_disk import Disk, DiskFile, as_worm_error
-from worm.store.keys import check_prefix
+from worm.store.content import check_range, content_etag
+from worm.store.keys import check_key, check_prefix
 from worm.store.metadata import check_metadata
-from worm.store.writes import SettledWrites
+from worm.store.resolve import SettledWrites
+
+CONTROL = ".worm.store"
+NAME_BYTES_MAX = 255
+STRIPES = 64
+_DIRECTORY_TRIES = 8
+
+
+class Unsynced(OSError):
+    """The directory could not be brought to the disk after its entry had changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFile:
+    """A document as it was read: bytes, etag, metadata and time belong together."""
+
+    body: bytes
+    etag: str
+    modified: datetime
+    metadata: Mapping[str, str]
+
+
+class Disk:
+    """The directory of one `FileStore`."""
+
+    def __init__(self, root: Path, *, fsync: bool) -> None:
+        self._fsync = fsync
+        self.root = Path(os.path.realpath(root))
+        self._tmp, self._locks, self._meta = (self.root / CONTROL / name for name in ("tmp", "locks", "meta"))
+
+    def path(self, key: str) -> Path:
+        """Where the key lies; `Invalid` for what cannot be a file below the root."""
+        segments = check_key(key).split("/")
+        if segments[0] == CONTROL:
+            raise Invalid(f"{key!r} lies in {CONTROL}, which belongs to the store itself", key=key)
+        if any(len(segment.encode()) > NAME_BYTES_MAX for segment in segments):
+            raise Invalid(f"{key!r} has a path segment longer than {NAME_BYTES_MAX} bytes", key=key)
+        path = self.root.joinpath(*segments)
+        if not Path(os.path.realpath(path)).is_relative_to(self.root):
+            raise Invalid(f"{key!r} leads out of the store through a symbolic link", key=key)
+        return path
+
+    def _prepare(self) -> None:
+        """Make the store's own folders. Only a write does: looking at a place leaves nothing there."""
+        for folder in (self._tmp, self._locks, self._meta):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    @contextlib.contextmanager
+    def locked(self, key: str) -> Iterator[None]:
+        """Exclusive among the writers of this key."""
+        self._prepare()
+        stripe = hashlib.sha256(key.encode()).digest()[0] % STRIPES
+        handle = os.open(self._locks / f"{stripe:02d}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+    def read(self, key: str) -> DiskFile | None:
+        """The document, or None. Without the lock: a replacement while reading starts it again."""
+        path = self.path(key)
+        while True:
+            try:
+                with path.open("rb") as file:
+                    body, seen = file.read(), os.fstat(file.fileno())
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                return None
+            etag = content_etag(body)
+            metadata = self._read_metadata(key, etag)
+            if metadata is not None or _is_still(path, seen):
+                return DiskFile(body, etag, datetime.fromtimestamp(seen.st_mtime_ns // 10**9, UTC), metadata or {})
+
+    def read_range(self, key: str, start: int, length: int) -> bytes | None:
+        """A piece of the document, or None. An open file stays the same document, whatever replaces it."""
+        try:
+            with self.path(key).open("rb") as file:
+                left = os.fstat(file.fileno()).st_size - start
+                if left <= 0:
+                    return b""
+                file.seek(start)
+                return file.read(min(length, left))  # as much room as it is given is made for the bytes
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+
+    def write(self, key: str, body: bytes, metadata: Mapping[str, str], now: datetime) -> str:
+        """Replace the document; the caller holds the lock. Returns the etag."""
+        path, etag, old = self.path(key), content_etag(body), self.read(key)
+        meta = self._meta_path(key, etag)
+        if metadata:
+            self._replace(meta, json.dumps(dict(metadata)).encode(), now)
+        else:
+            meta.unlink(missing_ok=True)
+        self._replace(path, body, now)
+        if old is not None and old.etag != etag:
+            self._drop_metadata(key, old.etag)
+        return etag
+
+    def remove(self, key: str) -> None:
+        """Remove the document and the directories it leaves empty; the caller holds the lock."""
+        path, old = self.path(key), self.read(key)
+        if old is None:
+            return
+        path.unlink(missing_ok=True)
+        self._sync_directory(path.parent)
+        self._drop_metadata(key, old.etag)
+        _prune(path.parent, self.root)
+
+    def keys(self, prefix: str) -> list[str]:
+        """All keys under the prefix, in S3's order (by bytes). What cannot be read by a key is not a document."""
+        top = self.root / prefix.rpartition("/")[0]
+        found: list[str] = []
+        for folder, folders, names in os.walk(top):
+            base = Path(folder).relative_to(self.root).as_posix()
+            if base == ".":
+                folders[:] = [name for name in folders if name != CONTROL]
+            start = "" if base == "." else f"{base}/"
+            found.extend(f"{start}{name}" for name in names if f"{start}{name}".startswith(prefix))
+        return sorted((key for key in found if self._is_document(key)), key=str.encode)
+
+    def _is_document(self, key: str) -> bool:
+        try:
+            self.path(key)
+        except Invalid:
+            return False
+        return True
+
+    def drop_leftovers(self, before: datetime) -> None:
+        """Remove temporary files that a crash left, if older than the given time."""
+        for leftover in self._tmp.glob("*"):
+            with contextlib.suppress(FileNotFoundError):
+                if leftover.stat().st_mtime < before.timestamp():
+                    leftover.unlink()
+
+    def _drop_metadata(self, key: str, etag: str) -> None:
+        """Of content that is no longer there. It counts for nothing, so failing to remove it is no failure."""
+        with contextlib.suppress(OSError):
+            self._meta_path(key, etag).unlink(missing_ok=True)
+
+    def _meta_path(self, key: str, etag: str) -> Path:
+        name = hashlib.sha256(key.encode()).hexdigest()
+        return self._meta / f"{name}-{etag.strip(chr(34))}.json"
+
+    def _read_metadata(self, key: str, etag: str) -> dict[str, str] | None:
+        try:
+            stored: object = json.loads(self._meta_path(key, etag).read_bytes())
+        except FileNotFoundError:
+            return None
+        if not isinstance(stored, dict):
+            return {}
+        return {str(name): str(value) for name, value in stored.items()}
+
+    def _replace(self, path: Path, body: bytes, now: datetime) -> None:
+        handle, name = tempfile.mkstemp(dir=self._tmp)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(body)
+                file.flush()
+                os.fchmod(file.fileno(), 0o644)
+                os.utime(file.fileno(), (now.timestamp(), now.timestamp()))
+                if self._fsync:
+                    os.fsync(file.fileno())
+            self._rename(Path(name), path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        self._sync_directory(path.parent)
+
+    def _rename(self, source: Path, path: Path) -> None:
+        """Rename into a directory that a concurrent delete may prune between making it and using it."""
+        for tried in range(_DIRECTORY_TRIES):
+            try:
+                self._make_directory(path.parent)
+                source.replace(path)
+            except FileNotFoundError:
+                if tried + 1 == _DIRECTORY_TRIES:
+                    raise
+            except IsADirectoryError:
+                _prune(path, self.root)
+                if path.is_dir():
+                    raise
+            else:
+                return
+        raise OSError(errno.EBUSY, "the directory keeps being removed", str(path.parent))
+
+    def _make_directory(self, folder: Path) -> None:
+        if folder.is_dir():
+            return
+        self._make_directory(folder.parent)
+        folder.mkdir(exist_ok=True)
+        self._sync_directory(folder.parent)
+
+    def _sync_directory(self, folder: Path) -> None:
+        if not self._fsync:
+            return
+        with contextlib.suppress(FileNotFoundError):  # pruned by a concurrent delete: nothing of ours is in it
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(handle)
+            except OSError as error:
+                raise Unsynced(error.errno, error.strerror) from error
+            finally:
+                os.close(handle)
+
+
+def as_worm_error(error: OSError, key: str) -> WormError:
+    """What the operating system's refusal means to a caller."""
+    if isinstance(error, Unsynced):
+        return CommitStateUnknown(f"the change was made but may not survive a power cut: {error.strerror}", key=key)
+    if isinstance(error, (NotADirectoryError, IsADirectoryError, FileExistsError)):
+        return Invalid(
+            f"{key!r} cannot be stored in files: a key cannot be both a document and the folder of another", key=key
+        )
+    if error.errno == errno.ENAMETOOLONG:
+        return Invalid(f"{key!r} is too long a path for this file system", key=key)
+    if isinstance(error, PermissionError):
+        return Denied(f"the file system refused: {error.strerror}", key=key)
+    return Unavailable(f"the file system failed: {error.strerror}", key=key)
+
+
+def _is_still(path: Path, seen: os.stat_result) -> bool:
+    try:
+        now = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return (now.st_ino, now.st_mtime_ns, now.st_size) == (seen.st_ino, seen.st_mtime_ns, seen.st_size)
+
+
+def _prune(folder: Path, root: Path) -> None:
+    """Remove the directory and its parents while they are empty."""
+    while folder != root:
+        try:
+            folder.rmdir()
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR):
+                return
+            raise
+        folder = folder.parent
+
 
 LEFTOVER_AGE = timedelta(hours=1)
 

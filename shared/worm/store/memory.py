@@ -34,7 +34,7 @@ from worm.store.base import (
 from worm.store.content import check_range, content_etag, whole_seconds
 from worm.store.keys import check_key, check_prefix
 from worm.store.metadata import check_metadata
-from worm.store.writes import SettledWrites
+from worm.store.resolve import SettledWrites
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,10 +25,13 @@ Nobody cleans up.
 The budget (attempts and seconds) bounds all of it; when it ends, the outcome is `CommitStateUnknown`. A caller may
 choose the put id itself (metadata `worm-put-id`), for instance to have it in the body too; repeating a write after
 `CommitStateUnknown` with the same id and bytes is then recognised as the same write.
+
+The settled writes every store inherits: one attempt is the store's business, its meaning is `resolve.py`'s.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -48,6 +51,8 @@ from worm.store.base import (
     Object,
     Won,
 )
+from worm.store.keys import check_key
+from worm.store.metadata import check_metadata
 
 DEADLINE_SECONDS = 20.0
 MAX_ATTEMPTS = 12
@@ -218,3 +223,32 @@ def _defeat(condition: Condition, current: Object | None, in_doubt: bool, budget
         found = "the key is gone now" if current is None else "another write owns the key now"
         raise budget.unknown(f"an earlier attempt had no clear answer, and {found}")
     return Gone() if current is None else Lost(current, in_doubt=in_doubt)
+
+
+class SettledWrites(ABC):
+    """Put-if-absent, put-if-match and delete-if-match in terms of attempts and reads."""
+
+    clock: Clock
+    ids: Ids
+
+    @abstractmethod
+    def get(self, key: str, *, version_id: str | None = None, max_bytes: int | None = None) -> Object | None: ...
+
+    @abstractmethod
+    def attempt_put(self, key: str, body: bytes, condition: Condition, metadata: Mapping[str, str]) -> Attempt: ...
+
+    @abstractmethod
+    def attempt_delete(self, key: str, etag: str) -> Attempt: ...
+
+    def put_if_absent(self, key: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> Won | Lost:
+        checked = check_metadata(metadata, check_key(key))
+        return resolve_put(self, key, body, IfAbsent(), checked, ids=self.ids, clock=self.clock)
+
+    def put_if_match(
+        self, key: str, body: bytes, etag: str, *, metadata: Mapping[str, str] | None = None
+    ) -> Won | Lost | Gone:
+        checked = check_metadata(metadata, check_key(key))
+        return resolve_put(self, key, body, IfMatch(etag), checked, ids=self.ids, clock=self.clock)
+
+    def delete_if_match(self, key: str, etag: str) -> Won | Lost | Gone:
+        return resolve_delete(self, check_key(key), etag, ids=self.ids, clock=self.clock)

@@ -1,4 +1,9 @@
-"""Rows turned on their side: one list per field, made at the first use and kept as long as the rows are.
+"""The one order of JSON values, used by sort, cursors, and `min`/`max`.
+
+Values of different types sort by type: null, numbers, strings, arrays and objects (by their canonical JSON), booleans.
+Numbers compare as numbers whatever their type, strings by code points.
+
+Rows turned on their side: one list per field, made at the first use and kept as long as the rows are.
 
 Vocabulary
 - *cell*: what a field's path finds in one row: a value, `MISSING`, or `Several` where the path went through an array
@@ -18,10 +23,26 @@ from operator import itemgetter, lt
 from typing import TypeAlias, cast
 
 from worm.codec.field_path import MISSING, Missing
-from worm.codec.strict_json import JsonValue
+from worm.codec.strict_json import JsonValue, dumps
 from worm.collections.changes import Row
 from worm.tables.coded import Coded
-from worm.tables.sorting import NUMBER, STRING, sort_key
+
+SortKey = tuple[int, float | int | str]
+
+NULL, NUMBER, STRING, NESTED, BOOLEAN = range(5)
+
+
+def sort_key(value: object) -> SortKey:
+    """The place of a value in the order; keys of any two values can be compared."""
+    if value is None:
+        return NULL, 0
+    if isinstance(value, bool):
+        return BOOLEAN, int(value)
+    if isinstance(value, int | float):
+        return NUMBER, value
+    if isinstance(value, str):
+        return STRING, value
+    return NESTED, dumps(cast(JsonValue, value)).decode()
 
 
 class Several:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from worm.store.cas_file import CasFile
+from worm.store.cas import CasFile
 from worm.tables.keyed import T
 from worm.tables.pieces import Pieces
 from worm.tables.spread import Piece, Spread

@@ -18,10 +18,10 @@ from worm.codec.strict_json import JsonValue
 from worm.collections.changes import Change
 from worm.collections.collection import Collection
 from worm.collections.heads import Heads
-from worm.collections.sentinels import collection_sentinel
+from worm.collections.push import collection_sentinel
 from worm.errors import Corrupt, Unavailable
 from worm.schema import IndexDef
-from worm.store.cas_file import CasFile
+from worm.store.cas import CasFile
 from worm.tables.build import Progress, is_stale, recorded_changes, silent
 from worm.tables.folding import DocumentsFold, HeadsFold, RecordedFold
 from worm.tables.index import Index, entry_key

@@ -18,7 +18,7 @@ from typing import Generic
 
 from worm.collections.collection import Collection
 from worm.errors import Corrupt
-from worm.store.cas_file import CasFile
+from worm.store.cas import CasFile
 from worm.tables.forming import formed, reformed
 from worm.tables.keyed import Folding, Gathering, Keyed, Loaded, T
 from worm.tables.pieces import Pieces

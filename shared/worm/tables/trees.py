@@ -12,7 +12,7 @@ from worm.collections.collection import Collection
 from worm.collections.heads import Heads
 from worm.errors import Corrupt
 from worm.schema import IndexDef, ModelDef
-from worm.store.cas_file import CasFile
+from worm.store.cas import CasFile
 from worm.tables.build import is_stale
 from worm.tables.column_files import ColumnFiles, column_files
 from worm.tables.index import Index, IndexEntries

@@ -1,4 +1,20 @@
-"""verify: recompute everything derived from the source, and name every difference.
+"""What verifying finds: one thing that is not as the source says.
+
+The audit of append mode: every document was written once and is still there.
+
+The store's conditions alone cannot promise that (a put-if-absent succeeds again behind a delete marker), so the audit
+looks at what really happened. Reads listings only: one of all versions, and for a model with oplog one of the entries.
+- `append-overwritten`: a document has more than one version, or its oplog more than one entry.
+- `append-deleted`: a delete marker lies on a document, on top or between versions.
+- `append-removed`: the oplog knows a document of which no version is left.
+On a store without versions only the oplog tells of an overwrite, once it is recorded.
+
+Documents of a model in a space against its log: which are of an older commit than all documents should have.
+
+A document that is of no commit is somebody's own, and one that is missing was deleted by hand or by its own commit:
+both stay as they are until the next commit that writes them.
+
+verify: recompute everything derived from the source, and name every difference.
 
 Shares no cache with any writer. Reads, per model: all object versions (listing), all oplog entries, all documents, and
 the stored manifest, indexes and heads. For a model with oplog it checks that
@@ -15,29 +31,107 @@ A document that breaks its schema is no difference: it is listed as `rejected`, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from worm.codec.diff import apply as apply_diff
 from worm.codec.strict_json import dumps
 from worm.collections.changes import Change
-from worm.collections.claim_audit import audit_claims
+from worm.collections.claims import audit_claims
 from worm.collections.collection import Collection, Keepers
 from worm.collections.entries import Document, Head, OplogEntry
 from worm.collections.heads import Heads
 from worm.collections.id_ranges import IdRange
+from worm.collections.space_log import commit_of, entity_name
 from worm.errors import Corrupt, Invalid
-from worm.store.base import NULL_VERSION, Version
-from worm.tables.append_audit import audit_append
+from worm.spaces.applied import applied_key
+from worm.spaces.opening import database_id
+from worm.spaces.space import Space
+from worm.store.base import NULL_VERSION, Object, Read, Version
 from worm.tables.build import build_manifest, empty_manifest
-from worm.tables.difference import Difference
 from worm.tables.index import Index
 from worm.tables.manifest import Manifest
-from worm.tables.space_audit import audit_space
 from worm.tables.spread import Spread
 from worm.tables.table import Table
 from worm.tables.trees import IndexFiles
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that is not as the source says. `kind` is stable, for scripts."""
+
+    kind: str
+    model: str
+    key: str
+    detail: str
+
+
+def audit_append(collection: Collection, within: IdRange | None = None) -> list[Difference]:
+    """What contradicts write-once, keys ascending; nothing for a model that is not in append mode. Reads only."""
+    if collection.definition.mode != "append":
+        return []
+    versions = collection.all_versions(within or IdRange())
+    seqs = collection.recorded_seqs(within or IdRange()) if collection.definition.oplog else {}
+    found: list[Difference] = []
+    for entity_id in sorted({*versions, *seqs}):
+        key = collection.documents.key(entity_id)
+        for kind, detail in _findings(versions.get(entity_id, []), len(seqs.get(entity_id, ()))):
+            found.append(Difference(kind, collection.name, key, detail))
+    return found
+
+
+def _findings(versions: list[Version], entries: int) -> Iterator[tuple[str, str]]:
+    bodies = [version for version in versions if not version.is_delete_marker]
+    markers = len(versions) - len(bodies)
+    if len(bodies) > 1:
+        yield "append-overwritten", f"{len(bodies)} versions instead of one"
+    elif entries > 1:
+        yield "append-overwritten", f"{entries} oplog entries instead of one"
+    if markers:
+        yield "append-deleted", f"{markers} delete marker{'s' if markers > 1 else ''}"
+    if not bodies:
+        yield "append-removed", "no version is left"
+
+
+CHUNK = 500
+
+
+def outdated(collection: Collection) -> Iterator[tuple[str, int, int]]:
+    """Id, its commit, and the commit that the log has. Reads every document of the model."""
+    space = _space(collection)
+    if space is None:
+        return
+    applied, ids = collection.applied(), list(collection.current_ids())
+    for start in range(0, len(ids), CHUNK):
+        some = {entity_name(collection.name, one): one for one in ids[start : start + CHUNK]}
+        states = space.read_many(list(some))
+        reads = [Read(collection.documents.key(one)) for one in some.values()]
+        for (entity, one), found in zip(some.items(), collection.store.get_many(reads), strict=True):
+            has = commit_of(found, entity) if isinstance(found, Object) else None
+            if has is not None and has < states[entity].seq <= applied:
+                yield one, has, states[entity].seq
+
+
+def audit_space(collection: Collection) -> list[Difference]:
+    """What `worm verify` says about a model in a space; nothing about another."""
+    space, name = _space(collection), collection.definition.space
+    if space is None or name is None:
+        return []
+    found: list[Difference] = []
+    applied, newest = collection.applied(), space.seq
+    if applied < newest:
+        what = f"commits up to {applied} of {newest} are in the documents (`worm repair` goes on)"
+        found.append(Difference("documents-behind", collection.name, applied_key(database_id(name)), what))
+    for one, has, wanted in outdated(collection):
+        what = f"it is of commit {has}, the log has {wanted} (`worm repair` brings it)"
+        found.append(Difference("document-outdated", collection.name, collection.documents.key(one), what))
+    return found
+
+
+def _space(collection: Collection) -> Space | None:
+    return None if collection.space_log is None else collection.space_log.open()
+
 
 __all__ = ["Difference", "VerifyReport", "verify_collection"]
 

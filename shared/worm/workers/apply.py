@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 
 from worm.clock import Deadline
 from worm.errors import Corrupt, Invalid, NotFound, Unavailable
-from worm.journal.keys import DbKeys
-from worm.journal.segment import VERIFY
+from worm.log.keys import DbKeys
+from worm.log.segment import VERIFY
 from worm.pages.apply import Applier
-from worm.pages.state import PagesRoot
+from worm.pages.manifest import PagesRoot
 from worm.schema.idtypes import segment_problem
 from worm.workers.batch import BatchOutcome, Message
 from worm.workers.events import hints_of

@@ -11,7 +11,7 @@ from worm.codec.strict_json import dumps_document
 from worm.collections.collection import Collection
 from worm.collections.documents import write_metadata
 from worm.collections.space_log import commit_metadata, commit_of, entity_name
-from worm.collections.tombstone import delete_unchanged
+from worm.collections.trash import delete_unchanged
 from worm.errors import CommitStateUnknown, Conflict, Unavailable
 from worm.store.base import Gone, Lost, Object, Won
 from worm.workers.commit_steps import Step

@@ -23,7 +23,7 @@ from worm.clock import Clock, Deadline, Ids
 from worm.collections.collection import Collection
 from worm.collections.ids import typed_problem
 from worm.collections.space_log import commit_of, entity_name
-from worm.collections.tombstone import delete_unchanged
+from worm.collections.trash import delete_unchanged
 from worm.errors import NotFound, WormError
 from worm.schema import Schema
 from worm.spaces.applied import Applied, applied_file, applied_key
@@ -31,7 +31,7 @@ from worm.spaces.opening import PREFIX
 from worm.spaces.results import LogEntry
 from worm.spaces.space import Space
 from worm.store.base import Store, Won
-from worm.store.cas_file import CasFile
+from worm.store.cas import CasFile
 from worm.store.parallel import in_parallel
 from worm.workers.commit_steps import Step, operations_of, steps_of
 from worm.workers.commit_writing import DocumentWriting

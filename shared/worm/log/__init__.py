@@ -1,0 +1,1 @@
+"""The fenced commit log on object storage: segments under a lease, one PUT each."""

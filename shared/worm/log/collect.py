@@ -1,0 +1,117 @@
+"""Deleting old slots of a commit log: first the boundary goes up, then they go.
+
+A deleted slot is free for put-if-absent again. A writer that slept would be told that its commit succeeded there, if it
+did not look at the boundary; it looks unless its last commit is younger than half of the age below which nothing is
+deleted (`writer.py`). Ages are differences of the store's own times, so a clock that is wrong by a day deletes nothing
+early. Whatever is left over by a collector that died, or was written into a collected slot, goes with the next run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from worm.clock import Clock, Ids, SystemClock
+from worm.errors import Corrupt, Unavailable
+from worm.log.config import LogConfig
+from worm.log.keys import DbKeys
+from worm.log.reader import find_tail
+from worm.log.root import BY_HAND, CasObject, Lease, Root, boundary_of, lease_file, root_file
+from worm.log.segment import VERIFY
+from worm.store.base import Listed, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What a run did (in a dry run: would do)."""
+
+    boundary_before: int
+    boundary: int
+    deleted: int
+    bytes: int
+
+
+class LogCollector:
+    """Collects slots that nobody needs any more: the caller knows which (`upto`), this class when."""
+
+    def __init__(
+        self,
+        store: Store,
+        db: str | DbKeys,
+        *,
+        config: LogConfig | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+    ) -> None:
+        self._store = store
+        self._keys = DbKeys.of(db)
+        self._config = config or LogConfig()
+        self._clock = clock or SystemClock()
+        ids = ids or Ids.system(self._clock)
+        self._root: CasObject[Root] = root_file(store, self._keys, clock=self._clock, ids=ids)
+        self._lease: CasObject[Lease] = lease_file(store, self._keys, clock=self._clock, ids=ids)
+
+    def run(self, upto: int, *, dry_run: bool = False) -> Collected:
+        """Delete slots up to `upto`, as far as they are old enough; never the last one."""
+        before = boundary_of(self._store, self._keys, self._root)
+        boundary = max(before, self._oldest_kept(before, upto))
+        if not dry_run and boundary > before:
+            self._raise(boundary)
+        deleted = size = 0
+        for listed in self._store.list(self._keys.log):
+            slot = self._keys.slot_of(listed.key)
+            if slot is None or slot > boundary:
+                continue
+            deleted, size = deleted + 1, size + listed.size
+            if not dry_run:
+                self._store.delete(listed.key)
+        return Collected(before, boundary, deleted, size)
+
+    def _oldest_kept(self, boundary: int, upto: int) -> int:
+        """The last slot that may go: not beyond `upto`, before the end of the log, old enough."""
+        tail = find_tail(self._store, self._keys, self._root, upto)
+        upto = min(upto, (0 if tail is None else tail.slot) - 1)
+        if upto <= boundary:
+            return boundary
+        min_age = self._min_age()
+        now, low, high = store_time(self._store, self._keys), boundary, upto + 1
+        while high - low > 1:  # slots were written in order, so they are old up to one of them
+            middle = (low + high) // 2
+            info = self._store.head(self._keys.slot(middle))
+            if info is None and boundary_of(self._store, self._keys, self._root) < middle:
+                raise Corrupt("a slot above the boundary is missing", key=self._keys.slot(middle), hint=VERIFY)
+            is_old = info is None or (now - info.last_modified).total_seconds() >= min_age
+            if is_old:  # or gone: another collector was quicker
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def _min_age(self) -> float:
+        """The longest that any writer of this log relies on. A second more: times of objects are whole seconds."""
+        lease = self._lease.read()
+        return 1 + max(self._config.gc_min_age_seconds, 0 if lease is None else lease.min_age)
+
+    def old_objects(self, prefix: str) -> Iterator[Listed]:
+        """What lies there and is old enough to be deleted."""
+        min_age, now = self._min_age(), store_time(self._store, self._keys)
+        for listed in self._store.list(prefix):
+            if (now - listed.last_modified).total_seconds() >= min_age:
+                yield listed
+
+    def _raise(self, boundary: int) -> None:
+        def raised(root: Root | None) -> Root | None:
+            if root is None:
+                raise Corrupt("the root is gone", key=self._keys.root, hint=BY_HAND)
+            return None if root.boundary >= boundary else replace(root, boundary=boundary)
+
+        self._root.update(raised)
+
+
+def store_time(store: Store, keys: DbKeys) -> datetime:
+    """What time the store thinks it is."""
+    store.put(keys.clock, b"{}")
+    info = store.head(keys.clock)
+    if info is None:
+        raise Unavailable("what was just written is not there", key=keys.clock)
+    return info.last_modified

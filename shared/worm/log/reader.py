@@ -1,0 +1,238 @@
+"""Finding the end of a commit log in O(log n) requests and without a listing.
+
+Slots are written without a gap from the boundary on, so 'is there one?' turns from yes to no once: gallop from a slot
+that is known (1, 2, 4 … ahead), then bisect. Garbage collection may raise the boundary meanwhile, and then a slot that
+was there is not any more: the answer is a hint, which the write into the next slot proves or refutes (`writer.py`).
+
+Reading a commit log: segments in order, single records, a change feed that can be taken up again.
+
+A reader proves what it reads: slots without a gap, epochs that never fall, LSNs that count up by one. What the boundary
+covers may be gone; asking for it is `Expired`, never a shorter answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from worm.clock import Clock, Ids, SystemClock
+from worm.codec.strict_json import JsonObject
+from worm.errors import Corrupt, Expired, Unavailable
+from worm.log.keys import DbKeys
+from worm.log.root import RootFile, boundary_of, root_file
+from worm.log.segment import VERIFY, Segment
+from worm.store.base import Read, Store
+
+ATTEMPTS_MAX = 5
+
+
+def last_slot(low: int, is_there: Callable[[int], bool]) -> int:
+    """The last slot that is there; `low` is, or nothing is known (the boundary, or 0)."""
+    step = 1
+    while is_there(low + step):
+        low, step = low + step, step * 2
+    high = low + step
+    while high - low > 1:
+        middle = (low + high) // 2
+        if is_there(middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def find_tail(store: Store, keys: DbKeys, root: RootFile, hint: int = 0) -> Segment | None:
+    """The last segment; None: nothing was ever written. `hint` is a slot that was there once."""
+    for _ in range(ATTEMPTS_MAX):
+        boundary = boundary_of(store, keys, root)
+        low = hint if hint > boundary and store.head(keys.slot(hint)) is not None else boundary
+        slot = last_slot(low, lambda one: store.head(keys.slot(one)) is not None)
+        found = store.get(keys.slot(slot)) if slot > boundary else None
+        if boundary_of(store, keys, root) >= max(slot, 1):
+            continue  # it was collected while we looked
+        if found is not None:
+            return Segment.decode(found.body, slot, found.key)
+        if boundary > 0:
+            raise Corrupt(
+                f"the log has no segment after its boundary {boundary}", key=keys.slot(boundary + 1), hint=VERIFY
+            )
+        if slot == 0:
+            return None
+    raise Unavailable("the end of the log was collected while it was looked for", key=keys.log, hint="try again")
+
+
+def is_beyond(store: Store, keys: DbKeys, slot: int) -> bool:
+    """Is there a segment after this slot? One LIST of one key."""
+    listed = store.list(keys.log, start_after=keys.slot(slot), limit=1)
+    return any((keys.slot_of(one.key) or 0) > slot for one in listed)
+
+
+AHEAD_MAX = 32
+POLL_SECONDS = 0.5
+GAP_SECONDS = 1.0
+"""Who looks at the end of a log often asks no more than that whether there is something behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedRecord:
+    """One record of the log. `lsn` is the cursor after it; `is_last` of its transaction, whose whole is `txn`."""
+
+    lsn: int
+    txn: str
+    record: JsonObject
+    slot: int
+    epoch: int
+    is_last: bool
+
+
+class LogReader:
+    """Reads the log of a database; needs no lease. Not for several threads."""
+
+    def __init__(
+        self,
+        store: Store,
+        db: str | DbKeys,
+        *,
+        root: RootFile | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+    ) -> None:
+        self.keys = DbKeys.of(db)
+        self._store = store
+        self._clock = clock or SystemClock()
+        self._root = root or root_file(store, self.keys, clock=self._clock, ids=ids or Ids.system(self._clock))
+        self._gap_looked: float | None = None
+
+    def boundary(self) -> int:
+        return boundary_of(self._store, self.keys, self._root)
+
+    def tail(self, hint: int = 0) -> Segment | None:
+        return find_tail(self._store, self.keys, self._root, hint)
+
+    def segment(self, slot: int) -> Segment | None:
+        """The segment of a slot; None: it was not written yet. `Expired`: it is at or below the boundary."""
+        found = self._store.get(self.keys.slot(slot))
+        if found is None or slot <= self.boundary():
+            self._check_kept(slot)
+            return None
+        return Segment.decode(found.body, slot, found.key)
+
+    def segments(self, after: int | None = None) -> Iterator[Segment]:
+        """Segments in order up to the end, those after slot `after` or all that are kept. Read ahead, more and more."""
+        yield from self._segments(after, is_beyond)
+
+    def new_segments(self, after: int) -> Iterator[Segment]:
+        """Like `segments`, for those who look often: no listing, so only a single missing segment is noticed, within
+        `GAP_SECONDS`."""
+        yield from self._segments(after, self._is_next)
+
+    def _segments(self, after: int | None, beyond: Callable[[Store, DbKeys, int], bool]) -> Iterator[Segment]:
+        slot = (self.boundary() if after is None else after) + 1
+        before: Segment | None = None
+        ahead = 1
+        while True:
+            found = self._chunk(slot, ahead)
+            for segment in found:
+                if before is not None:
+                    segment.follows(before, self.keys.slot(segment.slot))
+                elif segment.slot == 1 and segment.lsn != 1:
+                    raise Corrupt(f"the log begins with lsn {segment.lsn}, not 1", key=self.keys.slot(1), hint=VERIFY)
+                before = segment
+                yield segment
+            slot += len(found)
+            if len(found) < ahead:
+                self._check_end(slot, beyond)
+                return
+            ahead = min(ahead * 2, AHEAD_MAX)
+
+    def _chunk(self, slot: int, count: int) -> list[Segment]:
+        """The segments of so many slots, up to the first that is missing. The boundary is read after them: a slot that
+        was collected may have been taken by a writer that slept, and what is there counts for nothing."""
+        slots = range(slot, slot + count)
+        found: list[Segment] = []
+        for one, item in zip(slots, self._store.get_many([Read(self.keys.slot(one)) for one in slots]), strict=True):
+            if isinstance(item, Exception):
+                raise item
+            if item is None:
+                break
+            found.append(Segment.decode(item.body, one, item.key))
+        self._check_kept(slot)
+        return found
+
+    def earliest(self) -> int:
+        """The first LSN that is kept (1 for a log that has none yet)."""
+        while True:
+            boundary = self.boundary()
+            first = self._store.get(self.keys.slot(boundary + 1))
+            if first is not None:
+                return Segment.decode(first.body, boundary + 1, first.key).lsn
+            if self.boundary() == boundary:
+                if boundary:
+                    raise Corrupt(
+                        f"no segment after the boundary {boundary}", key=self.keys.slot(boundary + 1), hint=VERIFY
+                    )
+                return 1
+
+    def feed(self, after: int = 0, *, follow: bool = False, poll_seconds: float = POLL_SECONDS) -> Iterator[FeedRecord]:
+        """The records with an LSN greater than `after`, in order; the LSN of the last one that was handled is where to
+        take it up again. `follow`: goes on for ever, asking for the next slot every so often."""
+        slot = self.slot_before(after)
+        beyond = is_beyond
+        while True:
+            for segment in self._segments(slot, beyond):
+                slot = segment.slot
+                yield from (record for record in records_of(segment) if record.lsn > after)
+            if not follow:
+                return
+            beyond = self._is_next  # a listing at every look would be dear
+            self._clock.sleep(poll_seconds)
+
+    def slot_before(self, lsn: int) -> int:
+        """A slot after which everything newer than this LSN comes: found by bisecting, O(log n) reads."""
+        low = self.boundary()  # before asking what is kept: should it rise meanwhile, reading from there is `Expired`
+        earliest = self.earliest()
+        if lsn + 1 < earliest:
+            raise Expired(
+                f"the log is kept from LSN {earliest} on, not from {lsn + 1}",
+                key=self.keys.log,
+                hint="start from a snapshot, or from `earliest()`",
+            )
+        tail = self.tail()
+        high = low + 1 if tail is None else tail.slot + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            segment = self.segment(middle)
+            if segment is not None and segment.end_lsn <= lsn:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def _check_kept(self, slot: int) -> None:
+        boundary = self.boundary()
+        if slot <= boundary:
+            raise Expired(
+                f"slot {slot} is not kept any more; the log begins after slot {boundary}",
+                key=self.keys.slot(slot),
+                hint="start from a snapshot, or from `earliest()`",
+            )
+
+    def _check_end(self, slot: int, beyond: Callable[[Store, DbKeys, int], bool]) -> None:
+        """A slot is missing: the end, unless it was collected, or later ones are there."""
+        if beyond(self._store, self.keys, slot) and self._store.head(self.keys.slot(slot)) is None:
+            self._check_kept(slot)
+            raise Corrupt("a segment is missing: later ones are there", key=self.keys.slot(slot), hint=VERIFY)
+
+    def _is_next(self, store: Store, keys: DbKeys, slot: int) -> bool:
+        now = self._clock.monotonic()
+        if self._gap_looked is not None and now - self._gap_looked < GAP_SECONDS:
+            return False
+        self._gap_looked = now
+        return store.head(keys.slot(slot + 1)) is not None
+
+
+def records_of(segment: Segment) -> Iterator[FeedRecord]:
+    """The records of a segment."""
+    for at, entry in enumerate(segment.entries, start=1):
+        is_last = at == len(segment.entries) or segment.entries[at].txn != entry.txn
+        yield FeedRecord(entry.lsn, entry.txn, entry.record, segment.slot, segment.epoch, is_last)

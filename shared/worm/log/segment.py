@@ -1,0 +1,170 @@
+"""One object of the commit log: framed lines (`codec/frames.py`), the first of which says whose segment it is.
+
+    {"epoch":3,"lsn":17,"op":"segment","records":2,"slot":5,"ts":{"$date":1767225600000},"writer":"01JG…"}
+    {"lsn":18,"op":"insert",…,"txn":"01JH…"}
+    {"lsn":19,"op":"insert",…,"txn":"01JH…"}
+
+Every line has an *lsn*, the header too; over the whole log they count up by one. The lines of one transaction stand
+together, and a segment is one PutObject: a transaction is in the log whole or not at all. A *fence* is a segment of a
+header alone, by which a new writer shuts the old one out. A *void* takes the place of a segment that was damaged and
+repaired on request. Nobody knows how many LSNs that one had used: whatever comes after a void only has to be higher,
+and a new writer leaves as many out (`skip`) as there may have been."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Literal
+
+import orjson
+
+from worm.codec.frames import decode_whole, encode
+from worm.codec.strict_json import JsonObject, JsonValue, dumps
+from worm.errors import Corrupt, Invalid
+from worm.journal.records import check_name
+
+Kind = Literal["data", "fence", "void"]
+RESERVED = frozenset(("lsn", "txn"))
+HEADER = "segment"
+VERIFY = "`worm log verify` finds all damage, `worm log repair` puts it aside"
+FRAME_ROOM = 64
+"""Bytes of a line beside its record and its transaction's id: names, lsn, CRC."""
+
+
+class Transaction:
+    """What is committed together. The id is the caller's: repeated after an unknown outcome, it is told apart.
+
+    It has its own copy of the records; what cannot be written is `Invalid` here, before it can hold up others. `size`
+    is about how many bytes it takes in a segment, not less."""
+
+    __slots__ = ("id", "records", "size")
+
+    def __init__(self, id: str, records: Iterable[JsonObject]) -> None:
+        bodies = [dumps(_checked(record)) for record in records]
+        if not bodies:
+            raise Invalid("a transaction needs at least one record")
+        self.id = check_name(id, "the id of a transaction")
+        self.records: Sequence[JsonObject] = tuple(orjson.loads(body) for body in bodies)
+        self.size = sum(map(len, bodies)) + len(bodies) * (len(dumps(id)) + FRAME_ROOM)
+
+
+def _checked(record: JsonObject) -> JsonObject:
+    taken = RESERVED & record.keys()
+    if taken or record.get("op") == HEADER:
+        what = f"{min(taken)!r}" if taken else f"the op {HEADER!r}"
+        raise Invalid(f"a record must not have {what}: the log writes it")
+    return record
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One record of the log."""
+
+    lsn: int
+    txn: str
+    record: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """What one slot holds. `ts` is milliseconds since 1970, for people; `skip` are LSNs that a void leaves out."""
+
+    slot: int
+    epoch: int
+    writer: str
+    lsn: int
+    ts: int
+    kind: Kind = "data"
+    entries: Sequence[Entry] = ()
+    skip: int = 0
+
+    @property
+    def end_lsn(self) -> int:
+        """The last LSN that it is known to have."""
+        return self.entries[-1].lsn if self.entries else self.lsn
+
+    @property
+    def last_lsn(self) -> int:
+        """The last one that is taken: a new writer begins after it."""
+        return self.end_lsn + self.skip
+
+    def transactions(self) -> Iterator[Transaction]:
+        for txn, entries in groupby(self.entries, key=lambda entry: entry.txn):
+            yield Transaction(txn, [entry.record for entry in entries])
+
+    @classmethod
+    def of(cls, header: Segment, transactions: Sequence[Transaction]) -> Segment:
+        """The header with these transactions after it."""
+        records = [(one.id, record) for one in transactions for record in one.records]
+        entries = [Entry(lsn, txn, record) for lsn, (txn, record) in enumerate(records, start=header.lsn + 1)]
+        return cls(header.slot, header.epoch, header.writer, header.lsn, header.ts, "data", entries)
+
+    def encode(self) -> bytes:
+        if (self.kind == "data") != bool(self.entries):
+            raise Invalid(f"a segment of kind {self.kind} with {len(self.entries)} records")
+        header: JsonObject = {
+            "lsn": self.lsn,
+            "ts": {"$date": self.ts},
+            "op": HEADER,
+            "slot": self.slot,
+            "epoch": self.epoch,
+            "writer": self.writer,
+        }
+        if self.kind == "data":
+            header["records"] = len(self.entries)
+        else:
+            header[self.kind] = True
+        if self.skip:
+            header["skip"] = self.skip
+        lines = ({"lsn": entry.lsn, "txn": entry.txn, **entry.record} for entry in self.entries)
+        return b"".join((encode(header), *map(encode, lines)))
+
+    @classmethod
+    def decode(cls, body: bytes, slot: int, key: str) -> Segment:
+        """`Corrupt`, with line and offset where there is one, unless it is a whole segment of this slot."""
+        frames = decode_whole(body, key=key)
+        if not frames or frames[0].value.get("op") != HEADER:
+            raise Corrupt("is no segment of a commit log: its first line is no header", key=key, hint=VERIFY)
+        header = frames[0].value
+        first = _number(header, "lsn", key)
+        if _number(header, "slot", key) != slot:
+            raise Corrupt(f"is the segment of slot {header['slot']}, its name says {slot}", key=key, hint=VERIFY)
+        entries: list[Entry] = []
+        for expected, frame in enumerate(frames[1:], start=first + 1):
+            record = dict(frame.value)
+            lsn, txn = record.pop("lsn", None), record.pop("txn", None)
+            if type(lsn) is not int or lsn != expected or not isinstance(txn, str):
+                what = f"lsn {lsn!r} where {expected} is due" if lsn != expected else f"txn {txn!r}"
+                raise Corrupt(f"line {frame.line} (byte {frame.offset}) {what}", key=key, hint=VERIFY)
+            entries.append(Entry(lsn, txn, record))
+        kind: Kind = "fence" if header.get("fence") is True else "void" if header.get("void") is True else "data"
+        said = _number(header, "records", key) if kind == "data" else 0
+        if len(entries) != said or (kind == "data") != bool(entries):
+            what = f"a segment of kind {kind} with {len(entries)} records, its header says {said}"
+            raise Corrupt(what, key=key, hint=VERIFY)
+        epoch, writer, ts = _number(header, "epoch", key), str(header.get("writer", "")), _time(header.get("ts"))
+        skip = _number(header, "skip", key) if "skip" in header else 0
+        return cls(slot, epoch, writer, first, ts, kind, entries, skip)
+
+    def follows(self, before: Segment, key: str) -> None:
+        """`Corrupt` unless this segment comes right after the other."""
+        due = before.end_lsn + 1
+        if self.slot != before.slot + 1 or self.epoch < before.epoch:
+            raise Corrupt(
+                f"epoch {self.epoch} in slot {self.slot} after epoch {before.epoch} in {before.slot}", key=key
+            )
+        if self.lsn != due and not (before.kind == "void" and self.lsn > due):
+            raise Corrupt(f"begins with lsn {self.lsn} where {due} is due", key=key, hint=VERIFY)
+
+
+def _number(header: JsonObject, name: str, key: str) -> int:
+    value = header.get(name)
+    if type(value) is not int or value < 0:
+        raise Corrupt(f"line 1 (byte 0) has {name} {value!r}, which must be a number", key=key, hint=VERIFY)
+    return value
+
+
+def _time(value: JsonValue) -> int:
+    found = value.get("$date") if isinstance(value, dict) else value
+    return found if type(found) is int else 0

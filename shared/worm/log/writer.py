@@ -1,0 +1,285 @@
+"""The writer of a commit log on S3: one at a time, and no lock service.
+
+Opening: take the lease (a new epoch), then write a *fence* into the next slot. Only from there on it is the writer:
+the slot is decided by put-if-absent, so the old writer's next append meets the fence, sees the newer epoch, and stops.
+
+Committing: one put-if-absent into the next slot, which is the commit. What its answer can be:
+- ours: committed.
+- another's, of a newer epoch: `Fenced`, nothing of the batch is in the log. This writer is done. Of an older one:
+  `Corrupt`, nothing older can be behind our fence.
+- unknown (`CommitStateUnknown`): this writer is *poisoned*; open a new one, which continues after whatever landed.
+
+**The boundary.** Garbage collection deletes old slots, and a deleted slot is free again: a writer that slept through a
+take-over and a collection could 'commit' there, where nobody will ever read. So a commit counts only once its slot is
+known to be above the boundary of the root, which is raised before anything is deleted. That takes no request as long as
+our last commit is recent: whatever took our next slot is younger than that commit, and nothing younger than
+`gc_min_age_seconds` is deleted. Half of it, by the monotonic and by the wall clock, is the limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Self
+
+from worm.clock import Clock, Ids, SystemClock, backoff
+from worm.codec.strict_json import JsonObject
+from worm.errors import CommitStateUnknown, Corrupt, Denied, Fenced, Invalid, Unavailable, WormError
+from worm.log.config import LogConfig
+from worm.log.keys import DbKeys
+from worm.log.reader import find_tail, is_beyond
+from worm.log.root import BY_HAND, CasObject, Lease, Root, boundary_of, lease_file, root_file, take_lease
+from worm.log.segment import FRAME_ROOM, VERIFY, Segment, Transaction
+from worm.store.base import Lost, Store
+
+FENCE_TRIES = 8
+"""Per allowed retry: a busy old writer may be quicker several times in a row."""
+LOOK_SECONDS, LOOK_COMMITS = 1.0, 32
+"""A writer that commits without a pause is quicker than any fence. So whoever makes that many commits looks at the
+lease about once a second (one GET, answered 304), and stops when it was taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """Before a PUT was sent."""
+
+    monotonic: float
+    wall: datetime
+
+
+class LogWriter:
+    """The only writer of a database's log. Not for several threads: `GroupCommit` is."""
+
+    def __init__(self, store: Store, keys: DbKeys, config: LogConfig, clock: Clock, ids: Ids) -> None:
+        self.keys = keys
+        self.config = config
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+        self._root: CasObject[Root] = root_file(store, keys, clock=clock, ids=ids)
+        self._lease = Lease()
+        self._lease_file: CasObject[Lease] = lease_file(store, keys, clock=clock, ids=ids)
+        self._commits, self._looked = 0, clock.monotonic()
+        self._end: Segment | None = None
+        self._end_written: _Moment = self._moment()
+        self._stopped: WormError | None = None
+
+    @classmethod
+    def open(
+        cls,
+        store: Store,
+        db: str | DbKeys,
+        *,
+        config: LogConfig | None = None,
+        name: str = "",
+        tail: int = 0,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+    ) -> Self:
+        """Become the writer; the one before is fenced. `name` is for people who look at the lease. `tail` is a slot
+        that is known to have been written: the end of the log is looked for from there."""
+        clock = clock or SystemClock()
+        writer = cls(store, DbKeys.of(db), config or LogConfig(), clock, ids or Ids.system(clock))
+        writer._take_over(name, tail)
+        return writer
+
+    @property
+    def epoch(self) -> int:
+        return self._lease.epoch
+
+    @property
+    def end(self) -> Segment:
+        """The last segment that this writer knows to be in the log."""
+        if self._end is None:
+            raise Invalid("the writer is not open")
+        return self._end
+
+    @property
+    def last_lsn(self) -> int:
+        return self.end.last_lsn
+
+    @property
+    def stopped(self) -> WormError | None:
+        """Why this writer takes no more commits."""
+        return self._stopped
+
+    def append_wal(self, records: Iterable[JsonObject], *, txn: str | None = None) -> int:
+        """Commit one transaction; returns its commit LSN, that of its last record."""
+        return self.commit([Transaction(self._ids.ulid() if txn is None else txn, records)])[0]
+
+    def commit(self, transactions: Sequence[Transaction]) -> list[int]:
+        """Commit transactions in one segment; returns the commit LSN of each. On any error but `Invalid` and `Denied`
+        the writer has stopped; `CommitStateUnknown`: they may be in the log, all of them or none."""
+        if self._stopped is not None:
+            raise self._refusal(self._stopped)
+        self._check_size(transactions)
+        try:
+            self._look()
+            segment = self._append(transactions)
+        except (Invalid, Denied):
+            raise
+        except WormError as reason:
+            self._stopped = reason
+            raise
+        except BaseException:
+            self._stopped = self._unknown(self.end.slot + 1, "the writer was interrupted")
+            raise
+        lsns, last = [], segment.lsn
+        for one in transactions:
+            last += len(one.records)
+            lsns.append(last)
+        return lsns
+
+    def close(self) -> None:
+        """Takes no more commits. The lease is left: who comes next takes a new epoch anyhow."""
+        self.stop(Unavailable("the writer is closed", key=self.keys.log))
+
+    def stop(self, reason: WormError) -> None:
+        """Takes no more commits, for this reason if there is none yet."""
+        self._stopped = self._stopped or reason
+
+    # Opening
+
+    def _take_over(self, name: str, hint: int) -> None:
+        known = self._lease_file.read()
+        before = find_tail(self._store, self.keys, self._root, hint if known is None else max(hint, known.tail))
+        if before is None:
+            self._root.update(lambda root: Root() if root is None else None)
+        tail, epoch = (0, 0) if before is None else (before.slot, before.epoch)
+        self._lease = take_lease(
+            self._store,
+            self.keys,
+            name,
+            tail=tail,
+            epoch=epoch,
+            min_age=self.config.gc_min_age_seconds,
+            clock=self._clock,
+            ids=self._ids,
+        )
+        for attempt in range(self.config.cas_max_retries * FENCE_TRIES):
+            moment = self._moment()
+            fence = self._header(before, "fence")
+            self._check_no_gap(fence.slot)
+            outcome = self._store.put_if_absent(self.keys.slot(fence.slot), fence.encode())
+            if isinstance(outcome, Lost):
+                before = self._end_now(self._overtaken(outcome, fence.slot).slot)
+            elif boundary_of(self._store, self.keys, self._root) < fence.slot:
+                self._check_lease()
+                self._end, self._end_written = fence, moment
+                return
+            else:  # the end that we found was collected meanwhile, and with it the slot of our fence
+                before = self._end_now(0)
+            self._clock.sleep(self._pause(attempt))
+        raise Unavailable("the old writer was quicker every time", key=self.keys.log, hint="try again")
+
+    def _end_now(self, hint: int) -> Segment | None:
+        """The end of the log, unless it is that of a newer writer."""
+        end = find_tail(self._store, self.keys, self._root, hint)
+        if end is not None and end.epoch > self.epoch:
+            raise self._fenced(end.epoch)
+        return end
+
+    def _look(self) -> None:
+        """Has somebody taken the lease?"""
+        self._commits += 1
+        if self._commits >= LOOK_COMMITS and self._clock.monotonic() - self._looked >= LOOK_SECONDS:
+            self._commits, self._looked = 0, self._clock.monotonic()
+            self._check_lease()
+
+    def _pause(self, attempt: int) -> float:
+        low, high = self.config.cas_backoff_min_ms / 1000, self.config.cas_backoff_max_ms / 1000
+        return backoff(self._ids, attempt // FENCE_TRIES, base_seconds=low, cap_seconds=high)
+
+    def _check_no_gap(self, slot: int) -> None:
+        """A segment after a free slot: one before it was lost, and a fence there would hide that."""
+        key = self.keys.slot(slot)
+        is_gap = is_beyond(self._store, self.keys, slot) and self._store.head(key) is None
+        if is_gap and boundary_of(self._store, self.keys, self._root) < slot:
+            raise Corrupt("a segment is missing: later ones are there", key=key, hint=VERIFY)
+
+    def _check_lease(self) -> None:
+        lease = self._lease_file.read()
+        if lease is None or lease.epoch < self.epoch:
+            raise Corrupt("the lease went back", key=self.keys.lease, hint=BY_HAND)
+        if lease.token != self._lease.token:
+            raise self._fenced(lease.epoch)
+
+    # Committing
+
+    def _append(self, transactions: Sequence[Transaction]) -> Segment:
+        moment = self._moment()
+        segment = Segment.of(self._header(self._end, "data"), transactions)
+        outcome = self._store.put_if_absent(self.keys.slot(segment.slot), segment.encode())
+        self._confirm(segment.slot)  # also of a slot that another has: ours may have been there before, and collected
+        if isinstance(outcome, Lost):
+            older = self._overtaken(outcome, segment.slot)
+            what = f"a segment of epoch {older.epoch} behind our own of epoch {self.epoch}"
+            raise Corrupt(what, key=self.keys.slot(segment.slot), hint=VERIFY)
+        self._end, self._end_written = segment, moment
+        return segment
+
+    def _confirm(self, slot: int) -> None:
+        """Raise `CommitStateUnknown` unless the slot is above the boundary."""
+        if self._is_recent():
+            return
+        try:
+            boundary = boundary_of(self._store, self.keys, self._root)
+        except WormError as error:
+            raise self._unknown(slot, f"the boundary could not be read ({error.message})") from error
+        if slot <= boundary:
+            raise self._unknown(slot, f"slot {slot} was already collected (boundary {boundary})")
+
+    def _is_recent(self) -> bool:
+        """Is the end that we know younger than what may be collected?"""
+        limit = self.config.gc_min_age_seconds / 2
+        wall = (self._clock.now() - self._end_written.wall).total_seconds()
+        return 0 <= wall < limit and self._clock.monotonic() - self._end_written.monotonic < limit
+
+    def _overtaken(self, lost: Lost, slot: int) -> Segment:
+        """The segment that another wrote into our slot, if it is of an older writer: we go on behind it."""
+        other = Segment.decode(lost.current.body, slot, lost.current.key)
+        if other.epoch > self.epoch:
+            raise self._fenced(other.epoch)
+        if other.epoch == self.epoch:
+            raise self._unknown(slot, "a segment of our own epoch is there that we do not know")
+        return other
+
+    def _header(self, before: Segment | None, kind: str) -> Segment:
+        slot, lsn = (1, 1) if before is None else (before.slot + 1, before.last_lsn + 1)
+        ts = int(self._clock.now().timestamp() * 1000)
+        return Segment(slot, self.epoch, self._lease.token, lsn, ts, "fence" if kind == "fence" else "data")
+
+    def _check_size(self, transactions: Sequence[Transaction]) -> None:
+        if not transactions:
+            raise Invalid("nothing to commit")
+        limit = self.config.log_segment_max_bytes
+        size = sum(one.size for one in transactions) + 4 * FRAME_ROOM
+        if size > limit:
+            raise Invalid(
+                f"{size} bytes do not fit into a segment of {limit}",
+                hint="commit less at once, or raise `log_segment_max_bytes`",
+            )
+
+    def _moment(self) -> _Moment:
+        return _Moment(self._clock.monotonic(), self._clock.now())
+
+    def _refusal(self, reason: WormError) -> WormError:
+        """What later commits are told: nothing of them was written."""
+        hint = "nothing of this commit was written; open a new writer"
+        if isinstance(reason, CommitStateUnknown):
+            return Unavailable(f"the writer has stopped: {reason.message}", key=reason.key, hint=hint)
+        return type(reason)(reason.message, key=reason.key, hint=hint)
+
+    def _fenced(self, epoch: int) -> Fenced:
+        return Fenced(
+            f"a writer of epoch {epoch} took over; this one has epoch {self.epoch}",
+            key=self.keys.log,
+            hint="nothing of this commit is in the log; open a new writer if you should be the one",
+        )
+
+    def _unknown(self, slot: int, reason: str) -> CommitStateUnknown:
+        return CommitStateUnknown(
+            f"the commit may or may not be in the log: {reason}",
+            key=self.keys.slot(slot),
+            hint="open a new writer, and look for the transaction's id from `earliest()` on",
+        )

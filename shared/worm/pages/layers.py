@@ -1,0 +1,309 @@
+"""Finding versions of pages in layers.
+
+The root tells which layers may know a page: by range of pages, by LSNs, and by a filter for each delta that is newer
+than the images. From the newest to the oldest, an image is the floor. A layer that is asked takes two ranged GETs, its
+index and one block, each kept in the cache; so does a read of a page in a database of any size, since filters leave one
+layer to ask. A small layer is read whole, with one GET: a request costs more than its bytes. Candidates that may turn
+out not to have it are asked together with the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from heapq import merge
+from itertools import islice
+
+from worm.errors import Corrupt, Unavailable
+from worm.log.keys import DbKeys
+from worm.log.root import BY_HAND
+from worm.pages.cache import BlockCache
+from worm.pages.filters import KeyFilter, hashed
+from worm.pages.layer_file import Block, BlockRef, LayerIndex, Version
+from worm.pages.manifest import Branch, Layer, Pages
+from worm.store.base import Store
+from worm.store.parallel import in_parallel
+
+Range = tuple[str, str | None]
+TOGETHER_MAX = 4
+WHOLE_BYTES = 512 * 1024
+"""The longest layer that is read whole: what a store sends in a fraction of the time that it takes to answer at all."""
+RUN_BYTES = 4 * 1024 * 1024
+"""Of a layer that is read from end to end, so much comes with one request."""
+
+
+class LayerGone(Unavailable):
+    """A layer is not there (any more): another root may say why."""
+
+    def __init__(self, layer: Layer, key: str) -> None:
+        super().__init__("a layer is not there", key=key, hint="the root has changed, or it is damaged: try again")
+        self.layer = layer
+
+    def check(self, pages: Pages) -> None:
+        """`Corrupt` if the root of now still names it."""
+        if any(self.layer.path == layer.path for branch in pages.branches.values() for layer in branch.layers):
+            raise Corrupt("a layer that the root names is gone", key=self.key, hint=BY_HAND) from self
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A layer, and the LSN up to which it counts."""
+
+    layer: Layer
+    lsn: int
+
+    @property
+    def is_sure(self) -> bool:
+        """Will it know, as far as the root can tell?"""
+        return self.layer.is_image or (self.layer.filter is not None and self.layer.high_lsn <= self.lsn)
+
+
+class Layers:
+    """The layers of one root, in the order in which they are asked. Made once per root."""
+
+    def __init__(self, pages: Pages) -> None:
+        self.pages = pages
+        self._deltas: dict[str, list[tuple[int, int, str, str, Layer]]] = {}
+        self._images: dict[str, list[Layer]] = {}
+        self._filters: dict[str, KeyFilter] = {}
+        for name, branch in pages.branches.items():
+            newest_first = sorted(branch.layers, key=lambda layer: -layer.high_lsn)
+            self._deltas[name] = [
+                (layer.high_lsn, layer.low_lsn, layer.low, layer.high, layer)
+                for layer in newest_first
+                if not layer.is_image
+            ]
+            self._images[name] = [layer for layer in newest_first if layer.is_image]
+
+    def candidates(self, name: str, page: str, lsn: int) -> list[Candidate]:
+        """The layers that may have the newest version up to the LSN, newest first."""
+        found: list[Candidate] = []
+        hashes: tuple[int, int] | None = None  # once for all filters: they are most of the time of a read from memory
+        for current, _, at in self.pages.lineage(name, lsn):
+            image = self.image(current, page, at)
+            floor = -1 if image is None else image.high_lsn
+            for high_lsn, low_lsn, low, high, delta in self._deltas[current]:
+                if high_lsn <= floor:
+                    break
+                if low_lsn <= at and low <= page <= high:
+                    hashes = hashes or hashed(page)
+                    if self._may_have(delta, hashes):
+                        found.append(Candidate(delta, at))
+            if image is not None:
+                found.append(Candidate(image, at))
+                break
+        return found
+
+    def image(self, name: str, page: str, lsn: int) -> Layer | None:
+        """The newest image of a branch that covers the page."""
+        for image in self._images[name]:
+            if image.high_lsn <= lsn and image.spans(page):
+                return image
+        return None
+
+    def _may_have(self, delta: Layer, hashes: tuple[int, int]) -> bool:
+        known = self._filters.get(delta.path)
+        if known is None:
+            if delta.filter is None:
+                return True
+            known = self._filters[delta.path] = KeyFilter.decode(delta.filter, delta.path)
+        return known.may_have_hashed(hashes)
+
+
+class LayerReader:
+    """Reads layers of a database. For several threads."""
+
+    def __init__(self, store: Store, keys: DbKeys, cache: BlockCache) -> None:
+        self.cache = cache
+        self._store = store
+        self._directory = keys.directory
+
+    def find_many(self, layers: Layers, branch: str, pages: Sequence[str], lsn: int) -> dict[str, Version | None]:
+        """The newest version of each page up to the LSN; None where there is none. Requests go out together."""
+        waiting = {page: layers.candidates(branch, page, lsn) for page in dict.fromkeys(pages)}
+        found: dict[str, Version | None] = dict.fromkeys(waiting)
+        while waiting := {page: candidates for page, candidates in waiting.items() if candidates}:
+            waves = {page: _together(candidates) for page, candidates in waiting.items()}
+            answers = iter(self._answers([(page, one) for page, wave in waves.items() for one in wave]))
+            rest: dict[str, list[Candidate]] = {}
+            for page, wave in waves.items():
+                hits = [version for version in islice(answers, len(wave)) if version is not None]
+                if hits:
+                    found[page] = hits[0]
+                else:
+                    rest[page] = waiting[page][len(wave) :]
+            waiting = rest
+        return found
+
+    def _answers(self, asked: Sequence[tuple[str, Candidate]]) -> list[Version | None]:
+        """What each of these layers has of the page; first all indexes are read, then all blocks."""
+        layers = {one.layer.path: one.layer for _, one in asked}
+        indexes = dict(zip(layers, in_parallel(self.index, layers.values()), strict=True))
+        places: list[tuple[str, int] | None] = []
+        wanted: dict[tuple[str, int], tuple[Layer, BlockRef]] = {}
+        for page, one in asked:
+            index = indexes[one.layer.path]
+            ref = index.block_for(page, one.lsn) if index.filter.may_have(page) else None
+            places.append(None if ref is None else (one.layer.path, ref.offset))
+            if ref is not None:
+                wanted[one.layer.path, ref.offset] = (one.layer, ref)
+        blocks = dict(zip(wanted, in_parallel(lambda item: self.block(*item), wanted.values()), strict=True))
+        return [
+            None if place is None else blocks[place].find(page, one.lsn)
+            for place, (page, one) in zip(places, asked, strict=True)
+        ]
+
+    def index(self, layer: Layer) -> LayerIndex:
+        key = self._directory + layer.path
+        return self.cache.index(key, lambda: self._piece(layer, layer.index, layer.size - layer.index))
+
+    def block(self, layer: Layer, ref: BlockRef) -> Block:
+        key = self._directory + layer.path
+        return self.cache.block(key, ref.offset, lambda: self._piece(layer, ref.offset, ref.length))
+
+    def versions(self, layer: Layer, start: str = "", end: str | None = None) -> Iterator[Version]:
+        """All versions that a layer has of the pages from `start` up to `end`, in order. Not through the cache."""
+        key = self._directory + layer.path
+        refs = list(self.index(layer).blocks_between(start, end))
+        while refs:
+            run = _run(refs)
+            first = run[0].offset
+            body = self._range(layer, first, run[-1].offset + run[-1].length - first)
+            for ref in run:
+                at = ref.offset - first
+                for version in Block.decode(body[at : at + ref.length], key, ref.offset).versions():
+                    if start <= version.page and (end is None or version.page < end):
+                        yield version
+            refs = refs[len(run) :]
+
+    def _piece(self, layer: Layer, start: int, length: int) -> bytes:
+        """Of a small layer all comes at once, and the next piece is there then. Of a damaged one each piece by itself:
+        others than those that are damaged stay readable."""
+        if layer.size <= WHOLE_BYTES:
+            key = self._directory + layer.path
+            with suppress(Corrupt):
+                return self.cache.whole(key, lambda: self._whole(layer)).body[start : start + length]
+        return self._range(layer, start, length)
+
+    def _whole(self, layer: Layer) -> bytes:
+        body = self._range(layer, 0, layer.size)
+        if sha256(body).hexdigest() != layer.sha256:
+            key = self._directory + layer.path
+            raise Corrupt("its bytes are not those that the root knows of", key=key, hint=BY_HAND)
+        return body
+
+    def _range(self, layer: Layer, start: int, length: int) -> bytes:
+        key = self._directory + layer.path
+        body = self._store.get_range(key, start, length)
+        if body is None:
+            raise LayerGone(layer, key)
+        if len(body) != length:
+            what = f"{len(body)} bytes at byte {start}, and the root knows of {length}"
+            raise Corrupt(what, key=key, hint=BY_HAND)
+        return body
+
+
+def _together(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    """Up to the first that will know."""
+    for at, one in enumerate(candidates[:TOGETHER_MAX], start=1):
+        if one.is_sure:
+            return candidates[:at]
+    return candidates[:TOGETHER_MAX]
+
+
+def _run(refs: Sequence[BlockRef]) -> Sequence[BlockRef]:
+    """Blocks from the first on that lie behind one another, for one request."""
+    first, at = refs[0], 1
+    while at < len(refs):
+        before, ref = refs[at - 1], refs[at]
+        if ref.offset != before.offset + before.length or ref.offset + ref.length - first.offset > RUN_BYTES:
+            break
+        at += 1
+    return refs[:at]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Pages from `start` up to `end`, and the layers that together say what is in them."""
+
+    start: str
+    end: str | None
+    candidates: Sequence[Candidate]
+
+
+def pieces(pages: Pages, name: str, lsn: int, start: str = "", end: str | None = None) -> list[Piece]:
+    """These pages at the LSN (without what is not applied yet), in order. Of what an image covers nothing older is
+    asked: it may have pages that are deleted, and no layer that says so any more."""
+    found = _pieces(list(pages.lineage(name, lsn)), (start, end), [])
+    return sorted(found, key=lambda piece: piece.start)
+
+
+def _pieces(lineage: Sequence[tuple[str, Branch, int]], gap: Range, above: Sequence[Candidate]) -> Iterator[Piece]:
+    _, branch, at = lineage[0]
+    deltas = [layer for layer in branch.layers if not layer.is_image and layer.low_lsn <= at]
+    images = [layer for layer in branch.layers if layer.is_image and layer.high_lsn <= at]
+    missing = [gap]
+    for image in sorted(images, key=lambda layer: -layer.high_lsn):
+        left: list[Range] = []
+        for one in missing:
+            inside = within(one, (image.start, image.end))
+            if inside is not None:
+                newer = [Candidate(delta, at) for delta in deltas if delta.high_lsn > image.high_lsn]
+                yield _piece(inside, [*above, *newer, Candidate(image, at)])
+            left += without(one, image.start, image.end)
+        missing = left
+    own = [*above, *(Candidate(delta, at) for delta in deltas)]
+    for one in missing:
+        if len(lineage) > 1:
+            yield from _pieces(lineage[1:], one, own)
+        else:
+            yield _piece(one, own)
+
+
+def _piece(range: Range, candidates: Sequence[Candidate]) -> Piece:
+    return Piece(*range, [one for one in candidates if one.layer.overlaps(*range)])
+
+
+def within(one: Range, other: Range) -> Range | None:
+    """What two ranges of pages have in common."""
+    start = max(one[0], other[0])
+    ends = [end for end in (one[1], other[1]) if end is not None]
+    end = min(ends, default=None)
+    return None if end is not None and start >= end else (start, end)
+
+
+def without(gap: Range, start: str, end: str | None) -> Iterator[Range]:
+    """What is left of a range of pages when another is taken out of it."""
+    low, high = gap
+    if (high is not None and start >= high) or (end is not None and end <= low):
+        yield gap
+        return
+    if low < start:
+        yield low, start
+    if end is not None and (high is None or end < high):
+        yield end, high
+
+
+def newest(versions: Iterator[tuple[Version, int]]) -> Iterator[Version]:
+    """Of versions with the LSN up to which they count, sorted by page: the newest of each page, deleted ones too."""
+    best: Version | None = None
+    for version, limit in versions:
+        if version.lsn > limit:
+            continue
+        if best is not None and best.page != version.page:
+            yield best
+            best = None
+        if best is None or version.lsn > best.lsn:
+            best = version
+    if best is not None:
+        yield best
+
+
+def merged(reader: LayerReader, piece: Piece) -> Iterator[tuple[Version, int]]:
+    """The versions of a piece in order, each with the LSN up to which its layer counts."""
+
+    def limited(one: Candidate) -> Iterator[tuple[Version, int]]:
+        return ((version, one.lsn) for version in reader.versions(one.layer, piece.start, piece.end))
+
+    return merge(*map(limited, piece.candidates), key=lambda item: (item[0].page, item[0].lsn))

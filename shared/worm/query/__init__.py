@@ -1,0 +1,1 @@
+"""Queries over tables: filters, sorting, the planner, execution, aggregates."""

@@ -1,0 +1,289 @@
+"""Filter, sort and select as people write them on a command line, read with the schema at hand.
+
+Filter: `field=value`, several with commas (all must hold); the other operators are in `OPERATORS`. A value is read as
+the field's type; `null` is null; in double quotes it is always a text, as JSON writes one, and may hold commas:
+`name="Acme, Inc."`. Dotted names reach into objects. What is not understood is refused, never guessed. The result is a
+filter of the query language (`worm.tables.filters`); `--where` takes one as JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from worm.codec.strict_json import JsonValue, dumps, loads
+from worm.errors import Invalid
+from worm.query.filters import Filter
+from worm.query.plan import row_fields
+from worm.schema import FieldDef, ModelDef
+from worm.schema.crosscheck import find_field
+from worm.schema.definition import TIME_FIELDS
+from worm.schema.fields import is_datetime_start
+
+OPERATORS = {
+    "=": "$eq",
+    "!=": "$ne",
+    ">": "$gt",
+    ">=": "$gte",
+    "<": "$lt",
+    "<=": "$lte",
+    "~": "$contains",
+    "^=": "$startsWith",
+}
+UNDERSTOOD = (
+    "understood are = != > >= < <= ~ (contains) ^= (starts with) and, with commas, several that must all hold: "
+    'status=active,amount>100,name="Acme, Inc."'
+)
+WHERE_EXAMPLE = """write a filter as JSON, in single quotes for the shell: '{"status": {"$in": ["active", "new"]}}'"""
+
+_FIELD = re.compile(r"[^=<>~!^,]+")
+_OPERATOR = re.compile(r"[=<>~!^]+")
+_DECODER = json.JSONDecoder()
+_ORDERED = frozenset({"$gt", "$gte", "$lt", "$lte"})
+
+JsonFilter = dict[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class _Condition:
+    """One condition as it was written, its value not read yet."""
+
+    field: str
+    sign: str
+    text: str
+    is_quoted: bool
+
+    @property
+    def operator(self) -> str:
+        return OPERATORS[self.sign]
+
+    @property
+    def is_null(self) -> bool:
+        return self.text == "null" and not self.is_quoted
+
+    def refused(self, problem: str, hint: str | None = None) -> Invalid:
+        return Invalid(f"--filter: {self.field!r} is {problem}", hint=hint)
+
+
+def parse_filter(definition: ModelDef, texts: Iterable[str]) -> JsonFilter:
+    """The conditions as one filter: `{field: value}`, `{field: {"$gt": value}}`; an operator twice needs `$and`."""
+    found: dict[str, JsonFilter] = {}
+    further: list[JsonValue] = []
+    for text in texts:
+        for condition in _conditions(text):
+            field, operator, value = condition.field, condition.operator, _typed(definition, condition)
+            if operator not in found.setdefault(field, {}):
+                found[field][operator] = value
+            elif operator == "$eq":
+                raise _twice(field, found[field][operator], value)
+            else:
+                further.append({field: {operator: value}})
+    merged: JsonFilter = {field: tests["$eq"] if list(tests) == ["$eq"] else tests for field, tests in found.items()}
+    return {**merged, "$and": further} if further else merged
+
+
+def parse_where(text: str | None) -> JsonFilter:
+    """A filter of the whole language, as JSON."""
+    if text is None:
+        return {}
+    try:
+        value = loads(text.encode("utf-8", "surrogatepass"))
+        if not isinstance(value, dict):
+            raise Invalid("a filter is a JSON object")
+        filter_fields(value)
+    except Invalid as mistake:
+        error = Invalid(f"--where: {mistake.message}", hint=mistake.hint or WHERE_EXAMPLE)
+        error.path = mistake.path
+        raise error from mistake
+    return value
+
+
+def both(first: JsonFilter, second: JsonFilter) -> JsonFilter:
+    """The filter that holds where both hold."""
+    return {"$and": [first, second]} if first and second else first or second
+
+
+def filter_fields(filter: Mapping[str, JsonValue]) -> list[str]:
+    """The fields that a filter reads; `Invalid` where it is no filter."""
+    return sorted(Filter.compile(filter).fields)
+
+
+def parse_sort(text: str | None) -> list[dict[str, str]]:
+    """`name:asc,score:desc`; without an order, ascending."""
+    orders = []
+    for part in parse_names(text, "--sort"):
+        field, _, order = part.rpartition(":") if ":" in part else (part, "", "asc")
+        if not field or order not in ("asc", "desc"):
+            raise Invalid(f"--sort {part!r} is not understood", hint="write field:asc or field:desc")
+        orders.append({"field": field, "order": order})
+    return orders
+
+
+def parse_select(text: str | None) -> list[str] | None:
+    """`name,email`; None selects everything."""
+    return parse_names(text, "--select") or None
+
+
+def parse_names(text: str | None, option: str) -> list[str]:
+    """Names with commas between them; none where the option is not given."""
+    if text is None:
+        return []
+    names = [name.strip() for name in text.split(",")]
+    if "" in names:
+        raise Invalid(f"{option} {text!r} has an empty name")
+    return names
+
+
+def columns_of(definition: ModelDef, select: Sequence[str] | None) -> list[str]:
+    """The columns of a result: those selected, else what rows have without a selection; the id comes first."""
+    names = row_fields(definition) or (*definition.fields, *TIME_FIELDS) if select is None else tuple(select)
+    return list(dict.fromkeys(("id", *names)))
+
+
+def _twice(field: str, one: JsonValue, other: JsonValue) -> Invalid:
+    """`status=a,status=b`: by AND nothing matches, and who writes it mostly means OR."""
+    wanted = dumps({field: {"$in": [one, other]}}).decode()
+    return Invalid(f"the filter names two values of {field!r}", hint=f"for any of several: --where '{wanted}'")
+
+
+def _conditions(text: str) -> Iterator[_Condition]:
+    at = 0
+    while True:
+        name = _FIELD.match(text, at)
+        field = name[0].strip() if name else ""
+        end = name.end() if name else at
+        sign = _OPERATOR.match(text, end)
+        if not field or sign is None or sign[0] not in OPERATORS:
+            raise _not_understood(text, end, sign[0] if field and sign else None)
+        value, is_quoted, at = _value(text, sign.end())
+        yield _Condition(field, sign[0], value, is_quoted)
+        if at >= len(text):
+            return
+        at += 1
+
+
+def _not_understood(text: str, at: int, sign: str | None) -> Invalid:
+    what = "this is" if sign is None else f"the operator {sign!r} is"
+    hint = UNDERSTOOD
+    if sign is not None and any(sign.startswith(known) for known in OPERATORS):
+        hint += "; a value that starts with a sign goes in double quotes"
+    return Invalid(f"--filter {text!r}: {what} not understood at character {at + 1}", hint=hint)
+
+
+def _value(text: str, start: int) -> tuple[str, bool, int]:
+    """The value, whether it is quoted, and where it ends (at a comma or at the end of the text)."""
+    if text.startswith('"', start):
+        try:
+            quoted, end = _DECODER.raw_decode(text, start)
+        except ValueError as error:
+            raise Invalid(f"--filter {text!r}: the quoted text does not end", hint=UNDERSTOOD) from error
+        if end < len(text) and text[end] != ",":
+            raise Invalid(f"--filter {text!r}: a comma must follow the quoted text", hint=UNDERSTOOD)
+        return quoted, True, end
+    end = text.find(",", start)
+    end = len(text) if end < 0 else end
+    return text[start:end].strip(), False, end
+
+
+def _typed(definition: ModelDef, condition: _Condition) -> JsonValue:
+    """The value, as the field's type and the operator want it."""
+    declared = _declared(definition, condition.field)
+    if condition.operator in _ORDERED:
+        return _ordered(declared, condition)
+    if condition.operator == "$startsWith":
+        return _text(declared, condition)
+    if condition.operator == "$contains":
+        return _contained(declared, condition)
+    return None if condition.is_null else _scalar(declared, condition)
+
+
+def _ordered(declared: FieldDef | None, condition: _Condition) -> JsonValue:
+    if condition.is_null:
+        raise Invalid(f"--filter: null is neither before nor after anything: {condition.field}{condition.sign}null")
+    if declared is not None and declared.type == "boolean":
+        raise condition.refused("boolean and has no order", "compare it with = or !=")
+    if declared is not None and declared.type == "integer":
+        return _number(condition, "number")  # seats>1.5 has an answer, seats=1.5 has none
+    return _scalar(declared, condition)
+
+
+def _text(declared: FieldDef | None, condition: _Condition) -> str:
+    """Always a text: `name^=1` and `name^=null` look for these characters."""
+    if declared is not None and declared.type not in ("string", "datetime", "ref"):
+        where = "in lists and texts" if condition.sign == "~" else "at texts"
+        raise condition.refused(f"of type {declared.type}; {condition.sign} looks {where}")
+    if declared is not None and declared.type == "datetime" and condition.operator == "$startsWith":
+        return _moment(condition)
+    return condition.text
+
+
+def _moment(condition: _Condition) -> str:
+    """A time or the start of one; anything else no document has."""
+    if not is_datetime_start(condition.text):
+        raise condition.refused(f"a time; {condition.text!r} is none", "write 2026-02-24T12:00:00Z, or the start of it")
+    return condition.text
+
+
+def _contained(declared: FieldDef | None, condition: _Condition) -> JsonValue:
+    """An item of a list, or a part of a text."""
+    if declared is None:
+        return None if condition.is_null else _scalar(None, condition)
+    if declared.type != "array":
+        return _text(declared, condition)
+    return None if condition.is_null else _scalar(declared.items, condition)
+
+
+def _scalar(declared: FieldDef | None, condition: _Condition) -> JsonValue:
+    if declared is None:
+        return condition.text if condition.is_quoted else _guessed(condition.text)
+    kind = declared.type
+    if kind == "array":
+        raise condition.refused(
+            "of type array and has no single value to compare", f"{condition.field}~VALUE looks in it"
+        )
+    if kind == "object":
+        hint = "a field of an object has a dotted name, such as address.city"
+        raise condition.refused("of type object and has no single value to compare", hint)
+    if kind == "boolean":
+        if condition.is_quoted or condition.text not in ("true", "false"):
+            raise condition.refused(f"boolean; write true, false or null, not {condition.text!r}")
+        return condition.text == "true"
+    if kind in ("number", "integer"):
+        return _number(condition, kind)
+    return _moment(condition) if kind == "datetime" else condition.text
+
+
+def _declared(definition: ModelDef, field: str) -> FieldDef | None:
+    """Its definition; id and times have one also where the schema says nothing of them."""
+    if field == "id" and field not in definition.fields:
+        return FieldDef(type="string")
+    if field in TIME_FIELDS and field not in definition.fields:
+        return FieldDef(type="datetime")
+    return find_field(definition.fields, field)[1]
+
+
+def _number(condition: _Condition, kind: str) -> int | float:
+    number = None if condition.is_quoted else _json_scalar(condition.text)
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        article = "an" if kind == "integer" else "a"
+        raise condition.refused(f"{article} {kind}; write a number or null, not {condition.text!r}")
+    if kind == "integer" and isinstance(number, float):
+        if not number.is_integer():
+            raise condition.refused(f"an integer; no document has {condition.text}")
+        return int(number)
+    return number
+
+
+def _guessed(text: str) -> JsonValue:
+    """A field that the schema does not declare: numbers and booleans as such, everything else as text."""
+    scalar = _json_scalar(text)
+    return scalar if isinstance(scalar, int | float) else text
+
+
+def _json_scalar(text: str) -> JsonValue:
+    try:
+        value = loads(text.encode("utf-8", "surrogatepass"))
+    except Invalid:
+        return None
+    return value if isinstance(value, bool | int | float) else None

@@ -1,0 +1,541 @@
+"""One condition on one field, compiled: a test of a cell, and a scan of a column that gives the same answer.
+
+Equality is JSON's: `1` and `1.0` are equal, `1` and `true` are not, objects are equal in any order of their keys.
+Every operator holds for an array if it holds for the array itself or for one of its elements. The negated operators
+(`$ne`, `$nin`, `$exists: false`) hold exactly where the others do not.
+
+Filters: which rows a query is about. Checked and compiled once, then tested on rows or scanned over columns.
+
+A filter is a JSON object. Its members must all hold: a field's name with a value (equality) or with an object of
+operators, or `$and`, `$or`, `$not`. docs/queries.md states what each operator means for arrays, missing fields and
+mixed types. A filter may come from anybody: it is bounded in depth and size, checked without deep recursion, and
+holds no code. What is not understood is refused, with the operators that are known.
+
+For a planner, `tree` is the filter in its explicit form. An index holds one entry per value that is there, so it can
+answer `$eq` and `$in` of anything but null (which also means missing), and, because a condition on an array also holds
+for its elements, a standard index only where the field cannot be an array. `$contains` also finds substrings of
+strings, so it needs a multiValue index of a field that can only be an array.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import compress, repeat
+from typing import TypeAlias, cast
+
+from worm.codec.field_path import MISSING, Missing
+from worm.codec.python_values import as_json
+from worm.codec.strict_json import INT_MAX, INT_MIN, JsonValue, check_json, child_path, dumps, loads_own, type_name
+from worm.errors import Invalid
+from worm.tables.columns import FALSE, TRUE, Cell, Column, Columns, Several, reader
+
+One: TypeAlias = "Callable[[JsonValue | Missing], bool]"
+Scan: TypeAlias = Callable[[Iterable[object]], Iterable[object]]
+
+NEGATED = {"$ne": "$eq", "$nin": "$in"}
+RANGES = {"$gt": operator.gt, "$gte": operator.ge, "$lt": operator.lt, "$lte": operator.le}
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """`one` tests a value that is not an array, `array` an array; `scan` tests the values of a facet."""
+
+    one: One
+    array: Callable[[list[JsonValue]], bool]
+    facet: Callable[[Column], list[object]]
+    scan: Scan
+    negated: bool = False
+
+    def holds(self, cell: Cell) -> bool:
+        return self._plain(cell) is not self.negated
+
+    def _plain(self, cell: Cell) -> bool:
+        if isinstance(cell, list):
+            return self.array(cell)
+        if isinstance(cell, Several):
+            return any(map(self._plain, cell.cells))
+        return self.one(cell)
+
+    def positions(self, column: Column, candidates: Sequence[int]) -> Sequence[int]:
+        """Those of the candidates whose cells hold. Candidates are ascending; a range stands for all rows."""
+        if column.coded is not None:
+            return column.coded.where(self.holds, candidates)
+        found = self._found(column, candidates)
+        return without(candidates, found, len(column.cells)) if self.negated else found
+
+    def _found(self, column: Column, candidates: Sequence[int]) -> list[int]:
+        is_whole = isinstance(candidates, range)
+        facet = self.facet(column)
+        found = list(compress(candidates, self.scan(facet if is_whole else map(facet.__getitem__, candidates))))
+        if not column.nested:
+            return found
+        cells = column.cells
+        test = cast("Callable[[Cell], bool]", self.array) if column.nests_arrays_only else self._plain
+        nested = column.nested if is_whole else sorted(set(column.nested).intersection(candidates))
+        return sorted(found + [at for at in nested if test(cells[at])])
+
+
+def without(candidates: Sequence[int], removed: Iterable[int], size: int) -> list[int]:
+    """The candidates that are not among the removed; `size` is beyond every position."""
+    mask = bytearray(b"\1") * size
+    for at in removed:
+        mask[at] = 0
+    return [at for at in candidates if mask[at]]
+
+
+def condition(op: str, value: JsonValue) -> Condition:
+    """Compile a checked operator and operand."""
+    if op in NEGATED:
+        plain = condition(NEGATED[op], value)
+        return Condition(plain.one, plain.array, plain.facet, plain.scan, negated=True)
+    if op == "$eq":
+        return _equal(value)
+    if op == "$in":
+        return _among(cast("list[JsonValue]", value))
+    if op == "$exists":
+        return _exists(bool(value))
+    if op == "$contains":
+        return _contains(value)
+    if op == "$startsWith":
+        return _starts_with(cast(str, value))
+    return _range(op, cast("int | float | str | bool", value))
+
+
+def identity(value: JsonValue) -> bytes:
+    """Equal for equal JSON values and for no others."""
+    return dumps(normal(value))
+
+
+def normal(value: JsonValue) -> JsonValue:
+    """The value with whole floats written as integers, all the way down."""
+    if isinstance(value, float) and value.is_integer() and INT_MIN <= value <= INT_MAX:
+        return int(value)
+    if isinstance(value, list):
+        return [normal(item) for item in value]
+    if isinstance(value, dict):
+        return {name: normal(item) for name, item in value.items()}
+    return value
+
+
+def _comparable(value: object) -> object:
+    """A scalar as it stands in a column's `equality`."""
+    if isinstance(value, bool):
+        return TRUE if value else FALSE
+    return None if value is MISSING else value
+
+
+def _is_python_equality(value: JsonValue) -> bool:
+    """Is `==` right for this scalar? It takes 0 and 1 for false and true, and null also stands for missing."""
+    return isinstance(value, str) or (isinstance(value, int | float) and value not in (0, 1))
+
+
+def _has_element(value: JsonValue) -> Callable[[list[JsonValue]], bool]:
+    """Does an array have an element that is equal to the value?"""
+    if _is_python_equality(value):
+        return lambda items: value in items
+    one = _equals(value)
+    return lambda items: any(map(one, items))
+
+
+def _equal(value: JsonValue) -> Condition:
+    one, has_element = _equals(value), _has_element(value)
+    wanted = object() if isinstance(value, list | dict) else _comparable(value)
+    return Condition(
+        one,
+        (lambda items: one(items) or has_element(items)) if isinstance(value, list) else has_element,
+        lambda column: column.equality,
+        lambda values: map(operator.eq, values, repeat(wanted)),
+    )
+
+
+def _equals(value: JsonValue) -> One:
+    """Equality with one value, arrays taken whole."""
+    if value is None:
+        return lambda found: found is None or found is MISSING
+    if isinstance(value, bool):
+        return lambda found: found is value
+    if isinstance(value, list | dict):
+        kind, wanted = type(value), identity(value)
+        return lambda found: type(found) is kind and identity(cast(JsonValue, found)) == wanted
+    if _is_python_equality(value):
+        return lambda found: found == value
+    return lambda found: found == value and type(found) is not bool
+
+
+def _among(values: list[JsonValue]) -> Condition:
+    scalars = {_comparable(value) for value in values if not isinstance(value, list | dict)}
+    nested = {identity(value) for value in values if isinstance(value, list | dict)}
+
+    def one(found: JsonValue | Missing) -> bool:
+        if isinstance(found, list | dict):
+            return bool(nested) and identity(found) in nested
+        return _comparable(found) in scalars
+
+    def array(items: list[JsonValue]) -> bool:
+        return one(items) or any(map(one, items))
+
+    return Condition(
+        one,
+        _has_one_of(scalars, array) if all(map(_is_python_equality, values)) else array,
+        lambda column: column.equality,
+        lambda found: map(scalars.__contains__, found),
+    )
+
+
+def _has_one_of(scalars: set[object], array: Callable[[list[JsonValue]], bool]) -> Callable[[list[JsonValue]], bool]:
+    """The quick way for arrays of scalars; other elements cannot be hashed."""
+
+    def has_one_of(items: list[JsonValue]) -> bool:
+        try:
+            return not scalars.isdisjoint(items)
+        except TypeError:
+            return array(items)
+
+    return has_one_of
+
+
+def _exists(wanted: bool) -> Condition:
+    return Condition(
+        lambda found: found is not MISSING,
+        lambda _items: True,
+        lambda column: column.scalars,
+        lambda values: map(operator.is_not, values, repeat(MISSING)),
+        negated=not wanted,
+    )
+
+
+def _contains(value: JsonValue) -> Condition:
+    array = _has_element(value)
+    if not isinstance(value, str):
+        return Condition(lambda _found: False, array, lambda column: column.strings, lambda _values: ())
+    return Condition(
+        lambda found: isinstance(found, str) and value in found,
+        array,
+        lambda column: column.strings,
+        lambda values: map(operator.contains, cast("Iterable[str]", values), repeat(value)),
+    )
+
+
+def _starts_with(prefix: str) -> Condition:
+    def one(found: JsonValue | Missing) -> bool:
+        return isinstance(found, str) and found.startswith(prefix)
+
+    return Condition(
+        one,
+        lambda items: any(map(one, items)),
+        lambda column: column.strings,
+        lambda values: map(operator.methodcaller("startswith", prefix), values),
+    )
+
+
+def _range(op: str, bound: int | float | str | bool) -> Condition:
+    compare = cast("Callable[[object, object], object]", RANGES[op])
+    kinds, facet = _bracket(bound)
+
+    def one(found: JsonValue | Missing) -> bool:
+        return type(found) in kinds and bool(compare(found, bound))
+
+    return Condition(
+        one,
+        lambda items: any(map(one, items)),
+        facet,
+        lambda values: map(compare, values, repeat(bound)),
+    )
+
+
+def _bracket(bound: float | str | bool) -> tuple[frozenset[type], Callable[[Column], list[object]]]:
+    """The types that the bound can be compared with, and the facet that holds them."""
+    if isinstance(bound, bool):
+        return frozenset({bool}), lambda column: column.booleans
+    if isinstance(bound, str):
+        return frozenset({str}), lambda column: column.strings
+    return frozenset({int, float}), lambda column: column.numbers
+
+
+LOGICAL = ("$and", "$or", "$not")
+OPERATORS = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin", "$exists", "$contains", "$startsWith")
+
+DEPTH_MAX = 32
+NODES_MAX = 1_000
+LIST_MAX = 10_000
+VALUES_MAX = 50_000
+CHARACTERS_MAX = 1024 * 1024
+_NESTING_MAX = 3 * DEPTH_MAX + 64  # at most three brackets per level of logic, and a document's depth for a value
+
+_KNOWN = f"known operators: {', '.join((*OPERATORS, *LOGICAL))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One operator on one field."""
+
+    field: str
+    op: str
+    value: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """All hold; without children it holds always."""
+
+    children: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """One of them holds."""
+
+    children: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """It does not hold."""
+
+    child: Node
+
+
+Node: TypeAlias = And | Or | Not | Leaf
+Matches: TypeAlias = Callable[[Mapping[str, JsonValue]], bool]
+Positions: TypeAlias = Callable[[Columns, Sequence[int]], Sequence[int]]
+
+
+class Filter:
+    """A compiled filter. `tree` is what it says, `source` its canonical JSON."""
+
+    def __init__(self, tree: Node, source: bytes) -> None:
+        self.tree = tree
+        self.source = source
+
+    @classmethod
+    def compile(cls, filter: Mapping[str, object] | None) -> Filter:
+        """Check and compile; `Invalid`, with the place, for everything that is not understood."""
+        if filter is not None and not isinstance(filter, Mapping):
+            raise Invalid(f"a filter is an object of fields, not {type_name(filter)}", path="filter")
+        asked = dict(filter or {})
+        _check_size(asked)
+        given = cast("dict[str, JsonValue]", as_json(asked))
+        check_json(given, max_depth=_NESTING_MAX + 1)
+        source = dumps(given)
+        return cls(_Parser().parse(loads_own(source, "filter"), "", 1), source)
+
+    @cached_property
+    def fields(self) -> frozenset[str]:
+        """The names of all fields that it reads."""
+        return frozenset(_fields(self.tree))
+
+    def matches(self, row: Mapping[str, JsonValue]) -> bool:
+        """Does this row or document, which holds its id, match?"""
+        return self._matches(row)
+
+    def positions(self, columns: Columns) -> Sequence[int]:
+        """The positions of the rows that match, ascending."""
+        columns.prepare(self.fields)
+        return self._positions(columns, range(len(columns)))
+
+    @cached_property
+    def _matches(self) -> Matches:
+        return _matcher(self.tree)
+
+    @cached_property
+    def _positions(self) -> Positions:
+        return _scanner(self.tree)
+
+
+def _check_size(filter: object) -> None:
+    """Bound depth and size level by level, so that no input is followed deeper or longer than it may be."""
+    level: list[object] = [filter]
+    values = characters = depth = 0
+    while level:
+        depth += 1
+        if depth > _NESTING_MAX:
+            raise _too_deep()
+        children: list[object] = []
+        for item in level:
+            if isinstance(item, dict):
+                characters += sum(map(len, map(str, item)))
+                children += item.values()
+            elif isinstance(item, list | tuple):
+                children += item
+            elif isinstance(item, str):
+                characters += len(item)
+            if values + len(children) > VALUES_MAX or characters > CHARACTERS_MAX:
+                raise Invalid(
+                    f"the filter has more than {VALUES_MAX:,} values or {CHARACTERS_MAX:,} characters",
+                    hint="split the query, or filter the rows yourself",
+                )
+        values += len(children)
+        level = children
+
+
+def _too_deep() -> Invalid:
+    return Invalid(f"the filter is nested deeper than {DEPTH_MAX} levels", hint="flatten its $and, $or and $not")
+
+
+class _Parser:
+    """One pass over a filter of bounded size; counts the nodes."""
+
+    def __init__(self) -> None:
+        self._nodes = 0
+
+    def parse(self, filter: Mapping[str, JsonValue], path: str, depth: int) -> Node:
+        if depth > DEPTH_MAX:
+            raise _too_deep()
+        nodes: list[Node] = []
+        for name, value in filter.items():
+            where = child_path(path, name)
+            if name in LOGICAL:
+                nodes.append(self._logical(name, value, where, depth))
+            elif name.startswith("$"):
+                raise _misplaced(name, where)
+            else:
+                nodes += self._field(name, value, where, depth)
+        return nodes[0] if len(nodes) == 1 else And(tuple(nodes))
+
+    def _logical(self, name: str, value: JsonValue, path: str, depth: int) -> Node:
+        self._count()
+        if name == "$not":
+            return Not(self.parse(_object(value, path, name), path, depth + 1))
+        if not isinstance(value, list) or not value:
+            raise Invalid(f"{name} takes a list of at least one filter", path=path)
+        children = [
+            self.parse(_object(item, child_path(path, at), name), child_path(path, at), depth + 1)
+            for at, item in enumerate(value)
+        ]
+        return And(tuple(children)) if name == "$and" else Or(tuple(children))
+
+    def _field(self, field: str, value: JsonValue, path: str, depth: int) -> list[Node]:
+        if not isinstance(value, dict) or not any(name.startswith("$") for name in value):
+            return [self._leaf(field, "$eq", value, path)]
+        plain = [name for name in value if not name.startswith("$")]
+        if plain:
+            raise Invalid(
+                f"mixes operators with the plain key {plain[0]!r}",
+                path=path,
+                hint='for a field inside an object use a dotted name, for equality with an object {"$eq": {…}}',
+            )
+        nodes: list[Node] = []
+        for name, operand in value.items():
+            where = child_path(path, name)
+            if name == "$not":
+                nodes.append(self._negation(field, operand, where, depth + 1))
+            elif name in OPERATORS:
+                nodes.append(self._leaf(field, name, operand, where))
+            else:
+                raise _misplaced(name, where)
+        return nodes
+
+    def _negation(self, field: str, value: JsonValue, path: str, depth: int) -> Node:
+        if depth > DEPTH_MAX:
+            raise _too_deep()
+        if not isinstance(value, dict) or not any(name.startswith("$") for name in value):
+            raise Invalid("$not under a field takes an object of operators", path=path, hint="use $ne for a value")
+        self._count()
+        nodes = self._field(field, value, path, depth)
+        return Not(nodes[0] if len(nodes) == 1 else And(tuple(nodes)))
+
+    def _leaf(self, field: str, op: str, value: JsonValue, path: str) -> Leaf:
+        self._count()
+        _check_operand(op, value, path)
+        return Leaf(field, op, value)
+
+    def _count(self) -> None:
+        self._nodes += 1
+        if self._nodes > NODES_MAX:
+            raise Invalid(
+                f"the filter has more than {NODES_MAX:,} conditions", hint="use $in for many values of one field"
+            )
+
+
+def _misplaced(name: str, path: str) -> Invalid:
+    if name in LOGICAL:
+        return Invalid(f"{name} stands beside fields, not under one", path=path, hint=_KNOWN)
+    if name in OPERATORS:
+        return Invalid(f"{name} stands under a field", path=path, hint=f'write {{"field": {{"{name}": …}}}}')
+    return Invalid(f"unknown operator {name!r}", path=path, hint=_KNOWN)
+
+
+def _object(value: JsonValue, path: str, name: str) -> Mapping[str, JsonValue]:
+    if not isinstance(value, dict):
+        raise Invalid(f"{name} takes filters, which are objects, not {type_name(value)}", path=path)
+    return value
+
+
+def _check_operand(op: str, value: JsonValue, path: str) -> None:
+    if op in ("$in", "$nin"):
+        if not isinstance(value, list):
+            raise Invalid(f"{op} takes a list, not {type_name(value)}", path=path)
+        if len(value) > LIST_MAX:
+            raise Invalid(f"{op} takes at most {LIST_MAX:,} values, not {len(value):,}", path=path)
+    elif op in RANGES and not isinstance(value, int | float | str):
+        raise Invalid(f"{op} takes a number, a string or a boolean, not {type_name(value)}", path=path)
+    elif op == "$exists" and not isinstance(value, bool):
+        raise Invalid(f"$exists takes true or false, not {type_name(value)}", path=path)
+    elif op == "$startsWith" and not isinstance(value, str):
+        raise Invalid(f"$startsWith takes a string, not {type_name(value)}", path=path)
+
+
+def _fields(node: Node) -> set[str]:
+    if isinstance(node, Leaf):
+        return {node.field}
+    children = (node.child,) if isinstance(node, Not) else node.children
+    return set().union(*map(_fields, children))
+
+
+def _matcher(node: Node) -> Matches:
+    if isinstance(node, Leaf):
+        read, holds = reader(node.field), condition(node.op, node.value).holds
+        return lambda row: holds(read(row))
+    if isinstance(node, Not):
+        child = _matcher(node.child)
+        return lambda row: not child(row)
+    children = [_matcher(one) for one in node.children]
+    if isinstance(node, And):
+        return lambda row: all(child(row) for child in children)
+    return lambda row: any(child(row) for child in children)
+
+
+def _scanner(node: Node) -> Positions:
+    if isinstance(node, Leaf):
+        return _leaf_scanner(node.field, condition(node.op, node.value))
+    if isinstance(node, Not):
+        child = _scanner(node.child)
+        return lambda columns, candidates: without(candidates, child(columns, candidates), len(columns))
+    if isinstance(node, And):
+        return _all_of([_scanner(one) for one in sorted(node.children, key=_cost)])
+    return _one_of([_scanner(one) for one in node.children])
+
+
+def _leaf_scanner(field: str, compiled: Condition) -> Positions:
+    return lambda columns, candidates: compiled.positions(columns.column(field), candidates)
+
+
+def _all_of(children: Sequence[Positions]) -> Positions:
+    def scan(columns: Columns, candidates: Sequence[int]) -> Sequence[int]:
+        for child in children:
+            candidates = child(columns, candidates)
+            if not candidates:
+                break
+        return candidates
+
+    return scan
+
+
+def _one_of(children: Sequence[Positions]) -> Positions:
+    def scan(columns: Columns, candidates: Sequence[int]) -> Sequence[int]:
+        left = candidates
+        for child in children:
+            left = without(left, child(columns, left), len(columns))
+        return without(candidates, left, len(columns))
+
+    return scan
+
+
+def _cost(node: Node) -> int:
+    """Which part of an AND to try first: the ones that are quick and leave little for the others."""
+    if not isinstance(node, Leaf):
+        return 3
+    return {"$eq": 0, "$in": 1}.get(node.op, 2)

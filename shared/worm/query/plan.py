@@ -1,0 +1,588 @@
+"""How a query is answered, why, and what that costs.
+
+Strategies
+- `index_lookup`: ids from field indexes (or named by the filter), then those documents;
+- `manifest_scan`: all from the rows of the manifest;
+- `manifest_targeted`: ids from the rows of the manifest, then those documents;
+- `full_scan`: list the keys, read every document.
+All give the same rows. A plan is made from the schema, and where its choice needs it, one GET of the manifest's root.
+What it costs is estimated in `plan_estimate.py`.
+
+Which ids can match a filter, told by indexes alone: look-ups, intersected for AND, united for OR.
+
+What is found is never less than what matches (the documents are filtered again), so a condition counts only where its
+index cannot miss a document:
+- `$eq` and `$in` of texts, numbers and booleans on a standard index whose field the schema declares as a single value
+  (in an array, equality would also find an element);
+- the same and `$contains` on a multiValue index whose field the schema declares as an array (in a text, `$contains`
+  would also find a part);
+- never null, which also matches documents that lack the field and so have no entry; nor numbers from 2^53 on, of which
+  an integer and a float that are equal have different entry keys.
+`id` with `$eq` or `$in` is a look-up without an index. Without `autoUpdate` no index is asked: nothing tells whether it
+is behind.
+
+What a strategy will take: requests and bytes, for a session that has nothing in memory.
+
+Estimates are made of what the root of the manifest tells, and nothing else, so they do not change while it stays the
+same: a whole manifest has the rows, which are counted; a partitioned one has the sizes of its files. Of what an index
+will find nothing is known: a value of a unique one counts as one document, everything else as `ASSUMED_MATCHES`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal, get_args
+
+from worm.codec.strict_json import JsonValue
+from worm.errors import Invalid
+from worm.query.filters import And, Filter, Leaf, Node, Or
+from worm.query.prices import usd
+from worm.query.query import Query
+from worm.schema import IndexDef, ModelDef
+from worm.schema.crosscheck import find_field
+from worm.schema.definition import TIME_FIELDS
+from worm.tables.index import entry_key
+from worm.tables.spread import Piece, Spread, covering
+from worm.tables.state import TableState
+from worm.tables.table import Table
+
+Strategy = Literal["index_lookup", "manifest_scan", "manifest_targeted", "full_scan"]
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+
+PROMISED = 10
+"""A look-up that promises no more ids is made even where one GET of the manifest would do."""
+FEW = 100
+"""A look-up that gives more ids is left where the manifest may name fewer documents."""
+UNUSABLE = "the manifest is missing, damaged or behind"
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Requests by kind and bytes read."""
+
+    requests: Mapping[str, int] = field(default_factory=dict)
+    bytes: int = 0
+
+    @property
+    def total(self) -> int:
+        return sum(self.requests.values())
+
+    @property
+    def usd(self) -> float:
+        return usd(self.requests)
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(dict(Counter(self.requests) + Counter(other.requests)), self.bytes + other.bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Actual:
+    """What a run really took."""
+
+    cost: Cost
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The strategy of one query. `indexes` are the names of those that are looked up."""
+
+    strategy: Strategy
+    reason: str
+    estimate: Cost
+    manifest_fields: tuple[str, ...] = ()
+    indexes: tuple[str, ...] = ()
+    actual: Actual | None = None
+
+    @property
+    def misses_manifest(self) -> bool:
+        """Was every document read because a manifest that the model keeps cannot be used? A build makes it anew."""
+        return self.reason == UNUSABLE
+
+    def shape(self) -> dict[str, JsonValue]:
+        """For JSON, with the names of the wire."""
+        shape: dict[str, JsonValue] = {
+            "strategy": self.strategy,
+            "reason": self.reason,
+            "estimatedRequests": self.estimate.total,
+            "estimatedBytes": self.estimate.bytes,
+            "estimatedUsd": self.estimate.usd,
+            "manifestFields": list(self.manifest_fields),
+        }
+        if self.indexes:
+            shape["indexes"] = list(self.indexes)
+        if self.actual is not None:
+            shape |= {
+                "actualRequests": self.actual.cost.total,
+                "actualBytes": self.actual.cost.bytes,
+                "actualRows": self.actual.rows,
+                "actualUsd": self.actual.cost.usd,
+            }
+        return shape
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A query with what the planner must know beside it. `strategy` forces one; `whole`: without a selection rows are
+    whole documents, also where the table has all fields that the schema declares."""
+
+    query: Query
+    populate: tuple[str, ...] = ()
+    strategy: Strategy | None = None
+    whole: bool = False
+
+    @classmethod
+    def of(
+        cls, query: Query, populate: tuple[str, ...] = (), strategy: str | None = None, *, whole: bool = False
+    ) -> Request:
+        for known in STRATEGIES:
+            if strategy == known:
+                return cls(query, populate, known, whole)
+        if strategy is not None:
+            raise Invalid(f"unknown strategy {strategy!r}; known: {', '.join(STRATEGIES)}", path="strategy")
+        return cls(query, populate, whole=whole)
+
+
+class Needs:
+    """What a request asks of a model's table: decided by the schema alone."""
+
+    def __init__(self, definition: ModelDef, request: Request) -> None:
+        query = request.query
+        self.definition = definition
+        self.request = request
+        self.filter = query.filter
+        self.lookup: Lookup | None = find_lookup(definition, query.filter.tree)
+        self.narrowing = _narrowing(definition, query.filter)
+        self._row_fields = row_fields(definition, whole=request.whole)
+
+    @property
+    def manifest_fields(self) -> tuple[str, ...]:
+        return self.definition.table_fields() if self.definition.keeps_manifest else ()
+
+    @cached_property
+    def orders(self) -> bool:
+        """Can the manifest filter and sort?"""
+        return self.narrowing is self.filter and not self._lacking(name for name, _ in self.request.query.sort)
+
+    @cached_property
+    def scanned(self) -> tuple[str, ...]:
+        """The fields that decide in the manifest which rows are candidates, or on the page."""
+        if self.narrowing is None:
+            return ()
+        sort = (name for name, _ in self.request.query.sort) if self.orders else ()
+        return tuple(sorted(self.narrowing.fields.union(sort) - {"id"}))
+
+    @cached_property
+    def lacks(self) -> str | None:
+        """Why the manifest alone cannot answer; None when it can."""
+        query = self.request.query
+        if not self.definition.keeps_manifest:
+            return f"{self.definition.name} keeps no manifest"
+        named = (*sorted(query.filter.fields), *(name for name, _ in query.sort), *(query.select or ()))
+        lacking = self._lacking(named)
+        if lacking:
+            return f"the manifest lacks {', '.join(lacking)}"
+        if query.select is None and self._row_fields is None:
+            return "whole documents are asked for, and the manifest holds only a part of their fields"
+        return "populate needs documents" if self.request.populate else None
+
+    @cached_property
+    def on_rows(self) -> Query:
+        """The query for rows of the manifest."""
+        same = self._row_fields == self.definition.table_fields()
+        return self.request.query if same else self.on_documents
+
+    @cached_property
+    def on_documents(self) -> Query:
+        """The query for documents: without a selection they are cut down to the fields of rows."""
+        query = self.request.query
+        return query if query.select is not None else replace(query, select=self._row_fields)
+
+    def _lacking(self, names: Iterable[str]) -> list[str]:
+        return [name for name in dict.fromkeys(names) if not is_covered(self.definition, name)]
+
+
+def _narrowing(definition: ModelDef, filter: Filter) -> Filter | None:
+    """The filter, or those of its parts that must all hold and that the manifest can test; None when there are none."""
+    if not definition.keeps_manifest:
+        return None
+    if all(is_covered(definition, name) for name in filter.fields):
+        return filter
+    parts = filter.tree.children if isinstance(filter.tree, And) else ()
+    tested = [Filter(part, b"") for part in parts]
+    kept = [part.tree for part in tested if all(is_covered(definition, name) for name in part.fields)]
+    return Filter(And(tuple(kept)), b"") if kept else None
+
+
+def row_fields(definition: ModelDef, *, whole: bool = False) -> tuple[str, ...] | None:
+    """The fields of a row when no `select` is given: those of the table; None: the whole document, because the table
+    holds less than the schema declares, or there is none, or `whole` is asked for and a document may hold more than
+    the schema declares. Decided by the schema, so every strategy gives the same."""
+    if whole and not definition.strict:
+        return None
+    table = definition.table_fields()
+    declared = [name for name in (*definition.fields, *TIME_FIELDS) if name != "id"]
+    if not definition.keeps_manifest or not definition.fields or not set(declared) <= set(table):
+        return None
+    return tuple(name for name in table if not _is_inside(name, table))
+
+
+def is_covered(definition: ModelDef, name: str) -> bool:
+    """Does the manifest tell of this field all that the document would? It does where it keeps the field or the whole
+    object that the field is in. A dotted name that it keeps by itself must be declared: elsewhere the path may lead
+    through an array, of which a row keeps nothing."""
+    table = definition.table_fields()
+    if name == "id" or name.split(".", 1)[0] in table:
+        return True
+    return name in table and find_field(definition.fields, name)[1] is not None
+
+
+def _is_inside(name: str, table: tuple[str, ...]) -> bool:
+    """Is it part of an object that the table holds too?"""
+    return any(name.startswith(f"{other}.") for other in table)
+
+
+EXACT_MAX = 2**53
+
+Ids = Callable[[IndexDef, Sequence[JsonValue]], "set[str] | None"]
+"""The ids of documents with one of these values; None: the index cannot answer now."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByIds:
+    """The filter names the ids."""
+
+    ids: frozenset[str]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def fields(self) -> frozenset[str]:
+        return frozenset({"id"})
+
+    @property
+    def most(self) -> int | None:
+        return len(self.ids)
+
+    def resolve(self, ids: Ids) -> set[str] | None:
+        return set(self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class ByIndex:
+    """One index, any of these values."""
+
+    name: str
+    index: IndexDef
+    values: tuple[JsonValue, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    @property
+    def fields(self) -> frozenset[str]:
+        return frozenset({self.index.field})
+
+    @property
+    def most(self) -> int | None:
+        """A unique index gives one id for a value (more only where raw uploads violate it)."""
+        return len(self.values) if self.index.unique else None
+
+    def resolve(self, ids: Ids) -> set[str] | None:
+        return ids(self.index, self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """What all of them give. One that cannot answer is left out: the others give more than enough."""
+
+    parts: tuple[Lookup, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return _names(self.parts)
+
+    @property
+    def fields(self) -> frozenset[str]:
+        return frozenset().union(*(part.fields for part in self.parts))
+
+    @property
+    def most(self) -> int | None:
+        return min((part.most for part in self.parts if part.most is not None), default=None)
+
+    def resolve(self, ids: Ids) -> set[str] | None:
+        found: set[str] | None = None
+        for part in self.parts:
+            one = part.resolve(ids)
+            if one is not None:
+                found = one if found is None else found & one
+            if found is not None and not found:
+                break
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """What any of them gives; all must answer."""
+
+    parts: tuple[Lookup, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return _names(self.parts)
+
+    @property
+    def fields(self) -> frozenset[str]:
+        return frozenset().union(*(part.fields for part in self.parts))
+
+    @property
+    def most(self) -> int | None:
+        known = [part.most for part in self.parts if part.most is not None]
+        return sum(known) if len(known) == len(self.parts) else None
+
+    def resolve(self, ids: Ids) -> set[str] | None:
+        found: set[str] = set()
+        for part in self.parts:
+            one = part.resolve(ids)
+            if one is None:
+                return None
+            found |= one
+        return found
+
+
+Lookup = ByIds | ByIndex | Both | Either
+
+
+def leaves(lookup: Lookup) -> tuple[ByIndex, ...]:
+    """Every look-up in an index that it takes."""
+    if isinstance(lookup, ByIndex):
+        return (lookup,)
+    parts = () if isinstance(lookup, ByIds) else lookup.parts
+    return tuple(leaf for part in parts for leaf in leaves(part))
+
+
+def find_lookup(definition: ModelDef, tree: Node) -> Lookup | None:
+    """How indexes answer the filter; None when they cannot."""
+    if isinstance(tree, Leaf):
+        return _leaf(definition, tree)
+    if isinstance(tree, And):
+        parts = [part for child in tree.children if (part := find_lookup(definition, child)) is not None]
+        return _both(parts)
+    if isinstance(tree, Or):
+        parts = []
+        for child in tree.children:
+            part = find_lookup(definition, child)
+            if part is None:
+                return None
+            parts.append(part)
+        return _either(parts)
+    return None
+
+
+def _leaf(definition: ModelDef, leaf: Leaf) -> Lookup | None:
+    values = _values(leaf)
+    if not values:
+        return None
+    if leaf.field == "id":
+        texts = [value for value in values if isinstance(value, str)]
+        return ByIds(frozenset(texts)) if leaf.op in ("$eq", "$in") else None
+    for name, index in definition.indexes.items() if definition.manifest.auto_update else ():
+        if index.field == leaf.field and _answers(definition, index, leaf.op):
+            return ByIndex(name, index, values)
+    return None
+
+
+def _values(leaf: Leaf) -> tuple[JsonValue, ...]:
+    """The values that are looked up, empty when one of them cannot be."""
+    listed = leaf.value if leaf.op == "$in" and isinstance(leaf.value, list) else [leaf.value]
+    values = tuple(listed) if leaf.op in ("$eq", "$in", "$contains") else ()
+    return values if all(_is_exact(value) for value in values) else ()
+
+
+def _is_exact(value: JsonValue) -> bool:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return abs(value) < EXACT_MAX
+    return isinstance(value, str | bool)
+
+
+def _answers(definition: ModelDef, index: IndexDef, op: str) -> bool:
+    _, field = find_field(definition.fields, index.field)
+    if field is None:
+        return False
+    if index.type == "multiValue":
+        return field.type == "array"
+    return op != "$contains" and field.type not in ("array", "object")
+
+
+def _both(parts: Sequence[Lookup]) -> Lookup | None:
+    """All of them; where some promise few ids, only the best of those: another index would cost more than it saves."""
+    promising = [part for part in parts if part.most is not None]
+    if promising:
+        return min(promising, key=lambda part: part.most or 0)
+    distinct = list({part.names: part for part in reversed(parts)}.values())[::-1]
+    if len(distinct) < 2:
+        return distinct[0] if distinct else None
+    return Both(tuple(distinct))
+
+
+def _either(parts: Sequence[Lookup]) -> Lookup | None:
+    """Values of one index are looked up at once."""
+    merged: dict[str, ByIndex] = {}
+    others: list[Lookup] = []
+    for part in parts:
+        if isinstance(part, ByIndex):
+            known = merged.get(part.name)
+            values = part.values if known is None else (*known.values, *part.values)
+            merged[part.name] = ByIndex(part.name, part.index, values)
+        else:
+            others.append(part)
+    together: list[Lookup] = [*merged.values(), *others]
+    if len(together) < 2:
+        return together[0] if together else None
+    return Either(tuple(together))
+
+
+def _names(parts: Sequence[Lookup]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for part in parts for name in part.names))
+
+
+ASSUMED_MATCHES = 10
+"""Of an index that is not unique, before it is read."""
+ASSUMED_BYTES = 1000
+"""Of a document, where nothing is known of the collection."""
+ENTRY_BYTES = 40
+"""Of an index, for each document."""
+LIST_PAGE = 1000
+GET_BYTES = 256 << 10
+"""Bytes that take about as long as one more of many concurrent GETs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What is known of a collection: how many documents, bytes of one, bytes that a scan reads and of the root that has
+    or names the rows, and that root where the table is partitioned."""
+
+    count: int = 0
+    each: int = ASSUMED_BYTES
+    manifest_bytes: int = 0
+    root_bytes: int = 0
+    root: Spread | None = None
+
+    @classmethod
+    def known(cls, table: Table, state: TableState | None) -> Size | None:
+        """Without a request; None where neither the state nor a root that was read tells."""
+        file = table.manifest.file
+        root = file.held.value if file.undecoded is None else None
+        if isinstance(root, Spread):
+            whole = file.held.size + root.base_size + root.delta_size
+            scanned = file.held.size + root.scan_size
+            return cls(root.count, _each(whole, root.count), scanned, file.held.size, root)
+        if state is None:
+            return None
+        return cls(
+            state.count_hint, _each(state.size_bytes, state.count_hint), state.size_bytes, root_bytes=state.size_bytes
+        )
+
+    @property
+    def files(self) -> int:
+        """How many files hold the rows, beside the root."""
+        if self.root is None:
+            return 0
+        directory = self.root.directory
+        partitions = len(self.root.partitions) if directory is None else 1 + directory.count
+        return partitions + len(self.root.deltas)
+
+    @property
+    def manifest(self) -> Cost:
+        """Of having all rows."""
+        return Cost({"GET": 1 + self.files}, self.manifest_bytes)
+
+
+def _each(size: int, count: int) -> int:
+    return size // count if count else ASSUMED_BYTES
+
+
+def scan_weight(state: TableState, size: Size) -> int:
+    """What it takes this session to have the rows, in GETs: those still to be made, and a share for their bytes."""
+    missing = state.requests
+    return missing + size.manifest_bytes * missing // (1 + size.files) // GET_BYTES
+
+
+def estimate(needs: Needs, strategy: Strategy, size: Size, read: int | None = None) -> Cost:
+    """What the strategy takes; `read` are the documents, where it is known how many."""
+    if strategy == "manifest_scan":
+        return size.manifest
+    documents = _expected(needs, strategy, size) if read is None else read
+    return _first(needs, strategy, size) + _documents(needs, documents, size)
+
+
+def _first(needs: Needs, strategy: Strategy, size: Size) -> Cost:
+    """Before any document."""
+    if strategy == "manifest_targeted":
+        return size.manifest
+    if strategy == "full_scan":  # ids that start with what sorts before the collection's own files are listed apart
+        return Cost({"VERSIONS": 1 + max(1, -(-size.count // LIST_PAGE))})
+    indexes = () if needs.lookup is None else leaves(needs.lookup)
+    if size.root is None or not indexes:
+        return Cost({"GET": len(indexes)}, len(indexes) * size.count * ENTRY_BYTES)
+    return _in_parts(indexes, size, size.root)
+
+
+def _in_parts(indexes: tuple[ByIndex, ...], size: Size, root: Spread) -> Cost:
+    """The file of the first index (which says that there are parts), the root for each, the parts of the values, and
+    all deltas."""
+    parts = [part for index in indexes for part in _parts(index, root)]
+    gets = 1 + len(indexes) + len(parts) + len(root.deltas)
+    return Cost({"GET": gets}, size.root_bytes + sum(part.size for part in parts) + root.delta_size)
+
+
+def _parts(index: ByIndex, root: Spread) -> Iterator[Piece]:
+    known = root.indexes.get(index.index.field)
+    yield from () if known is None else covering(known.parts, map(entry_key, index.values))
+
+
+def _documents(needs: Needs, read: int, size: Size) -> Cost:
+    """These documents, and one more for every row and field that is populated."""
+    query = needs.request.query
+    rows = min(read, _found(needs, size.count))
+    rows = rows if query.limit is None else min(rows, query.limit)
+    referred = rows * len(needs.request.populate)
+    return Cost({"GET": read + referred}, read * size.each + referred * ASSUMED_BYTES)
+
+
+def _expected(needs: Needs, strategy: Strategy, size: Size) -> int:
+    """How many documents will be read, before anything is looked up."""
+    query, lookup = needs.request.query, needs.lookup
+    enough = None if query.limit is None or query.sort else query.offset + query.limit + 1
+    if strategy == "full_scan":
+        is_sure = not needs.filter.fields
+        expected = size.count
+    elif strategy == "index_lookup" and lookup is not None:
+        is_sure = needs.filter.fields <= lookup.fields
+        expected = _found(needs, size.count) if lookup.most is None else lookup.most
+    else:
+        is_sure = needs.narrowing is needs.filter
+        expected = _found(needs, size.count)
+        if needs.orders and query.limit is not None:  # the rows that come before the page need no document
+            return min(max(0, expected - query.offset), query.limit)
+    return expected if enough is None or not is_sure else min(expected, enough)
+
+
+def to_read(needs: Needs, lookup: Lookup, found: int) -> int:
+    """How many of the documents that a look-up found a page takes."""
+    query = needs.request.query
+    if query.limit is None or query.sort or not needs.filter.fields <= lookup.fields:
+        return found
+    return min(found, query.offset + query.limit + 1)
+
+
+def _found(needs: Needs, count: int) -> int:
+    """How many documents the filter finds."""
+    everything = count or ASSUMED_MATCHES
+    return everything if not needs.filter.fields else min(everything, ASSUMED_MATCHES)

@@ -1,0 +1,102 @@
+"""A table in batches, for what does not fit into memory: partition by partition, or documents chunk by chunk.
+
+- Where the filter names few ids or values of a unique index, and where the manifest cannot answer but an index can,
+  the documents that they name are read.
+- Else the rows of the table, partition by partition; else all documents.
+Batches are in the order of ids, except that documents which the session wrote and which the table does not know yet
+come last, read anew. If a file of the table turns out to be gone or damaged on the way, the rest is read from the
+documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+
+from worm.collections.changes import Row
+from worm.errors import Corrupt, Invalid
+from worm.query.choose import Choice, Chooser, NoWrites, OwnWrites
+from worm.query.execute import counted, plan_of
+from worm.query.fetch import Documents, live_ids
+from worm.query.plan import FEW, Needs, Plan, Request, Size, estimate
+from worm.tables.state import TableState
+from worm.tables.table import Table
+
+
+class Stream:
+    """One pass over the rows that match a request without sort and page, as of now. `plan` says how it goes."""
+
+    def __init__(
+        self,
+        table: Table,
+        request: Request,
+        own: OwnWrites | None = None,
+        lock: AbstractContextManager[object] | None = None,
+    ) -> None:
+        self._table = table
+        self._collection = table.collection
+        self._needs = Needs(table.collection.definition, request)
+        self._lock = lock or nullcontext()
+        with self._lock:
+            chooser = Chooser(table, own or NoWrites(), self._needs)
+            self._choice = chooser.choose_stream(FEW)
+            self._state = chooser.state if self._choice.strategy == "manifest_scan" else None
+            self._own = dict((own or NoWrites()).recent_writes())
+            self.plan = self._planned(chooser, self._choice)
+
+    def batches(self, size: int) -> Iterator[list[Row]]:
+        """Batches of `size` rows; only the last one may be smaller."""
+        if size < 1:
+            raise Invalid("must be at least 1", path="batch_size")
+        waiting: list[Row] = []
+        for rows in self._groups(size):
+            waiting += rows
+            while len(waiting) >= size:
+                yield waiting[:size]
+                waiting = waiting[size:]
+        if waiting:
+            yield waiting
+
+    def _planned(self, chooser: Chooser, choice: Choice) -> Plan:
+        read = None if choice.ids is None else len(choice.ids)
+        size = chooser.size or Size(count=counted(self._table) if read is None else 0)
+        return plan_of(self._needs, choice, estimate(self._needs, choice.strategy, size, read))
+
+    def _groups(self, size: int) -> Iterator[list[Row]]:
+        if self._state is None:
+            ids = self._choice.ids
+            yield from self._documents(live_ids(self._collection) if ids is None else ids, size)
+            return
+        last, rest = "", set[str]()
+        try:
+            for batch in self._locked(self._state):
+                yield self._needs.on_rows.run(self._known(batch))
+                last = max(batch, default=last)
+        except Corrupt:  # the documents have everything; `worm verify` speaks of the damage
+            rest = {one for one in live_ids(self._collection) if one > last}
+        written = {one for one, own in self._own.items() if own.document is not None}
+        yield from self._documents(sorted(rest | written), size)
+
+    def _locked(self, state: TableState) -> Iterator[Mapping[str, Row]]:
+        """The table is asked under the lock, batch by batch."""
+        batches = state.batches()
+        while True:
+            with self._lock:
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
+    def _known(self, batch: Mapping[str, Row]) -> Iterator[Row]:
+        """Rows of the table that are as new as what the session wrote; those writes are settled."""
+        for entity_id, row in batch.items():
+            own = self._own.get(entity_id)
+            if own is not None and own.is_in(row):
+                del self._own[entity_id]
+            elif own is not None:
+                continue
+            yield {"id": entity_id, **row}
+
+    def _documents(self, ids: list[str], size: int) -> Iterator[list[Row]]:
+        for start in range(0, len(ids), size):
+            documents, query = Documents(self._collection), self._needs.on_documents
+            yield documents.completed(query, query.page(documents.rows(ids[start : start + size]))).rows

@@ -1,0 +1,558 @@
+"""Staged rows: what a rebuild by many processes has read from the source, in immutable files beside the table.
+
+Each process reads the entities of one range of ids and writes their rows, sorted by id, to files named by their content
+(`stage-<hash>.json`, one row per line). From then on nothing is read from the source again, which moves on: partitions,
+heads and indexes are made of the staged files alone, so whoever repeats a part of the work gets the same bytes. No root
+names staged files; they are deleted like any file that no root names.
+
+Parts of a new base from staged rows: which ranges they have, and the making of each.
+
+The ranges are exactly those that a rebuild in one process gives (`spread.balanced_starts`). For that the ids at some
+positions and the number of ids in each carried range must be known; each staged file tells its share (`survey`).
+
+The flip of a rebuild by many processes: one compare-and-swap makes the new base the table.
+
+What was folded since the job began is not in the base, and must not be lost:
+- deltas that the root did not have at the beginning stay deltas;
+- where the base itself is another than at the beginning (deltas were merged into it, or the table was whole), the rows
+  that it knows newer than the staged ones are added as a delta;
+- a model without oplog has no seqs that tell which of two rows is newer: documents that were folded meanwhile are
+  folded once more after the flip;
+- where the root was taken away meanwhile, or is now one of another schema, nothing tells what was folded: `Overtaken`,
+  and the rebuild starts again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, islice
+from typing import Generic, Literal, cast
+
+from worm.codec.strict_json import JsonValue, dumps, loads_own
+from worm.collections.changes import Change, Row, decode_head, encode_head
+from worm.collections.collection import Collection
+from worm.collections.entries import Head
+from worm.collections.heads import Heads
+from worm.collections.id_ranges import IdRange
+from worm.errors import Corrupt
+from worm.store.parallel import in_parallel
+from worm.tables.build import CHUNK, empty_manifest, read_rows, recorded_changes
+from worm.tables.index import Index
+from worm.tables.keyed import T
+from worm.tables.manifest import Manifest, ReadRow
+from worm.tables.pieces import Pieces
+from worm.tables.rebuild import is_recorded
+from worm.tables.spread import (
+    INLINE_PARTITIONS,
+    IndexPieces,
+    Piece,
+    Spread,
+    are_balanced,
+    counts_between,
+    cuts,
+    may_carry,
+)
+from worm.tables.table import Table
+from worm.tables.tree import Tree
+
+ROWS_MAX = 20_000
+BYTES_MAX = 8 << 20
+STEM = "stage"
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRow:
+    """An entity as the source said it. With oplog: `head`, and `row` None when it is deleted. Without: `etag` and
+    `modified` of the document, and `row` None when that is invalid."""
+
+    id: str
+    row: Row | None
+    head: Head | None = None
+    etag: str | None = None
+    modified: str = ""
+
+    @property
+    def seq(self) -> int:
+        return 0 if self.head is None else self.head.seq
+
+    @property
+    def updated(self) -> str:
+        return self.modified if self.head is None else self.head.ts
+
+    @property
+    def change(self) -> Change:
+        return Change(self.id, self.head, self.row)
+
+    @property
+    def read(self) -> ReadRow:
+        return ReadRow(self.row, self.etag, self.modified)
+
+    def encode(self) -> bytes:
+        """Without members that say nothing: a null costs canonical JSON a second look at the row."""
+        shape: dict[str, JsonValue] = {"id": self.id}
+        if self.row is not None:
+            shape["row"] = self.row
+        if self.head is not None:
+            shape["head"] = encode_head(self.head)
+        if self.etag is not None:
+            shape |= {"etag": self.etag, "modified": self.modified}
+        return dumps(shape)
+
+    @classmethod
+    def decode(cls, line: bytes, key: str) -> StagedRow:
+        shape = loads_own(line, key=key)
+        head = cast("list[JsonValue] | None", shape.get("head"))
+        return cls(
+            id=cast(str, shape["id"]),
+            row=cast("Row | None", shape.get("row")),
+            head=None if head is None else decode_head(head),
+            etag=cast("str | None", shape.get("etag")),
+            modified=cast(str, shape.get("modified", "")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """What a plan has to know of a file: its ids from `first` to `last`, how many, and how many of them have a row."""
+
+    file: str
+    first: str
+    last: str
+    count: int
+    live: int
+
+    def is_in(self, within: IdRange) -> bool:
+        return self.last >= within.start and (within.end is None or self.first < within.end)
+
+
+class Staging:
+    """The staged files of one collection. One instance per thread."""
+
+    def __init__(self, collection: Collection) -> None:
+        resolver, name = collection.resolver, collection.name
+        keeps_manifest = collection.definition.keeps_manifest
+        directory = resolver.manifest_dir(name) if keeps_manifest else resolver.heads_dir(name)
+        self.collection = collection
+        self._pieces: Pieces[list[StagedRow]] = Pieces(collection.store, directory, _decode)
+
+    def stage(self, within: IdRange) -> list[StagedFile]:
+        """Read the range from the source and write its files."""
+        staged: list[StagedFile] = []
+        rows: list[StagedRow] = []
+        lines: list[bytes] = []
+        size = 0
+        for row in source_rows(self.collection, within):
+            rows.append(row)
+            lines.append(row.encode())
+            size += len(lines[-1])
+            if len(rows) >= ROWS_MAX or size >= BYTES_MAX:
+                staged.append(self._put(rows, lines))
+                rows, lines, size = [], [], 0
+        if rows:
+            staged.append(self._put(rows, lines))
+        return staged
+
+    def rows(self, file: str) -> list[StagedRow]:
+        """The rows of a file; the last file is remembered."""
+        (found,) = self._pieces.get([file])
+        self._pieces.keep({file})
+        return found
+
+    def rows_within(self, files: Iterable[str], within: IdRange) -> Iterator[StagedRow]:
+        """The rows of a range, from the files that have any of it, ids ascending."""
+        for file in files:
+            yield from (row for row in self.rows(file) if row.id in within)
+
+    def _put(self, rows: list[StagedRow], lines: list[bytes]) -> StagedFile:
+        piece = self._pieces.put(STEM, b"\n".join(lines), rows, count=len(rows))
+        self._pieces.keep(set())
+        live = sum(row.row is not None for row in rows)
+        return StagedFile(piece.file, rows[0].id, rows[-1].id, len(rows), live)
+
+
+def source_rows(collection: Collection, within: IdRange) -> Iterator[StagedRow]:
+    """The state of every entity of the range, ids ascending."""
+    if collection.definition.oplog:
+        for change in recorded_changes(collection, within=within):
+            yield StagedRow(change.id, change.row, change.head)
+        return
+    ids = iter(sorted(collection.current_ids(within)))
+    while chunk := list(islice(ids, CHUNK)):
+        read = read_rows(collection, chunk)
+        for entity_id in chunk:
+            found = read[entity_id]
+            if found.etag is not None:  # else it was deleted since it was listed
+                yield StagedRow(entity_id, found.row, None, found.etag, found.modified)
+
+
+def manifest_part(collection: Collection, rows: Iterable[StagedRow]) -> Manifest:
+    """A partition of the manifest."""
+    part = Manifest(collection.name)
+    for one in rows:
+        if one.row is not None:
+            part.entities[one.id] = one.row
+        if one.head is not None:
+            part.seqs[one.id] = one.head.seq
+        if one.etag is not None:
+            part.etags[one.id] = one.etag
+    return part
+
+
+def heads_part(collection: Collection, rows: Iterable[StagedRow]) -> Heads:
+    """A partition of the heads."""
+    return Heads(collection.name, {one.id: one.head for one in rows if one.head is not None})
+
+
+def overlapping(files: Sequence[StagedFile], within: IdRange) -> tuple[str, ...]:
+    return tuple(one.file for one in files if one.is_in(within))
+
+
+def _decode(body: bytes, key: str) -> list[StagedRow]:
+    return [StagedRow.decode(line, key) for line in body.split(b"\n")]
+
+
+Kind = Literal["manifest", "heads"]
+
+
+# Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The ranges that a tree wants: where to cut, and the ranges that it has, which stay while they are balanced."""
+
+    kind: Kind
+    cuts: tuple[int, ...]
+    carried: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What to find out from one staged file: for each wish the positions in the file that it cuts at."""
+
+    file: str
+    positions: tuple[tuple[int, ...], ...]
+    carried: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Per wish: the ids at the positions, and how many ids each carried range has."""
+
+    ids: tuple[tuple[str, ...], ...]
+    counts: tuple[tuple[int, ...], ...]
+
+
+def wish(kind: Kind, tree: Tree[T], root: T | Spread | None, total: int) -> Wish:
+    """`total`: how many ids there are."""
+    wanted, maximum = tree.ranges(total)
+    carried = tree.carried(root)
+    kept = tuple(carried) if may_carry(total, wanted, maximum, carried) else ()
+    return Wish(kind, tuple(cuts(total, wanted)), kept)
+
+
+def questions(files: Sequence[StagedFile], wishes: Sequence[Wish]) -> list[Question]:
+    ends = list(accumulate(one.count for one in files))
+    positions: list[list[list[int]]] = [[[] for _ in wishes] for _ in files]
+    for number, one in enumerate(wishes):
+        for cut in one.cuts:
+            at = bisect_right(ends, cut)
+            positions[at][number].append(cut - (ends[at] - files[at].count))
+    carried = tuple(one.carried for one in wishes)
+    return [Question(file.file, tuple(tuple(each) for each in positions[at]), carried) for at, file in enumerate(files)]
+
+
+def survey(staging: Staging, question: Question) -> Answer:
+    ids = [row.id for row in staging.rows(question.file)]
+    found = tuple(tuple(ids[at] for at in positions) for positions in question.positions)
+    return Answer(found, tuple(tuple(counts_between(ids, starts)) if starts else () for starts in question.carried))
+
+
+def starts_of(wishes: Sequence[Wish], answers: Sequence[Answer]) -> dict[Kind, list[str]]:
+    """The first ids of the ranges. `answers` in the order of the files."""
+    found: dict[Kind, list[str]] = {}
+    for number, one in enumerate(wishes):
+        counts = [sum(each) for each in zip(*(answer.counts[number] for answer in answers), strict=True)]
+        if one.carried and are_balanced(counts):
+            found[one.kind] = list(one.carried)
+        else:
+            found[one.kind] = ["", *(entity_id for answer in answers for entity_id in answer.ids[number])]
+    return found
+
+
+# Parts
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFiles:
+    """The files that have a range now: partitions, and all deltas."""
+
+    partitions: tuple[str, ...]
+    deltas: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartPlan:
+    """One file of a new base: where its rows are staged. `stored`: where it must be told whether anything changed (a
+    model without oplog)."""
+
+    kind: Kind
+    number: int
+    within: IdRange
+    files: tuple[str, ...]
+    stored: StoredFiles | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltPart:
+    """A file of a new base that was written. `revision`: the sum of its seqs; `differs`: from what is stored."""
+
+    kind: Kind
+    number: int
+    piece: Piece
+    revision: int
+    last_updated: str
+    differs: bool = True
+
+
+def part_plans(
+    kind: Kind, starts: Sequence[str], files: Sequence[StagedFile], stored: Callable[[IdRange], StoredFiles | None]
+) -> list[PartPlan]:
+    ranges = [IdRange(start, end) for start, end in zip(starts, [*starts[1:], None], strict=True)]
+    return [PartPlan(kind, number, one, overlapping(files, one), stored(one)) for number, one in enumerate(ranges)]
+
+
+def stored_files(table: Table, root: Manifest | Spread | None, within: IdRange) -> StoredFiles | None:
+    """The files of a range of a spread manifest."""
+    if not isinstance(root, Spread):
+        return None
+    pieces = table.manifest.partitions(root)
+    ends = [*(piece.start for piece in pieces[1:]), None]
+    found = [
+        piece.file
+        for piece, end in zip(pieces, ends, strict=True)
+        if (end is None or end > within.start) and (within.end is None or piece.start < within.end)
+    ]
+    return StoredFiles(tuple(found), tuple(piece.file for piece in root.deltas))
+
+
+def build_part(staging: Staging, table: Table, plan: PartPlan) -> BuiltPart:
+    """Write one file of a new base."""
+    rows = list(staging.rows_within(plan.files, plan.within))
+    last_updated = max((row.updated for row in rows), default="")
+    start, revision = plan.within.start, sum(row.seq for row in rows)
+    if plan.kind == "heads":
+        piece = table.heads.put(f"{table.heads.stem}-{plan.number}", heads_part(staging.collection, rows), start=start)
+        table.heads.pieces.keep(set())
+        return BuiltPart(plan.kind, plan.number, piece, revision, last_updated)
+    part = manifest_part(staging.collection, rows)
+    piece = table.manifest.put(f"{table.manifest.stem}-{plan.number}", part, start=start)
+    differs = plan.stored is None or _differs(table, plan.stored, plan.within, part)
+    table.manifest.pieces.keep(set())
+    return BuiltPart(plan.kind, plan.number, piece, revision, last_updated, differs)
+
+
+def _differs(table: Table, files: StoredFiles, within: IdRange, part: Manifest) -> bool:
+    """Does the table say something else of the range than the source?"""
+    try:
+        base = table.manifest.joined(table.manifest.pieces.get(files.partitions))
+        stored = base.merged(table.manifest.pieces.get(files.deltas))
+    except Corrupt:
+        return True
+    known = stored.part(entity_id for entity_id in stored.ids() if entity_id in within)
+    same_rows = dumps(cast(JsonValue, known.entities)) == dumps(cast(JsonValue, part.entities))
+    return not same_rows or known.etags != part.etags
+
+
+# Catching up
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUp:
+    """What a table knows that is not staged: a delta with the newer rows, and the ids of documents that are other ones
+    (of a model without oplog, where nothing tells which is newer)."""
+
+    deltas: tuple[Piece, ...] = ()
+    ids: tuple[str, ...] = ()
+
+
+_NOTHING: tuple[int, str | None] = (0, None)
+
+
+def catch_up(
+    staging: Staging, table: Table, stored: Manifest | Heads, files: Sequence[str], within: IdRange
+) -> CatchUp:
+    """Compare a part of the table with the staged files of its range, and write what is newer as a delta."""
+    ids = set(stored.ids())
+    staged: dict[str, tuple[int, str | None]] = {}
+    unknown: list[tuple[str, str | None]] = []
+    for row in staging.rows_within(files, within):
+        if row.id in ids:
+            staged[row.id] = row.seq, row.etag
+        elif row.head is None:
+            unknown.append((row.id, row.etag))
+    if isinstance(stored, Manifest) and not staging.collection.definition.oplog:
+        changed = [one for one in ids if stored.etags.get(one) != staged.get(one, _NOTHING)[1]]
+        return CatchUp(ids=tuple(sorted([*changed, *_replaced(staging.collection, unknown)])))
+    newer = [
+        entity_id
+        for entity_id, seq in _seqs(stored).items()
+        if seq > staged.get(entity_id, _NOTHING)[0] and is_recorded(staging.collection, entity_id, seq)
+    ]
+    if not newer:
+        return CatchUp()
+    if isinstance(stored, Manifest):
+        part = replace(stored.part(newer), last_updated=stored.last_updated)
+        return CatchUp((table.manifest.put("delta", part),))
+    return CatchUp((table.heads.put("delta", stored.part(newer)),))
+
+
+def _replaced(collection: Collection, staged: Sequence[tuple[str, str | None]]) -> list[str]:
+    """Documents that are not any more what was staged of them. The table does not know them: not yet, or because they
+    were deleted meanwhile."""
+    infos = in_parallel(lambda one: collection.store.head(collection.documents.key(one[0])), staged)
+    return [one for (one, etag), info in zip(staged, infos, strict=True) if info is None or info.etag != etag]
+
+
+def _seqs(stored: Manifest | Heads) -> Mapping[str, int]:
+    if isinstance(stored, Manifest):
+        return stored.seqs
+    return {entity_id: head.seq for entity_id, head in stored.heads.items()}
+
+
+def is_whole(tree: Tree[T], root: T | Spread | None, known: int) -> bool:
+    """Is a table that knows so many ids, deleted ones too, one file? As `forming.formed` decides."""
+    stays = isinstance(root, Spread) and known > tree.threshold // 2
+    return known <= tree.threshold and not stays
+
+
+def new_base(
+    tree: Tree[T], parts: Sequence[BuiltPart], indexes: dict[str, IndexPieces] | None = None, fields: Sequence[str] = ()
+) -> Spread:
+    """The root that names these files; of a model without oplog it has no revision yet."""
+    ordered = sorted(parts, key=lambda part: part.number)
+    pieces = tuple(part.piece for part in ordered)
+    spread = Spread(
+        tree.collection.name,
+        count=sum(piece.count for piece in pieces),
+        base_size=sum(piece.size for piece in pieces),
+        revision=sum(part.revision for part in ordered),
+        last_updated=max((part.last_updated for part in ordered), default=""),
+        partitions=pieces,
+        indexes=indexes or {},
+        fields=tuple(fields),
+        oplog=tree.collection.definition.oplog,
+    )
+    if len(pieces) > INLINE_PARTITIONS:
+        spread = replace(spread, partitions=(), directory=tree.put_directory(pieces))
+    return spread
+
+
+class Overtaken(Exception):
+    """Nothing tells what was folded since the job began."""
+
+
+@dataclass
+class Flip(Generic[T]):
+    """One flip. `start`: the root when the job began, before anything was read from the source; `catch_up` compares a
+    whole table, or the partitions of a root, with what is staged; `stub` empties the files of the indexes, and is told
+    whether the table becomes a spread one."""
+
+    tree: Tree[T]
+    base: Spread
+    start: T | Spread | None
+    catch_up: Callable[[T | Spread], CatchUp]
+    differs: bool = True
+    stub: Callable[[bool], None] = lambda is_split: None
+    refold: set[str] = field(default_factory=set)
+    _caught: tuple[object, CatchUp] | None = None
+
+    def run(self) -> Spread:
+        """`refold` then has the ids of documents that must be folded once more."""
+        stored = self.tree.file.update(self._changed)
+        assert isinstance(stored, Spread)
+        return stored
+
+    def _changed(self, root: T | Spread | None) -> Spread | None:
+        rest, caught = self._meanwhile(root)
+        self.stub(not isinstance(root, Spread))
+        wanted = replace(self.base, deltas=(*rest.deltas, *caught.deltas))
+        if root is not None and wanted.deltas:
+            wanted = replace(wanted, last_updated=max(wanted.last_updated, root.last_updated))
+        self.refold = {*rest.ids, *caught.ids}
+        if not self.tree.keeps_seqs:
+            wanted = self._counted(wanted, root)
+        return None if wanted == root else wanted
+
+    def _counted(self, wanted: Spread, root: T | Spread | None) -> Spread:
+        """A model without oplog carries its revision on, and counts when something changes."""
+        if root is None:
+            return replace(wanted, revision=1)
+        is_new = self.differs or root != self.start or root.last_updated < wanted.last_updated
+        newest = max(wanted.last_updated, root.last_updated)
+        return replace(wanted, revision=root.revision + is_new, last_updated=newest)
+
+    def _meanwhile(self, root: T | Spread | None) -> tuple[CatchUp, CatchUp]:
+        """Deltas that came since, and what a base that is not the one of the start knows newer."""
+        if root == self.start:
+            return CatchUp(), CatchUp()
+        if root is None or self.tree.is_stale(root):
+            raise Overtaken
+        start = self.start
+        if not isinstance(root, Spread):
+            return CatchUp(), self._compared(root, root)
+        base = (root.partitions, root.directory)
+        if isinstance(start, Spread) and base == (start.partitions, start.directory):
+            known = {piece.file for piece in start.deltas}
+            return self._kept(root, known), CatchUp()
+        return self._kept(root, set()), self._compared(root, base)
+
+    def _kept(self, root: Spread, known: set[str]) -> CatchUp:
+        rest = tuple(piece for piece in root.deltas if piece.file not in known)
+        if self.tree.keeps_seqs:
+            return CatchUp(rest)
+        ids = (one for delta in self.tree.pieces.get([piece.file for piece in rest]) for one in delta.ids())
+        return CatchUp(rest, tuple(ids))
+
+    def _compared(self, root: T | Spread, base: object) -> CatchUp:
+        if self._caught is None or self._caught[0] != base:
+            self._caught = base, self.catch_up(root)
+        return self._caught[1]
+
+
+def stub_indexes(table: Table, base: Spread, *, is_split: bool) -> None:
+    """Before the flip: whoever reads an index from now on asks the table's root."""
+    for files in table.indexes:
+        definition = files.definition
+        kind, unique = definition.type, definition.unique
+        revision = base.revision if table.manifest.keeps_seqs else 0
+        stub = Index(base.model, definition.field, kind, unique, base.last_updated, revision, {})
+        files.stub(stub, is_split=is_split)
+
+
+def rebuild_documents(table: Table, start: Manifest | Spread | None, rows: Iterable[StagedRow]) -> None:
+    """A whole manifest of a model without oplog from staged rows. What was folded since they were read is folded once
+    more."""
+    read = {row.id: row.read for row in rows}
+    collection, refold = table.collection, set[str]()
+
+    def anew(stored: Manifest | None) -> Manifest | None:
+        refold.clear()
+        carry = stored or empty_manifest(collection)
+        known = {*carry.entities, *carry.etags}
+        if table.manifest.file.held.value != start:
+            refold.update(one for one in {*known, *read} if carry.etags.get(one) != read.get(one, ABSENT).etag)
+        if table.manifest.is_stale(carry):
+            carry = replace(empty_manifest(collection), revision=carry.revision, last_updated=carry.last_updated)
+        built = carry.with_documents({**dict.fromkeys(known, ABSENT), **read}) or carry
+        return None if built is stored else built
+
+    table.manifest.update(anew)
+    table.follow()
+    if refold:
+        table.fold_documents(refold)
+
+
+ABSENT = ReadRow(None, None)
