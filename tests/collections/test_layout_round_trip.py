@@ -21,7 +21,7 @@ from worm.collections.layout import (
 )
 from worm.errors import Invalid
 from worm.schema import load_schema
-from worm.schema.idtypes import ID_TYPES, IdType
+from worm.schema.fields import ID_TYPES, IdType
 
 LAYOUTS = ("root", "collection", "inline")
 MODELS: dict[str, dict[str, object]] = {

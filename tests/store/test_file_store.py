@@ -14,10 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from worm.errors import CommitStateUnknown, Invalid
-from worm.store.base import Lost, Object, Won
-from worm.store.content import content_etag
+from worm.store.base import Lost, Object, Won, acceptable, content_etag
 from worm.store.file import CONTROL, FileStore
-from worm.store.keys import acceptable
 
 ROOT = Path(__file__).resolve().parents[2]
 

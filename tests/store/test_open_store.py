@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 
 from worm.clock import VirtualClock
 from worm.errors import Invalid
-from worm.store.base import NULL_VERSION, Version
-from worm.store.content import content_etag
+from worm.store.base import NULL_VERSION, Version, check_metadata, content_etag, quote_value, unquote_value
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
-from worm.store.metadata import check_metadata, quote_value, unquote_value
 from worm.store.open import open_store
 from worm.store.s3 import S3Store
 

@@ -24,9 +24,9 @@ from worm.store.base import (
     Object,
     Read,
     Won,
+    content_etag,
     same_version,
 )
-from worm.store.content import content_etag
 from worm.store.s3 import TRIES, S3Store
 from worm.version import VERSION
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from worm.errors import Invalid, UnsafeStore
-from worm.store.base import NOT_MODIFIED, PUT_ID, Gone, Listed, Lost, Object, ObjectInfo, Read, Store, Won
-from worm.store.content import content_etag
+from worm.store.base import NOT_MODIFIED, PUT_ID, Gone, Listed, Lost, Object, ObjectInfo, Read, Store, Won, content_etag
 
 if TYPE_CHECKING:
     from tests.store.conftest import Subject

@@ -5,7 +5,7 @@ from __future__ import annotations
 from worm.clock import Ids
 from worm.codec.strict_json import JsonValue
 from worm.errors import Invalid
-from worm.schema.idtypes import SINGLETON_ID, IdType, id_problem, segment_problem
+from worm.schema.fields import SINGLETON_ID, IdType, id_problem, segment_problem
 
 __all__ = ["SINGLETON_ID", "check_id", "check_safe", "id_text", "new_id", "typed_problem"]
 

@@ -29,9 +29,8 @@ from worm.codec.strict_json import JsonObject, JsonValue, loads_document, type_n
 from worm.collections.layout import is_system_key
 from worm.errors import Invalid, NotFound
 from worm.schema import Schema, load_schema
-from worm.schema.fields import field_name_problems, is_datetime
-from worm.schema.idtypes import IdType, id_problem, segment_problem
-from worm.schema.paths import ModelPath, parse_path
+from worm.schema.definition import ModelPath, parse_path
+from worm.schema.fields import IdType, field_name_problems, id_problem, is_datetime, segment_problem
 from worm.store.base import Read, Store
 
 OBJECT_DEPTH_MAX = 4  # deeper objects are declared without properties

@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 
 from worm.errors import Invalid
-from worm.schema.idtypes import segment_problem
+from worm.schema.fields import segment_problem
 
 SLOT_DIGITS = 20
 _SLOT = re.compile(rf"[0-9]{{{SLOT_DIGITS}}}")

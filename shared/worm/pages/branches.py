@@ -17,7 +17,7 @@ from worm.log.root import Root, root_file
 from worm.log.writer import LogWriter
 from worm.pages.apply import Applier
 from worm.pages.manifest import MAIN, Branch, Pages, PagesRoot
-from worm.schema.idtypes import segment_problem
+from worm.schema.fields import segment_problem
 from worm.store.base import Store
 
 

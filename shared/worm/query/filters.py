@@ -27,8 +27,17 @@ from itertools import compress, repeat
 from typing import TypeAlias, cast
 
 from worm.codec.field_path import MISSING, Missing
-from worm.codec.python_values import as_json
-from worm.codec.strict_json import INT_MAX, INT_MIN, JsonValue, check_json, child_path, dumps, loads_own, type_name
+from worm.codec.strict_json import (
+    INT_MAX,
+    INT_MIN,
+    JsonValue,
+    as_json,
+    check_json,
+    child_path,
+    dumps,
+    loads_own,
+    type_name,
+)
 from worm.errors import Invalid
 from worm.tables.columns import FALSE, TRUE, Cell, Column, Columns, Several, reader
 

@@ -5,11 +5,19 @@ Uses the codec room for strict JSON; imports nothing that talks to storage.
 
 from __future__ import annotations
 
-from worm.schema.definition import IndexDef, Layout, ManifestDef, Mode, ModelDef, Schema, SnapshotsDef, StorageDef
-from worm.schema.fields import FieldDef, Problem
-from worm.schema.idtypes import IdType
+from worm.schema.definition import (
+    IndexDef,
+    Layout,
+    ManifestDef,
+    Mode,
+    ModelDef,
+    ModelPath,
+    Schema,
+    SnapshotsDef,
+    StorageDef,
+)
+from worm.schema.fields import FieldDef, IdType, Problem
 from worm.schema.load import load_schema
-from worm.schema.paths import ModelPath
 
 __all__ = [
     "FieldDef",

@@ -12,8 +12,7 @@ from typing import cast
 
 from pydantic import BaseModel
 
-from worm.codec.python_values import number_of
-from worm.codec.strict_json import JsonValue, child_path
+from worm.codec.strict_json import JsonValue, child_path, number_of
 from worm.collections.entries import Document
 from worm.schema import FieldDef
 

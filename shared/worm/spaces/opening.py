@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Invalid, NotFound
-from worm.schema.idtypes import segment_problem
+from worm.schema.fields import segment_problem
 from worm.store.base import Store
 from worm.store.open import open_store
 

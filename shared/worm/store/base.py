@@ -1,4 +1,16 @@
-"""The door to object storage: the protocol, its typed results, and the counting of requests.
+"""Etags, times and ranges as S3 has them, in one spelling for every store and client.
+
+Which keys this room accepts: one rule for every store, so that a key means the same object in all of them.
+
+S3 itself takes `a//b`, `../x` or `x/` as names of their own, while other clients refuse or silently rewrite them
+(obstore strips a leading or trailing `/`). So they are refused here, before any request, with the key and the reason.
+
+Object metadata: lower-case names, percent-encoded ASCII values, at most 2 KiB in all (S3's limit).
+
+Stores pass metadata through unchanged; who writes a free text (an actor's name) encodes it with `quote_value` and who
+reads it decodes it with `unquote_value`.
+
+The door to object storage: the protocol, its typed results, and the counting of requests.
 
 Vocabulary
 - *attempt*: one PutObject with one condition, sent once. Its `AttemptOutcome` is seen by this room only.
@@ -13,14 +25,123 @@ library's. Nothing above this room sees a client library or an HTTP status.
 
 from __future__ import annotations
 
+import hashlib
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Protocol
+from urllib.parse import quote, unquote
+
+from worm.errors import Invalid
+
+RANGE_END_MAX = 2**63 - 1
+
+
+def content_etag(body: bytes) -> str:
+    """What S3 answers for a single PUT without KMS: the quoted MD5. For the stores that stand in for S3."""
+    return f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"'
+
+
+def exact_etag(raw: str | None) -> str:
+    """One spelling for all clients: quoted, as the ETag header has it."""
+    etag = raw or ""
+    return etag if not etag or etag.endswith('"') else f'"{etag}"'
+
+
+def whole_seconds(moment: datetime) -> datetime:
+    """S3 keeps whole seconds; emulators and clients must not make two readers disagree."""
+    return moment.astimezone(UTC).replace(microsecond=0)
+
+
+def check_range(key: str, start: int, length: int) -> None:
+    """`Invalid` for what is no range of bytes, before any request."""
+    if start < 0 or length < 1 or start + length > RANGE_END_MAX:
+        raise Invalid(f"{length} bytes from byte {start} on are no range", key=key)
+
+
+KEY_BYTES_MAX = 1024
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def check_key(key: str) -> str:
+    """The key itself, or `Invalid` with the reason."""
+    reason = _reason_against(key)
+    if reason is not None:
+        raise Invalid(f"{key!r} cannot be an object key: {reason}", key=key)
+    return key
+
+
+def check_prefix(prefix: str) -> str:
+    """A prefix may be empty or end in `/`; what it says up to there follows the rule for keys."""
+    if prefix:
+        check_key(prefix.removesuffix("/"))
+    return prefix
+
+
+def acceptable(key: str) -> bool:
+    """Whether `check_key` would let it pass."""
+    return _reason_against(key) is None
+
+
+def _reason_against(key: str) -> str | None:
+    if not key:
+        return "it is empty"
+    try:
+        size_bytes = len(key.encode())
+    except UnicodeEncodeError:
+        return "it has a lone surrogate"
+    if size_bytes > KEY_BYTES_MAX:
+        return f"it has {size_bytes} bytes, more than {KEY_BYTES_MAX}"
+    if _CONTROL.search(key):
+        return "it has a control character"
+    segments = key.split("/")
+    if "" in segments:
+        return "it has an empty path segment (a leading, trailing or double slash)"
+    if "." in segments or ".." in segments:
+        return "it has a path segment '.' or '..'"
+    return None
+
+
+METADATA_BYTES_MAX = 2048
+_HEADERS = {
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-type",
+    "storage-class",
+}
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
+_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
+
+
+def quote_value(text: str) -> str:
+    """Any text as printable ASCII."""
+    return quote(text, safe="!#$&'()*+,-./:;=?@[]^_`{|}~<>")
+
+
+def unquote_value(value: str) -> str:
+    """The text that `quote_value` was given."""
+    return unquote(value)
+
+
+def check_metadata(metadata: Mapping[str, str] | None, key: str) -> dict[str, str]:
+    """A copy of it, or `Invalid` naming the entry that no store would keep as it is."""
+    checked = dict(metadata or {})
+    for name, value in checked.items():
+        if not _NAME.fullmatch(name) or name in _HEADERS:
+            raise Invalid(f"metadata name {name!r} is a header's or not lower-case letters, digits, dashes", key=key)
+        if not _VALUE.fullmatch(value):
+            raise Invalid(f"metadata {name} is not printable ASCII: {value!r}", key=key, hint="encode with quote_value")
+    if sum(len(name) + len(value) for name, value in checked.items()) > METADATA_BYTES_MAX:
+        raise Invalid(f"metadata is larger than {METADATA_BYTES_MAX} bytes", key=key)
+    return checked
+
 
 PUT_ID = "worm-put-id"
 NULL_VERSION = "null"

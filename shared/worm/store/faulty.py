@@ -30,7 +30,7 @@ from worm.store.base import (
     Version,
     Won,
 )
-from worm.store.resolve import SettledWrites
+from worm.store.resolve import ResolvedWrites
 
 AnswerT = TypeVar("AnswerT")
 Operation = Literal["get", "head", "list", "versions", "put", "delete", "attempt_put", "attempt_delete"]
@@ -65,7 +65,7 @@ class SimulatedCrash(BaseException):
     """The process died here. Not an `Exception`: nothing may catch and carry on."""
 
 
-class FaultyStore(SettledWrites):
+class FaultyStore(ResolvedWrites):
     """Wraps any store. `rates` are chances per write attempt, `read_rate` the chance of a failing read."""
 
     def __init__(

@@ -46,12 +46,14 @@ from worm.store.base import (
     RequestCounter,
     Version,
     Won,
+    check_key,
+    check_metadata,
+    check_prefix,
+    check_range,
+    content_etag,
     same_version,
 )
-from worm.store.content import check_range, content_etag
-from worm.store.keys import check_key, check_prefix
-from worm.store.metadata import check_metadata
-from worm.store.resolve import SettledWrites
+from worm.store.resolve import ResolvedWrites
 
 CONTROL = ".worm.store"
 NAME_BYTES_MAX = 255
@@ -294,7 +296,7 @@ def _prune(folder: Path, root: Path) -> None:
 LEFTOVER_AGE = timedelta(hours=1)
 
 
-class FileStore(SettledWrites):
+class FileStore(ResolvedWrites):
     """Documents under a directory. `fsync=False` gives up durability (not atomicity) for speed, for tests."""
 
     def __init__(

@@ -29,12 +29,15 @@ from worm.store.base import (
     RequestCounter,
     Version,
     Won,
+    check_key,
+    check_metadata,
+    check_prefix,
+    check_range,
+    content_etag,
     same_version,
+    whole_seconds,
 )
-from worm.store.content import check_range, content_etag, whole_seconds
-from worm.store.keys import check_key, check_prefix
-from worm.store.metadata import check_metadata
-from worm.store.resolve import SettledWrites
+from worm.store.resolve import ResolvedWrites
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class _Stored:
     metadata: Mapping[str, str] | None = None
 
 
-class MemoryStore(SettledWrites):
+class MemoryStore(ResolvedWrites):
     """Objects in a dict; see the module header."""
 
     _named: ClassVar[dict[str, MemoryStore]] = {}

@@ -50,9 +50,9 @@ from worm.store.base import (
     Lost,
     Object,
     Won,
+    check_key,
+    check_metadata,
 )
-from worm.store.keys import check_key
-from worm.store.metadata import check_metadata
 
 DEADLINE_SECONDS = 20.0
 MAX_ATTEMPTS = 12
@@ -225,7 +225,7 @@ def _defeat(condition: Condition, current: Object | None, in_doubt: bool, budget
     return Gone() if current is None else Lost(current, in_doubt=in_doubt)
 
 
-class SettledWrites(ABC):
+class ResolvedWrites(ABC):
     """Put-if-absent, put-if-match and delete-if-match in terms of attempts and reads."""
 
     clock: Clock

@@ -42,11 +42,14 @@ from worm.store.base import (
     RequestCounter,
     Version,
     Won,
+    check_key,
+    check_metadata,
+    check_prefix,
+    check_range,
+    exact_etag,
+    whole_seconds,
 )
-from worm.store.content import check_range, exact_etag, whole_seconds
-from worm.store.keys import check_key, check_prefix
-from worm.store.metadata import check_metadata
-from worm.store.resolve import SettledWrites
+from worm.store.resolve import ResolvedWrites
 from worm.store.s3_boto import BotoSide
 from worm.store.s3_errors import TryAgain, absent_or_raise, attempt_of, failure_of_text
 from worm.store.s3_listing import ObjectPage, VersionPage, exact_version
@@ -139,7 +142,7 @@ DERIVED_TAG = {"worm": "derived"}
 _DERIVED = re.compile(r"(^|/)\.worm(\.(manifest|index|heads|sweep)[./]|$)")
 
 
-class S3Store(SettledWrites):
+class S3Store(ResolvedWrites):
     """A bucket, or a prefix of one; see the module header."""
 
     def __init__(

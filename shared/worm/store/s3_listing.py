@@ -20,8 +20,7 @@ from datetime import datetime
 from itertools import groupby, pairwise
 from urllib.parse import unquote_plus
 
-from worm.store.base import NULL_VERSION, Listed, Version
-from worm.store.content import exact_etag, whole_seconds
+from worm.store.base import NULL_VERSION, Listed, Version, exact_etag, whole_seconds
 
 AWS_SERVER = "AmazonS3"
 

@@ -22,7 +22,7 @@ from worm.log.keys import DbKeys
 from worm.log.segment import VERIFY
 from worm.pages.apply import Applier
 from worm.pages.manifest import PagesRoot
-from worm.schema.idtypes import segment_problem
+from worm.schema.fields import segment_problem
 from worm.workers.batch import BatchOutcome, Message
 from worm.workers.events import hints_of
 from worm.workers.materialize import Materializer

@@ -16,7 +16,7 @@ from worm.errors import Fenced, Invalid, NotFound
 from worm.pages.apply import Applier, databases
 from worm.pages.collect import PageCollector
 from worm.pages.compact import Compactor
-from worm.schema.idtypes import segment_problem
+from worm.schema.fields import segment_problem
 from worm.workers.workspace import Workspace
 
 STEP_SECONDS = 60.0
