@@ -20,7 +20,7 @@ from worm.query.filter_text import (
     parse_where,
 )
 from worm.schema import ModelDef
-from worm.schema.load import undeclared_fields
+from worm.schema.definition import undeclared_fields
 
 FORMATS = ("parquet", "ndjson", "json", "csv", "delta", "iceberg")
 _S3 = ("s3", "s3a", "s3n")

@@ -19,7 +19,7 @@ from worm.query.filter_text import (
     parse_where,
 )
 from worm.schema import ModelDef
-from worm.schema.load import undeclared_fields
+from worm.schema.definition import undeclared_fields
 
 Filters = Annotated[
     list[str] | None,

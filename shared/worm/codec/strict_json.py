@@ -7,14 +7,12 @@ Vocabulary
 - *own object*: one this library wrote (manifest, oplog entry, ...). Read by `loads_own`, fast; damage is `Corrupt`.
 - *canonical*: keys sorted by their UTF-8 bytes, no spaces, UTF-8, shortest float that reads back the same. Equal
   canonical bytes are this library's definition of equal JSON values: 1, 1.0 and true are three different values.
+- *Python value*: what callers write for a JSON one (`as_json`). A tuple is a list. An aware datetime is the text that
+  `createdAt` would have: ISO 8601 in UTC with milliseconds, ending in `Z`. A Decimal is the JSON number that reads back
+  as the same decimal: `1` is an integer, `1.0` and `0.1` are floats; one that no float reads back as is refused, never
+  rounded.
 
 Refusals are `worm.errors.Invalid` with the JSON path or the byte offset. No input raises RecursionError.
-
-Python values that stand for JSON ones: tuples, aware datetimes and Decimals, as callers write them in filters.
-
-A tuple is a list. An aware datetime is the text that `createdAt` would have: ISO 8601 in UTC with milliseconds, ending
-in `Z`. A Decimal is the JSON number that reads back as the same decimal: `1` is an integer, `1.0` and `0.1` are floats;
-one that no float reads back as is refused, never rounded.
 """
 
 from __future__ import annotations

@@ -42,8 +42,7 @@ from worm.query.filters import And, Filter, Leaf, Node, Or
 from worm.query.prices import usd
 from worm.query.query import Query
 from worm.schema import IndexDef, ModelDef
-from worm.schema.definition import TIME_FIELDS
-from worm.schema.load import find_field
+from worm.schema.definition import TIME_FIELDS, find_field
 from worm.tables.index import entry_key
 from worm.tables.spread import Piece, Spread, covering
 from worm.tables.state import TableState

@@ -1,16 +1,15 @@
-"""A model's path, `#folder/#folder/@collection/(id:type)`: where its documents are.
+"""schema.json as typed, immutable values: `Schema`, `ModelDef` and their parts, with the defaults of the format.
 
-Zero or more folders, one collection, and a typed id. Without the id the model is a *singleton*: one document.
-
-schema.json as typed, immutable values: `Schema`, `ModelDef` and their parts, with the defaults of the format.
-
-Wire names are camelCase, Python names snake_case. What a definition alone cannot show (two models in one place, an
-index on no field) is in `crosscheck.py`; `load.py` runs both and is the way in.
+Wire names are camelCase, Python names snake_case. A model's path, `#folder/#folder/@collection/(id:type)`, says where
+its documents are: zero or more folders, one collection, and a typed id; without the id the model is a *singleton*, one
+document. What a definition alone cannot show (two models in one place, an index on no field) is checked by `load.py`,
+the way in.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Literal
@@ -322,3 +321,44 @@ def invalid(what: str, problems: list[Problem], *, key: str | None = None) -> In
     error = Invalid(f"{what} has {len(problems)} mistakes: {listed}", key=key)
     error.path = problems[0].path
     return error
+
+
+def find_field(fields: Mapping[str, FieldDef], dotted: str) -> tuple[bool, FieldDef | None]:
+    """Whether a (dotted) name is allowed by the definitions, and its definition where it is declared."""
+    if dotted in SYSTEM_FIELDS and dotted not in fields:
+        return True, None
+    head, *rest = dotted.split(".")
+    field = fields.get(head)
+    for name in rest:
+        if field is None or field.type != "object" or not name:
+            return False, None
+        if field.properties is None:
+            return True, None
+        field = field.properties.get(name)
+    return field is not None, field
+
+
+def undeclared_fields(model: ModelDef, names: Iterable[str]) -> list[str]:
+    """Those of the (dotted) names that the schema does not declare. `Invalid` where the model is strict and no document
+    can have one: it is mistyped. Objects inside a document are not strict, and filters look through arrays."""
+    unknown = [name for name in dict.fromkeys(names) if not find_field(model.fields, name)[0]]
+    for name in unknown if model.strict else ():
+        if not _is_possible(model.fields, name):
+            known = ", ".join(("id", *(one for one in model.fields if one != "id")))
+            raise Invalid(f"{model.name} has no field {name!r}; it has {known}")
+    return unknown
+
+
+def _is_possible(fields: Mapping[str, FieldDef], dotted: str) -> bool:
+    """Can a document of a strict model with these fields have something there?"""
+    head, *rest = dotted.split(".")
+    field = fields.get(head)
+    if field is None:
+        return False
+    for name in rest:
+        while field is not None and field.type == "array":
+            field = field.items
+        if field is not None and field.type != "object":
+            return False
+        field = None if field is None or field.properties is None else field.properties.get(name)
+    return True

@@ -1,17 +1,17 @@
-"""What an id may be. Ids become path segments in S3, on disk, in obstore and in Hadoop, which all treat odd names
-differently, so only names that mean the same everywhere are allowed: ASCII letters, digits and `. _ ~ -`, at most
-200 bytes, no leading dot (system names start with one). Nothing is normalised or escaped: an id is its key segment.
-
-Field definitions and the checks compiled from them.
+"""Fields and ids: their definitions, and the checks compiled from them.
 
 A check is a closure `(value, path, problems)`; a model's checks are built once, since workers run them per document.
 
-Rules
+Rules for fields
 - A field that is not required may be missing or null; a required one must be there and not null.
 - `integer` is a JSON integer: 1, not 1.0. This library keeps the two apart (in diffs, in index keys), so it does not
   call one the other, unlike JSON Schema. `number` takes both. A boolean is neither.
 - `datetime` is ISO 8601 extended form: a date, or a date and time with optional fraction and offset.
 - `ref` is the id of another model's document, as a string.
+
+Rules for ids: an id becomes a path segment in S3, on disk, in obstore and in Hadoop, which all treat odd names
+differently. So only names that mean the same everywhere are allowed: ASCII letters, digits and `. _ ~ -`, at most 200
+bytes, no leading dot (system names start with one). Nothing is normalised or escaped: an id is its key segment.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from worm.query.filters import Filter
 from worm.query.plan import Plan, Request
 from worm.query.query import Query, Row
 from worm.query.stream import Stream
-from worm.schema.load import undeclared_fields
+from worm.schema.definition import undeclared_fields
 from worm.sdk.core import Core
 from worm.sdk.populate import populate as populate_rows
 from worm.sdk.populate import populated_fields

@@ -29,8 +29,7 @@ from worm.collections.changes import Row
 from worm.errors import Invalid
 from worm.query.plan import Plan
 from worm.schema import FieldDef, ModelDef
-from worm.schema.definition import TIME_FIELDS
-from worm.schema.load import find_field
+from worm.schema.definition import TIME_FIELDS, find_field
 from worm.sdk.dumping import dump
 
 if TYPE_CHECKING:

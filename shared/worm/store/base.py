@@ -1,26 +1,21 @@
-"""Etags, times and ranges as S3 has them, in one spelling for every store and client.
-
-Which keys this room accepts: one rule for every store, so that a key means the same object in all of them.
-
-S3 itself takes `a//b`, `../x` or `x/` as names of their own, while other clients refuse or silently rewrite them
-(obstore strips a leading or trailing `/`). So they are refused here, before any request, with the key and the reason.
-
-Object metadata: lower-case names, percent-encoded ASCII values, at most 2 KiB in all (S3's limit).
-
-Stores pass metadata through unchanged; who writes a free text (an actor's name) encodes it with `quote_value` and who
-reads it decodes it with `unquote_value`.
-
-The door to object storage: the protocol, its typed results, and the counting of requests.
+"""The door to object storage: the protocol, its typed results, the counting of requests, and what every store checks.
 
 Vocabulary
 - *attempt*: one PutObject with one condition, sent once. Its `AttemptOutcome` is seen by this room only.
-- *settled write*: what callers get. `Won` (our bytes are stored under the key), `Lost` (another write owns it; the
-  current object comes with it), `Gone` (If-Match on a key that no longer exists), or `CommitStateUnknown` raised.
+- *write*: what callers get. `Won` (our bytes are stored under the key), `Lost` (another write owns it; the current
+  object comes with it), `Gone` (If-Match on a key that no longer exists), or `CommitStateUnknown` raised.
 - *put id*: a random name sent as object metadata with every conditional write; reading it back tells our own write
   from another's (see `resolve.py`).
 
 Reads return `None` for an absent key. Errors are of `worm.errors` (`Denied`, `Unavailable`, `Invalid`), never a client
 library's. Nothing above this room sees a client library or an HTTP status.
+
+One rule for every store
+- Keys: S3 itself takes `a//b`, `../x` or `x/` as names of their own, while other clients refuse or silently rewrite
+  them (obstore strips a leading or trailing `/`). So they are refused before any request, with the key and the reason.
+- Metadata: lower-case names, percent-encoded ASCII values, at most 2 KiB in all (S3's limit). Stores pass it through
+  unchanged; free text (an actor's name) is encoded with `quote_value` and decoded with `unquote_value`.
+- Etags, times and ranges are spelled as S3 spells them.
 """
 
 from __future__ import annotations
@@ -39,74 +34,10 @@ from urllib.parse import quote, unquote
 
 from worm.errors import Invalid
 
+PUT_ID = "worm-put-id"
 RANGE_END_MAX = 2**63 - 1
-
-
-def content_etag(body: bytes) -> str:
-    """What S3 answers for a single PUT without KMS: the quoted MD5. For the stores that stand in for S3."""
-    return f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"'
-
-
-def exact_etag(raw: str | None) -> str:
-    """One spelling for all clients: quoted, as the ETag header has it."""
-    etag = raw or ""
-    return etag if not etag or etag.endswith('"') else f'"{etag}"'
-
-
-def whole_seconds(moment: datetime) -> datetime:
-    """S3 keeps whole seconds; emulators and clients must not make two readers disagree."""
-    return moment.astimezone(UTC).replace(microsecond=0)
-
-
-def check_range(key: str, start: int, length: int) -> None:
-    """`Invalid` for what is no range of bytes, before any request."""
-    if start < 0 or length < 1 or start + length > RANGE_END_MAX:
-        raise Invalid(f"{length} bytes from byte {start} on are no range", key=key)
-
-
 KEY_BYTES_MAX = 1024
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-
-
-def check_key(key: str) -> str:
-    """The key itself, or `Invalid` with the reason."""
-    reason = _reason_against(key)
-    if reason is not None:
-        raise Invalid(f"{key!r} cannot be an object key: {reason}", key=key)
-    return key
-
-
-def check_prefix(prefix: str) -> str:
-    """A prefix may be empty or end in `/`; what it says up to there follows the rule for keys."""
-    if prefix:
-        check_key(prefix.removesuffix("/"))
-    return prefix
-
-
-def acceptable(key: str) -> bool:
-    """Whether `check_key` would let it pass."""
-    return _reason_against(key) is None
-
-
-def _reason_against(key: str) -> str | None:
-    if not key:
-        return "it is empty"
-    try:
-        size_bytes = len(key.encode())
-    except UnicodeEncodeError:
-        return "it has a lone surrogate"
-    if size_bytes > KEY_BYTES_MAX:
-        return f"it has {size_bytes} bytes, more than {KEY_BYTES_MAX}"
-    if _CONTROL.search(key):
-        return "it has a control character"
-    segments = key.split("/")
-    if "" in segments:
-        return "it has an empty path segment (a leading, trailing or double slash)"
-    if "." in segments or ".." in segments:
-        return "it has a path segment '.' or '..'"
-    return None
-
-
 METADATA_BYTES_MAX = 2048
 _HEADERS = {
     "cache-control",
@@ -118,32 +49,6 @@ _HEADERS = {
 }
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 _VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
-
-
-def quote_value(text: str) -> str:
-    """Any text as printable ASCII."""
-    return quote(text, safe="!#$&'()*+,-./:;=?@[]^_`{|}~<>")
-
-
-def unquote_value(value: str) -> str:
-    """The text that `quote_value` was given."""
-    return unquote(value)
-
-
-def check_metadata(metadata: Mapping[str, str] | None, key: str) -> dict[str, str]:
-    """A copy of it, or `Invalid` naming the entry that no store would keep as it is."""
-    checked = dict(metadata or {})
-    for name, value in checked.items():
-        if not _NAME.fullmatch(name) or name in _HEADERS:
-            raise Invalid(f"metadata name {name!r} is a header's or not lower-case letters, digits, dashes", key=key)
-        if not _VALUE.fullmatch(value):
-            raise Invalid(f"metadata {name} is not printable ASCII: {value!r}", key=key, hint="encode with quote_value")
-    if sum(len(name) + len(value) for name, value in checked.items()) > METADATA_BYTES_MAX:
-        raise Invalid(f"metadata is larger than {METADATA_BYTES_MAX} bytes", key=key)
-    return checked
-
-
-PUT_ID = "worm-put-id"
 NULL_VERSION = "null"
 
 
@@ -353,13 +258,13 @@ class Store(Protocol):
         ...
 
     def put_if_absent(self, key: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> Won | Lost:
-        """Settled create. Raises `CommitStateUnknown` when the outcome could not be read back in time."""
+        """Create. Raises `CommitStateUnknown` when the outcome could not be read back in time."""
         ...
 
     def put_if_match(
         self, key: str, body: bytes, etag: str, *, metadata: Mapping[str, str] | None = None
     ) -> Won | Lost | Gone:
-        """Settled compare-and-swap. Raises `CommitStateUnknown` like `put_if_absent`."""
+        """Compare-and-swap. Raises `CommitStateUnknown` like `put_if_absent`."""
         ...
 
     def attempt_put(self, key: str, body: bytes, condition: Condition, metadata: Mapping[str, str]) -> Attempt:
@@ -390,3 +295,87 @@ class Store(Protocol):
     def list_versions(self, prefix: str, *, start_after: str | None = None) -> Iterator[Version]:
         """All versions of all keys under the prefix: keys ascending, newest first inside a key."""
         ...
+
+
+def content_etag(body: bytes) -> str:
+    """What S3 answers for a single PUT without KMS: the quoted MD5. For the stores that stand in for S3."""
+    return f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"'
+
+
+def exact_etag(raw: str | None) -> str:
+    """One spelling for all clients: quoted, as the ETag header has it."""
+    etag = raw or ""
+    return etag if not etag or etag.endswith('"') else f'"{etag}"'
+
+
+def whole_seconds(moment: datetime) -> datetime:
+    """S3 keeps whole seconds; emulators and clients must not make two readers disagree."""
+    return moment.astimezone(UTC).replace(microsecond=0)
+
+
+def check_range(key: str, start: int, length: int) -> None:
+    """`Invalid` for what is no range of bytes, before any request."""
+    if start < 0 or length < 1 or start + length > RANGE_END_MAX:
+        raise Invalid(f"{length} bytes from byte {start} on are no range", key=key)
+
+
+def check_key(key: str) -> str:
+    """The key itself, or `Invalid` with the reason."""
+    reason = _reason_against(key)
+    if reason is not None:
+        raise Invalid(f"{key!r} cannot be an object key: {reason}", key=key)
+    return key
+
+
+def check_prefix(prefix: str) -> str:
+    """A prefix may be empty or end in `/`; what it says up to there follows the rule for keys."""
+    if prefix:
+        check_key(prefix.removesuffix("/"))
+    return prefix
+
+
+def acceptable(key: str) -> bool:
+    """Whether `check_key` would let it pass."""
+    return _reason_against(key) is None
+
+
+def _reason_against(key: str) -> str | None:
+    if not key:
+        return "it is empty"
+    try:
+        size_bytes = len(key.encode())
+    except UnicodeEncodeError:
+        return "it has a lone surrogate"
+    if size_bytes > KEY_BYTES_MAX:
+        return f"it has {size_bytes} bytes, more than {KEY_BYTES_MAX}"
+    if _CONTROL.search(key):
+        return "it has a control character"
+    segments = key.split("/")
+    if "" in segments:
+        return "it has an empty path segment (a leading, trailing or double slash)"
+    if "." in segments or ".." in segments:
+        return "it has a path segment '.' or '..'"
+    return None
+
+
+def quote_value(text: str) -> str:
+    """Any text as printable ASCII."""
+    return quote(text, safe="!#$&'()*+,-./:;=?@[]^_`{|}~<>")
+
+
+def unquote_value(value: str) -> str:
+    """The text that `quote_value` was given."""
+    return unquote(value)
+
+
+def check_metadata(metadata: Mapping[str, str] | None, key: str) -> dict[str, str]:
+    """A copy of it, or `Invalid` naming the entry that no store would keep as it is."""
+    checked = dict(metadata or {})
+    for name, value in checked.items():
+        if not _NAME.fullmatch(name) or name in _HEADERS:
+            raise Invalid(f"metadata name {name!r} is a header's or not lower-case letters, digits, dashes", key=key)
+        if not _VALUE.fullmatch(value):
+            raise Invalid(f"metadata {name} is not printable ASCII: {value!r}", key=key, hint="encode with quote_value")
+    if sum(len(name) + len(value) for name, value in checked.items()) > METADATA_BYTES_MAX:
+        raise Invalid(f"metadata is larger than {METADATA_BYTES_MAX} bytes", key=key)
+    return checked

@@ -1,4 +1,8 @@
-"""The disk under `FileStore`: where a key lies, how a file is replaced, who may write now, what metadata it has.
+"""A store in plain files, one per document, that people can look at and edit: the embedded default of the SDK.
+
+It keeps the same contract as S3: atomic, crash-safe, conditional across threads and processes. It keeps no versions.
+The etag is the quoted MD5 of the content, so an edit by hand counts as the change that it is. `Disk` knows where a key
+lies and how a file is replaced; `FileStore` is the store on top of it.
 
 Invariants
 - A document is replaced by rename, after its bytes and its metadata are on the disk: a crash leaves the old or the new
@@ -8,11 +12,6 @@ Invariants
 - Writers of one key hold the lock of its stripe (`.worm.store/locks/`), across threads and processes. Readers hold
   none.
 - A failure after the rename is `Unsynced`: the document is replaced, but a power cut may undo it.
-
-A store in plain files, one per document, that people can look at and edit: the embedded default of the SDK.
-
-Same contract as S3: atomic, crash-safe, conditional across threads and processes (see `file_disk.py`). It keeps no
-versions. The etag is the quoted MD5 of the content, so an edit by hand is seen as the change it is.
 """
 
 from __future__ import annotations

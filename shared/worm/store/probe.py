@@ -2,7 +2,7 @@
 
 "S3 compatible" is not enough: some stores ignore write conditions, others let several racing writers win. The probe
 writes a few small objects under `.worm.probe/<ulid>/`, races threads on them, and removes them again (in a versioned
-bucket their versions remain, for a lifecycle rule to expire). It uses single attempts: nothing is settled or repeated.
+bucket their versions remain, for a lifecycle rule to expire). It uses single attempts: nothing is resolved or repeated.
 A probe that gets no clear answer raises `Unavailable` or `Denied`; it never calls a store unsafe for being away.
 """
 

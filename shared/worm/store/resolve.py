@@ -1,6 +1,6 @@
-"""Settling ambiguous writes: the only place that decides what an unclear answer of the store meant.
+"""Resolving ambiguous writes: the only place that decides what an unclear answer of the store meant.
 
-A conditional write whose answer is anything but success is settled by a strong read of the key, never by the status
+A conditional write whose answer is anything but success is resolved by a strong read of the key, never by the status
 alone: a 412 may be our own write seen by a hidden retry, a 409 decides nothing, a time-out may have landed or may still
 land. Every attempt of one write carries the same *put id* in the object's metadata, and re-issuing is always the same
 PUT with the same condition: whichever copy arrives first makes the condition false for the others, so there is at most
@@ -26,7 +26,7 @@ The budget (attempts and seconds) bounds all of it; when it ends, the outcome is
 choose the put id itself (metadata `worm-put-id`), for instance to have it in the body too; repeating a write after
 `CommitStateUnknown` with the same id and bytes is then recognised as the same write.
 
-The settled writes every store inherits: one attempt is the store's business, its meaning is `resolve.py`'s.
+Every store inherits `ResolvedWrites`: it makes one attempt, and this module says what the attempt meant.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ MAX_ATTEMPTS = 12
 
 
 class Attempts(Protocol):
-    """What settling needs of a store."""
+    """What resolving needs of a store."""
 
     def get(self, key: str, *, version_id: str | None = None, max_bytes: int | None = None) -> Object | None: ...
     def attempt_put(self, key: str, body: bytes, condition: Condition, metadata: Mapping[str, str]) -> Attempt: ...

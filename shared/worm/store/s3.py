@@ -1,6 +1,4 @@
-"""The obstore side of `S3Store`: making its client, and turning its answers into ours.
-
-S3: obstore reads and writes objects, boto3 (loaded when first needed) lists, deletes and knows versions.
+"""S3: obstore reads and writes objects, boto3 (loaded when first needed) lists, deletes and knows versions.
 
 Retries: neither client repeats anything by itself. Reads and unconditional writes are repeated here, bounded and
 jittered; a conditional write is one attempt, and `resolve.py` owns what follows. So every request is counted once,
