@@ -10,7 +10,7 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -125,6 +125,21 @@ def moment_of(text: str) -> datetime | None:
 def backoff(ids: Ids, attempt: int, *, base_seconds: float = 0.05, cap_seconds: float = 2.0) -> float:
     """Full-jitter exponential backoff for the given attempt (0 is the first retry)."""
     return ids.jitter(min(cap_seconds, base_seconds * 2.0**attempt))
+
+
+def attempts(
+    most: int, clock: Clock, ids: Ids, *, base_seconds: float = 0.05, cap_seconds: float = 2.0
+) -> Iterator[int]:
+    """The one bounded retry loop: numbers from 0, with a pause of full-jitter backoff before every one but the first.
+
+    for _ in attempts(5, clock, ids):
+        ...return where it worked, go on where it is worth another try
+    raise Unavailable(...)
+    """
+    for attempt in range(most):
+        if attempt > 0:
+            clock.sleep(backoff(ids, attempt - 1, base_seconds=base_seconds, cap_seconds=cap_seconds))
+        yield attempt
 
 
 Deadline = Callable[[], float]

@@ -61,6 +61,10 @@ HOMES = {
 
 SOURCES = [path for folder in ("shared", "functions", "spark_jobs") for path in python_files(ROOT / folder)]
 FUNCTION_LINES_MAX = 50
+APART = "A module of its own because"
+"""How a header says why a module with one importer is no part of that."""
+SAME_IN_SEVERAL: dict[str, str] = {}
+"""Class names that may occur twice, with the reason."""
 CONFTEST_LINES_MAX = 100
 
 
@@ -74,15 +78,81 @@ def _own_room(path: Path) -> str:
     return path.relative_to(WORM).parts[0].removesuffix(".py")
 
 
+def _name(path: Path) -> str:
+    """The module's name: `worm.store.base`; a package has that of its folder."""
+    parts = path.relative_to(WORM.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _graph(*, at_run_time_only: bool) -> dict[str, set[str]]:
+    """Which modules of the library a module of it imports, wherever in the file."""
+    names = {_name(path): path for path in python_files(WORM)}
+    return {
+        name: {one for one in imported_modules(path, at_run_time_only=at_run_time_only) if one in names and one != name}
+        for name, path in names.items()
+        if name != "worm"
+    }
+
+
 def test_imports_between_rooms_go_downwards_only() -> None:
+    """Imports for type checkers count: what a room knows the types of, it knows."""
     upwards = [
         f"{relative(path)} imports {module}"
         for path in python_files(WORM)
         if (own := _own_room(path)) in ROOMS
-        for module in sorted(imported_modules(path))
+        for module in sorted(imported_modules(path, at_run_time_only=False))
         if (other := _room(module)) in ROOMS and ROOMS.index(other) < ROOMS.index(own)
     ]
     assert upwards == []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = _graph(at_run_time_only=False)
+    while True:
+        imported_by_some = {name for imported in graph.values() for name in imported}
+        rest = {name for name, imported in graph.items() if name in imported_by_some and imported & graph.keys()}
+        if len(rest) == len(graph):
+            break
+        graph = {name: graph[name] & rest for name in rest}
+    assert {name: sorted(imported) for name, imported in sorted(graph.items())} == {}
+
+
+def test_a_module_with_one_importer_in_its_own_room_says_why_it_is_one() -> None:
+    """Files that are always read together are one file, unless one half can be used without the other."""
+    importers: dict[str, set[str]] = {}
+    for importer, imported in _graph(at_run_time_only=False).items():
+        for name in imported:
+            importers.setdefault(name, set()).add(importer)
+    for path in SOURCES:
+        if not path.is_relative_to(WORM):
+            for name in imported_modules(path, at_run_time_only=False):
+                importers.setdefault(name, set()).add(relative(path))
+    silent = []
+    for path in python_files(WORM):
+        name = _name(path)
+        known_by = importers.get(name, set())
+        is_neighbour = len(known_by) == 1 and all(_room(one) == _own_room(path) for one in known_by)
+        if (
+            is_neighbour
+            and path.name != "__init__.py"
+            and APART not in " ".join((ast.get_docstring(parsed(path)) or "").split())
+        ):
+            silent.append(f"{relative(path)} (imported by {next(iter(known_by))})")
+    assert silent == []
+
+
+def test_no_two_modules_of_a_room_differ_by_an_s() -> None:
+    names = {_name(path) for path in python_files(WORM)}
+    assert sorted(name for name in names if f"{name}s" in names) == []
+
+
+def test_a_class_name_means_one_thing() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in python_files(WORM):
+        for node in parsed(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(relative(path))
+    assert {name: found for name, found in homes.items() if len(found) > 1 and name not in SAME_IN_SEVERAL} == {}
 
 
 def test_every_module_of_the_library_has_a_room() -> None:

@@ -17,7 +17,8 @@ from worm.errors import Invalid
 from worm.query.filters import Filter
 from worm.query.plan import row_fields
 from worm.schema import FieldDef, ModelDef
-from worm.schema.definition import TIME_FIELDS, find_field, is_datetime_start
+from worm.schema.definition import TIME_FIELDS, find_field
+from worm.schema.fields import is_datetime_start
 
 OPERATORS = {
     "=": "$eq",
