@@ -1,8 +1,9 @@
-"""How long a function's code takes to import, against `import boto3` and a client in the same run.
+"""How long a function's code takes to import, against boto3 with a client, and how long `worm --version` takes.
 
-Each measurement is a fresh interpreter that times nothing but the import. The kinds take turns, so that a busy machine
-slows all of them alike, and medians are reported. Budgets (issue 2): a handler's import takes at most 300 ms, and at
-most as long as boto3 with its S3 client.
+Each measurement of an import is a fresh interpreter that times nothing but the import; `worm --version` and
+`python -c pass` are timed as whole processes. The kinds take turns, so that a busy machine slows all of them alike, and
+medians are reported. Budgets: a handler's import takes at most 300 ms, and at most as long as boto3 with its S3 client
+(issue 2); `worm --version` at most 3 times `python -c pass` and the import of typer (issue 15).
 """
 
 from __future__ import annotations
@@ -12,10 +13,14 @@ import os
 import statistics
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BOTO3 = "import boto3; boto3.client('s3')"
+VERSION = "import sys; from worm.cli.main import main; sys.argv[1:] = ['--version']; main()"
 TIMED = "import time; start = time.perf_counter(); {statement}; print((time.perf_counter() - start) * 1000)"
 
 
@@ -38,18 +43,34 @@ def milliseconds(statement: str, folder: Path) -> float:
     return float(done.stdout)
 
 
-def measure(repeats: int) -> dict[str, float]:
-    """Median milliseconds of boto3 with a client, and of each handler by its folder's name."""
-    subjects = {"boto3_and_client": (BOTO3, ROOT)}
-    subjects |= {
-        path.parent.name: ("import handler", path.parent) for path in sorted(ROOT.glob("functions/*/handler.py"))
+def process_milliseconds(*command: str) -> float:
+    """The time of a process from start to end."""
+    start = time.perf_counter()
+    subprocess.run(command, env=_environment(), check=True, stdout=subprocess.DEVNULL)
+    return (time.perf_counter() - start) * 1000
+
+
+def subjects() -> dict[str, Callable[[], float]]:
+    """What takes turns; each handler is named as its folder."""
+    found: dict[str, Callable[[], float]] = {
+        "boto3_and_client": partial(milliseconds, BOTO3, ROOT),
+        "import_typer": partial(milliseconds, "import typer", ROOT),
+        "python_pass": partial(process_milliseconds, sys.executable, "-c", "pass"),
+        "worm_version": partial(process_milliseconds, sys.executable, "-c", VERSION),
     }
-    for statement, folder in subjects.values():
-        milliseconds(statement, folder)  # compiles what was never imported
-    taken: dict[str, list[float]] = {name: [] for name in subjects}
+    folders = sorted(path.parent for path in ROOT.glob("functions/*/handler.py"))
+    return found | {folder.name: partial(milliseconds, "import handler", folder) for folder in folders}
+
+
+def measure(repeats: int) -> dict[str, float]:
+    """Median milliseconds of each subject."""
+    measured = subjects()
+    for once in measured.values():
+        once()  # compiles what was never imported
+    taken: dict[str, list[float]] = {name: [] for name in measured}
     for _ in range(repeats):
-        for name, (statement, folder) in subjects.items():
-            taken[name].append(milliseconds(statement, folder))
+        for name, once in measured.items():
+            taken[name].append(once())
     return {name: statistics.median(values) for name, values in taken.items()}
 
 
@@ -57,9 +78,16 @@ def main(arguments: list[str]) -> dict[str, object]:
     parser = argparse.ArgumentParser(prog="scripts/bench coldstart")
     parser.add_argument("--repeats", type=int, default=15)
     medians = measure(parser.parse_args(arguments).repeats)
-    baseline = medians.pop("boto3_and_client")
+    baseline, typer = medians.pop("boto3_and_client"), medians.pop("import_typer")
+    python, version = medians.pop("python_pass"), medians.pop("worm_version")
+    budget = 3 * python + typer
     return {
         "boto3_and_client_ms": round(baseline, 1),
         "handler_import_ms": {name: round(value, 1) for name, value in medians.items()},
         "ratio_to_boto3": {name: round(value / baseline, 2) for name, value in medians.items()},
+        "python_pass_ms": round(python, 1),
+        "import_typer_ms": round(typer, 1),
+        "worm_version_ms": round(version, 1),
+        "worm_version_budget_ms": round(budget, 1),
+        "worm_version_ratio_to_budget": round(version / budget, 2),
     }

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.cli.company import Command
+from tests.journal.log_room import store_at
+from worm.cli.commands import COMMANDS, Group, Leaf
 from worm.model import Worm
 from worm.version import VERSION
 
@@ -44,6 +48,87 @@ def test_starting_the_command_imports_neither_boto3_nor_moto_nor_obstore() -> No
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert found.stdout == "[]\n"
+
+
+STARTED = {"worm", "worm.cli", "worm.cli.commands", "worm.cli.main", "worm.cli.options", "worm.errors"}
+HEAVY = {"boto3", "moto", "obstore", "orjson", "pyarrow", "pydantic"}
+
+
+def _loaded(*arguments: str) -> set[str]:
+    """What is imported when the command has ended."""
+    program = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "from worm.cli.main import main\n"
+        "sys.argv = ['worm', *sys.argv[1:]]\n"
+        "main()"
+    )
+    command = [sys.executable, "-c", program, *arguments]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert found.stdout != ""
+    return set(found.stderr.split())
+
+
+@pytest.mark.parametrize("argument", ["--version", "--help"])
+def test_version_and_list_of_commands_import_no_command(argument: str) -> None:
+    """`worm --version` may take 3 times `python -c pass` and typer's import; scripts/bench coldstart measures it."""
+    loaded = _loaded(argument)
+    assert {name for name in loaded if name.startswith("worm")} == {*STARTED, "worm.store", "worm.version"}
+    assert loaded & HEAVY == set()
+    assert ("rich" in loaded) is (argument == "--help")
+
+
+def test_a_command_imports_its_own_module_only(tmp_path: Path) -> None:
+    with store_at(tmp_path / "store") as store:
+        store.insert("notes", {"_id": 1})
+    loaded = _loaded("log", "cat", str(tmp_path / "store"))
+    commands = {name for name in loaded if name.startswith("worm.cli.")}
+    assert commands == {"worm.cli.log", "worm.cli.output", *STARTED} - {"worm", "worm.cli", "worm.errors"}
+    rooms = {".".join(name.split(".")[:2]) for name in loaded if name.startswith("worm.")}
+    assert rooms & {"worm.collections", "worm.model", "worm.pages", "worm.sdk", "worm.tables", "worm.workers"} == set()
+    assert loaded & (HEAVY - {"orjson", "pydantic"}) == set()
+
+
+def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
+    told = {name: one.help for name, one in COMMANDS.items() if isinstance(one, Leaf)}
+    assert told == {name: str(COMMANDS[name].load(name).help).partition("\n\n")[0] for name in told}
+
+
+def _commands(tree: Mapping[str, Leaf | Group], path: str = "") -> Iterator[tuple[str, Leaf]]:
+    for name, one in tree.items():
+        if isinstance(one, Group):
+            yield from _commands(one.commands, f"{path}{name} ")
+        else:
+            yield path + name, one
+
+
+def test_every_command_takes_the_shared_options() -> None:
+    """Those of `worm log` and `worm space pull` name the place by an argument."""
+    taken = {
+        name: {option for one in leaf.load(name).params for option in one.opts} for name, leaf in _commands(COMMANDS)
+    }
+    without_url = {"dev", "pack", "unpack", "space pull", *(name for name in taken if name.startswith("log "))}
+    assert {name for name, options in taken.items() if "--url" not in options} == without_url
+    assert {name for name, options in taken.items() if "--endpoint-url" not in options} == {"pack", "unpack"}
+    writers = {"put", "rm", "rollback", "snapshot restore", "trash restore"}
+    assert {name for name, options in taken.items() if "--actor" in options} == writers
+
+
+def test_a_shared_option_may_precede_or_follow_the_command(
+    worm: Command, url: str, session: Worm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The later one wins, then the variable."""
+    nowhere = str(tmp_path / "nowhere")
+    monkeypatch.setenv("WORM_URL", nowhere)
+    monkeypatch.setenv("WORM_ACTOR", "by-variable")
+    stored = '{"name": "New"}'
+    assert worm("put", "Customer", "--id", "new", stdin=stored).exit_code == 3
+    before, after = ("--url", url, "--actor", "before"), ("--url", url, "--actor", "after")
+    assert worm("--url", url, "put", "Customer", "--id", "new", stdin=stored).exit_code == 0
+    assert worm(*before, "put", "Customer", "--id", "new", stdin=stored).exit_code == 0
+    assert worm("--url", nowhere, *before[2:], "put", "Customer", "--id", "new", *after, stdin=stored).exit_code == 0
+    entries = json.loads(worm("history", "Customer", "new", "--format", "json", "--url", url).stdout)
+    assert [entry["actor"] for entry in entries] == ["by-variable", "before", "after"]
 
 
 def test_importing_worm_alone_imports_nothing_of_it() -> None:

@@ -249,7 +249,7 @@ def test_a_store_that_keeps_no_conditions_is_not_written(run: Run, monkeypatch: 
     def refuse(store: Store) -> None:
         raise UnsafeStore(f"{store.url} does not keep write conditions")
 
-    monkeypatch.setattr("worm.cli.options.ensure_safe", refuse)
+    monkeypatch.setattr("worm.store.probe.ensure_safe", refuse)
     body = '{"ops": [{"op": "delete", "id": "a"}]}'
     for arguments in (
         ("write", "main", "-"),

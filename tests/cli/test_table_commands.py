@@ -9,8 +9,7 @@ import pytest
 
 from tests.cli.company import Command
 from worm.cli.output import RowFormat
-from worm.cli.table_aggregate import aggregate_rows
-from worm.cli.table_query import Strategy, show_plan
+from worm.cli.rows import Strategy, aggregate_rows, show_plan
 from worm.codec.strict_json import JsonValue
 from worm.model import Worm
 from worm.query.plan import STRATEGIES

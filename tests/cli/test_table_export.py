@@ -16,9 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.company import Command
-from worm.cli import table_export
-from worm.cli.table_export import ExportFormat, export_chunks
-from worm.cli.table_progress import Progress
+from worm.cli.output import Progress
+from worm.cli.rows import ExportFormat, export_chunks
 from worm.codec.strict_json import JsonValue
 from worm.errors import Unavailable
 from worm.model import Model, Worm
@@ -125,8 +124,8 @@ def test_progress_is_told_by_rows_and_not_among_them(
         told.append((title, is_hidden))
         yield lambda done, total: told.append((done, total))
 
-    monkeypatch.setattr(table_export, "progress_bar", bar)
-    monkeypatch.setattr(table_export, "_is_watched", lambda: is_terminal)
+    monkeypatch.setattr("worm.cli.rows.progress_bar", bar)
+    monkeypatch.setattr("worm.cli.rows._is_watched", lambda: is_terminal)
     file = str(tmp_path / "rows.csv") if to_file else "-"
     assert worm("table", "export", "Customer", "-o", file, "--url", url).exit_code == 0
     assert told == [("Exporting Customer", is_hidden), (0, None), (3, None)]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.company import SCHEMA, Command
-from worm.cli.table_progress import progress_bar
+from worm.cli.output import progress_bar
 from worm.codec.strict_json import JsonValue
 from worm.model import Worm, connect, push
 from worm.schema import load_schema

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.journal.log_room import log_bytes, store_at
-from worm.cli.log_lines import shown
+from worm.cli.log import shown
 from worm.cli.main import app
 from worm.clock import VirtualClock
 from worm.codec.frames import encode

@@ -1,1 +1,1 @@
-"""The `worm` command: a thin skin over the library, one file per command or group of commands."""
+"""The `worm` command: a thin skin over the library, a module per noun; `commands` says which command is where."""

@@ -1,23 +1,29 @@
-"""Arguments that several commands share: which model, which document, which moment, and whether to act at all.
+"""Arguments that several commands share: which model, which document, which moment, which file, and whether to act at
+all.
 
-*Bulk* is whatever removes more than the one document that was named. It is a dry run unless `--no-dry-run` is said.
+*Bulk* is whatever removes more than the one document that was named. It is a dry run unless `--no-dry-run` is given.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
 from worm.cli.options import DEFAULT_URL, Target
-from worm.cli.output import RowFormat
 from worm.collections.ids import SINGLETON_ID
 from worm.errors import Invalid, NotFound, WormError
-from worm.model import Worm
+from worm.schema import ModelDef
+from worm.schema.definition import undeclared_fields
+
+if TYPE_CHECKING:
+    from worm.model import Worm
 
 MOMENT_HELP = "a seq of the history, or an ISO 8601 time such as 2026-02-24T12:00:00Z"
 
@@ -26,7 +32,7 @@ SEQ_DIGITS_MAX = 18
 
 def complete_model(context: typer.Context, incomplete: str) -> list[str]:
     """Names of the pushed schema, for the shell. A place that cannot be read completes to nothing."""
-    given = [context.params, *([context.parent.params] if context.parent is not None else []), _root_params(context)]
+    given = [one.params for one in (context, context.parent, context.find_root()) if one is not None]
     url = next((str(one["url"]) for one in given if one.get("url")), os.environ.get("WORM_URL") or DEFAULT_URL)
     endpoint = next((str(one["endpoint_url"]) for one in given if one.get("endpoint_url")), None)
     try:
@@ -39,7 +45,6 @@ def complete_model(context: typer.Context, incomplete: str) -> list[str]:
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.", autocompletion=complete_model)]
 EntityId = Annotated[str, typer.Argument(metavar="ID", help="Id of the document; of a singleton `_`.")]
 SingleId = Annotated[str, typer.Argument(metavar="[ID]", help="Id of the document; a singleton needs none.")]
-Rows = Annotated[RowFormat, typer.Option("--format", help="How to show it.")]
 DryRun = Annotated[
     bool | None,
     typer.Option("--dry-run/--no-dry-run", help="Only say what would be removed; the default for more than one."),
@@ -53,21 +58,18 @@ def entity_id(session: Worm, model: str, id: str, command: str) -> str:
     return id
 
 
-def read_input(file: str) -> bytes:
-    """The bytes of a file, or of stdin (`-`)."""
-    if file != "-":
-        return existing_file(Path(file)).read_bytes()
-    if sys.stdin is None:
-        raise Invalid("stdin is closed", hint="name a file")
-    return sys.stdin.buffer.read()
+def chosen_models(session: Worm, names: list[str] | None) -> list[str]:
+    """The named models, each checked, or all of the schema."""
+    for name in names or []:
+        session.schema.model(name)
+    if names and len(set(names)) != len(names):
+        raise Invalid("a model is named twice")
+    return list(names or session.schema.models)
 
 
-def existing_file(path: Path) -> Path:
-    if path.is_dir():
-        raise Invalid(f"{path} is a directory", hint="name a file in it")
-    if not path.exists():
-        raise NotFound(f"there is no file {path}", hint="paths are taken from the current directory")
-    return path
+def note_undeclared(definition: ModelDef, names: Iterable[str]) -> None:
+    for name in undeclared_fields(definition, names):
+        typer.echo(f"worm: note: the schema of {definition.name} declares no field {name!r}", err=True)
 
 
 def parse_moment(text: str) -> int | datetime:
@@ -94,5 +96,57 @@ def _short(text: str) -> str:
     return text if len(text) <= 40 else f"{text[:40]}…"
 
 
-def _root_params(context: typer.Context) -> dict[str, object]:
-    return dict(context.find_root().params)
+def existing_file(path: Path) -> Path:
+    if path.is_dir():
+        raise Invalid(f"{path} is a directory", hint="name a file in it")
+    if not path.exists():
+        raise NotFound(f"there is no file {path}", hint="paths are taken from the current directory")
+    return path
+
+
+@contextmanager
+def opened_input(file: str) -> Iterator[IO[bytes]]:
+    """A file, or stdin (`-`)."""
+    if file != "-":
+        with existing_file(Path(file)).open("rb") as opened_file:
+            yield opened_file
+    elif sys.stdin is None:
+        raise Invalid("stdin is closed", hint="name a file")
+    else:
+        yield sys.stdin.buffer
+
+
+def read_input(file: str) -> bytes:
+    with opened_input(file) as opened_file:
+        return opened_file.read()
+
+
+def output_path(name: str) -> Path | None:
+    """The file to write; None is stdout (`-`)."""
+    return None if name == "-" else checked_output(Path(name))
+
+
+def checked_output(path: Path) -> Path:
+    if path.is_dir():
+        raise Invalid(f"{path} is a directory", hint="name a file in it")
+    if not path.parent.is_dir():
+        raise NotFound(f"there is no directory {path.parent}", hint="make it, or choose another --output")
+    return path
+
+
+@contextmanager
+def opened_output(path: Path) -> Iterator[IO[bytes]]:
+    """A file is written under another name beside it and renamed when it is complete: a reader sees the old one or the
+    whole new one. Whatever goes wrong, an incomplete file does not stay."""
+    if path.exists() and not path.is_file():  # a pipe or a device: nothing to rename
+        with path.open("wb") as file:
+            yield file
+        return
+    final = path.resolve()  # a link is followed, not replaced
+    part = final.with_name(f".{final.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            yield file
+        part.replace(final)
+    finally:
+        part.unlink(missing_ok=True)

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 
-from worm.cli import db_branch
-from worm.cli.db_stat import show_stat, stat_shape
-from worm.cli.db_target import At, BranchName, Db, DbTarget, Settings, configured
-from worm.cli.options import EndpointUrl, Url
-from worm.cli.options import target as shared_target
-from worm.cli.output import ReportFormat, count, echo_json, echo_table, printable, size
-from worm.clock import Ids, SystemClock
+from worm.cli.options import Target
+from worm.cli.output import Report, ReportFormat, State, count, echo_json, echo_table, printable, size
+from worm.clock import Ids, SystemClock, moment_of
+from worm.codec.strict_json import JsonObject, loads
 from worm.errors import Invalid, NotFound
 from worm.pages.apply import Applier, databases
 from worm.pages.branches import Branches
@@ -23,43 +21,73 @@ from worm.pages.collect import PageCollector
 from worm.pages.compact import Compactor
 from worm.pages.config import PageConfig
 from worm.pages.db import PageDb, create_database
-from worm.pages.manifest import MAIN, PagesRoot
+from worm.pages.manifest import MAIN, Branch, PagesRoot
+from worm.pages.past import Past
 from worm.pages.reader import PageReader
-from worm.pages.stat import branch_stat
+from worm.pages.stat import BranchStat, branch_stat, picture
+from worm.store.base import Store
 
-Format = Annotated[ReportFormat, typer.Option("--format", help="How to show the report.")]
+STAT_COLUMNS = ("Layers", "Count", "Versions", "Size")
+BRANCH_COLUMNS = ("Branch", "Parent", "Forked At", "LSN", "Layers", "Size", "Created")
+
 Page = Annotated[str, typer.Argument(metavar="PAGE", help="The page's id.")]
+Branching = Annotated[str, typer.Argument(metavar="NAME", help="The branch.")]
+Db = Annotated[str, typer.Argument(metavar="DB", help="The database's id.")]
+BranchName = Annotated[str, typer.Option("--branch", metavar="NAME", help="The branch.")]
+At = Annotated[str | None, typer.Option("--at", metavar="LSN|TIME", help="A past state: an LSN or an ISO 8601 time.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting, as pitr_window_seconds=86400; several are allowed."),
+]
 
-app = typer.Typer(help="Page stores: pages with all their versions, branches, the past.", no_args_is_help=True)
-app.add_typer(db_branch.app, name="branch")
+
+def lsn_of(store: Store, db: str, at: str | None, branch: str) -> int | None:
+    """The LSN that `--at` means; None where it is not given."""
+    if at is None:
+        return None
+    if at.isascii() and at.isdecimal():
+        return int(at)
+    moment = moment_of(at)
+    if moment is None:
+        raise Invalid(f"--at {at!r} is neither an LSN nor a time", hint="as 1204 or 2026-02-24T12:00:00Z")
+    return Past(store, db).lsn_at(moment, branch)
 
 
-@app.command("list")
-def list_databases(context: typer.Context, url: Url = None, endpoint_url: EndpointUrl = None) -> None:
+def configured(before: PageConfig, settings: list[str] | None) -> PageConfig:
+    """The configuration with `--set` options; those of the log are `log.<name>`."""
+    shape: JsonObject = before.model_dump(mode="json")
+    for text in settings or []:
+        name, equals, value = text.partition("=")
+        *outer, last = name.split(".")
+        inner = shape.get("log") if outer == ["log"] else shape if not outer else None
+        if not equals or not isinstance(inner, dict) or last not in inner or last == "log":
+            known = ", ".join(sorted({*shape, *(f"log.{one}" for one in before.log.model_dump())} - {"log"}))
+            raise Invalid(f"--set {text!r} names no setting", hint=f"NAME=VALUE with one of: {known}")
+        inner[last] = value if name == "cache_tier" else loads(value.encode())
+    try:
+        return PageConfig.model_validate(shape)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise Invalid(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+def list_databases(target: Target) -> None:
     """The databases of a bucket."""
-    store = shared_target(context, url, endpoint_url).store()
-    for db_id in sorted(databases(store)):
+    for db_id in sorted(databases(target.store())):
         typer.echo(printable(db_id))
 
 
-@app.command("create")
-def create(
-    context: typer.Context, db: Db, settings: Settings = None, url: Url = None, endpoint_url: EndpointUrl = None
-) -> None:
+def create(target: Target, db: Db, settings: Settings = None) -> None:
     """Make a page store."""
-    chosen = DbTarget.of(context, db, url, endpoint_url, for_writing=True)
-    create_database(chosen.store, db, configured(PageConfig(), settings))
+    create_database(target.store(for_writing=True), db, configured(PageConfig(), settings))
     typer.echo(f"created {printable(db)}")
 
 
-@app.command("configure")
-def configure(
-    context: typer.Context, db: Db, settings: Settings = None, url: Url = None, endpoint_url: EndpointUrl = None
-) -> None:
+def configure(target: Target, db: Db, settings: Settings = None) -> None:
     """Show the settings of a page store, or change some with --set."""
-    chosen = DbTarget.of(context, db, url, endpoint_url, for_writing=bool(settings))
+    store = target.store(for_writing=bool(settings))
     clock = SystemClock()
-    root = PagesRoot(chosen.store, db, clock=clock, ids=Ids.system(clock))
+    root = PagesRoot(store, db, clock=clock, ids=Ids.system(clock))
     pages = root.read()
     if settings:
         pages = root.change(
@@ -72,104 +100,75 @@ def configure(
     echo_json(pages.config.model_dump(mode="json"))
 
 
-@app.command("stat")
-def stat(
-    context: typer.Context,
-    db: Db,
-    branch: BranchName = MAIN,
-    format: Format = ReportFormat.table,
-    url: Url = None,
-    endpoint_url: EndpointUrl = None,
-) -> None:
+def stat(target: Target, db: Db, branch: BranchName = MAIN, format: Report = ReportFormat.table) -> None:
     """Sizes, the layers as a picture, what a read asks and what a write costs."""
-    chosen = DbTarget.of(context, db, url, endpoint_url)
-    found = branch_stat(chosen.store, db, branch)
+    store = target.store()
+    found = branch_stat(store, db, branch)
     if format is ReportFormat.json:
         echo_json(stat_shape(found))
     else:
-        show_stat(found, PageReader.open(chosen.store, db, branch=branch).pages.branch(branch))
+        show_stat(found, PageReader.open(store, db, branch=branch).pages.branch(branch))
 
 
-@app.command("get")
-def get(
-    context: typer.Context,
-    db: Db,
-    page: Page,
-    at: At = None,
-    branch: BranchName = MAIN,
-    url: Url = None,
-    endpoint_url: EndpointUrl = None,
-) -> None:
+def get(target: Target, db: Db, page: Page, at: At = None, branch: BranchName = MAIN) -> None:
     """The bytes of a page, now or at a past LSN or time."""
-    chosen = DbTarget.of(context, db, url, endpoint_url)
-    reader = PageReader.open(chosen.store, db, branch=branch)
-    data = reader.get_page(page, chosen.lsn(at, branch))
+    store = target.store()
+    reader = PageReader.open(store, db, branch=branch)
+    data = reader.get_page(page, lsn_of(store, db, at, branch))
     if data is None:
         raise NotFound(f"there is no page {page!r}" + ("" if at is None else f" at {at}"))
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 
 
-@app.command("put")
 def put(
-    context: typer.Context,
+    target: Target,
     db: Db,
     page: Page,
     file: Annotated[str | None, typer.Argument(metavar="[FILE]", help="A file; `-` is the standard input.")] = None,
     delete: Annotated[bool, typer.Option("--delete", help="Delete the page.")] = False,
     branch: BranchName = MAIN,
-    url: Url = None,
-    endpoint_url: EndpointUrl = None,
 ) -> None:
     """Write a page, or delete it. Whoever writes this branch at the moment is fenced."""
     if delete == (file is not None):
         raise Invalid("name a FILE, or --delete")
     data = None if file is None else sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    chosen = DbTarget.of(context, db, url, endpoint_url, for_writing=True)
-    with PageDb.open(chosen.store, db, branch=branch, name="worm db put") as writer:
+    store = target.store(for_writing=True)
+    with PageDb.open(store, db, branch=branch, name="worm db put") as writer:
         typer.echo(f"LSN {writer.write({page: data})}")
 
 
-@app.command("apply")
-def apply(
-    context: typer.Context, db: Db, branch: BranchName = MAIN, url: Url = None, endpoint_url: EndpointUrl = None
-) -> None:
+def apply(target: Target, db: Db, branch: BranchName = MAIN) -> None:
     """Put what is only in the log into layers, as the function `apply` does."""
-    chosen = DbTarget.of(context, db, url, endpoint_url, for_writing=True)
-    done = Applier(chosen.store, db).run(branch)
+    store = target.store(for_writing=True)
+    done = Applier(store, db).run(branch)
     typer.echo(f"{count(done.segments, 'segment')} applied, up to LSN {done.lsn}")
 
 
-@app.command("compact")
 def compact(
-    context: typer.Context,
+    target: Target,
     db: Db,
     branch: BranchName = MAIN,
     force: Annotated[bool, typer.Option("--force", help="Whatever there is, not only what is due.")] = False,
-    url: Url = None,
-    endpoint_url: EndpointUrl = None,
 ) -> None:
     """Merge flushed layers, and make images where they are due."""
-    chosen = DbTarget.of(context, db, url, endpoint_url, for_writing=True)
-    done = Compactor(chosen.store, db).run(branch, force=force)
+    store = target.store(for_writing=True)
+    done = Compactor(store, db).run(branch, force=force)
     made = f"{count(done.deltas, 'merged layer')}, {count(done.images, 'image')}"
     typer.echo(f"{count(done.merged, 'layer')} merged: {made}; read {size(done.bytes_read)}")
     if not done.is_done:
         typer.echo("there is more to do: run it again")
 
 
-@app.command("gc")
 def gc(
-    context: typer.Context,
+    target: Target,
     db: Db,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-    format: Format = ReportFormat.table,
-    url: Url = None,
-    endpoint_url: EndpointUrl = None,
+    format: Report = ReportFormat.table,
 ) -> None:
     """Delete what nobody can read any more: layers, old slots of the log, objects that were never named."""
-    chosen = DbTarget.of(context, db, url, endpoint_url, for_writing=not dry_run)
-    done = PageCollector(chosen.store, db).run(dry_run=dry_run)
+    store = target.store(for_writing=not dry_run)
+    done = PageCollector(store, db).run(dry_run=dry_run)
     if format is ReportFormat.json:
         shape = asdict(done)
         echo_json(
@@ -183,26 +182,122 @@ def gc(
         typer.echo("nothing was changed")
 
 
-@app.command("restore")
 def restore(
-    context: typer.Context,
+    target: Target,
     db: Db,
     at: Annotated[str, typer.Option("--at", metavar="LSN|TIME", help="The state to bring back.")],
     branch: BranchName = MAIN,
     to: Annotated[str | None, typer.Option("--to", metavar="NAME", help="As a new branch of this name.")] = None,
     in_place: Annotated[bool, typer.Option("--in-place", help="On the branch itself, by new commits.")] = False,
-    url: Url = None,
-    endpoint_url: EndpointUrl = None,
 ) -> None:
     """Bring a past state back: as a new branch, or with --in-place by new commits; history stays either way."""
     if in_place == (to is not None):
         raise Invalid("name a new branch with --to NAME, or say --in-place")
-    chosen = DbTarget.of(context, db, url, endpoint_url, for_writing=True)
-    lsn = chosen.lsn(at, branch) or 0
+    store = target.store(for_writing=True)
+    lsn = lsn_of(store, db, at, branch) or 0
     if to is not None:
-        made = Branches(chosen.store, db).create(to, parent=branch, at=lsn)
+        made = Branches(store, db).create(to, parent=branch, at=lsn)
         typer.echo(f"branch {printable(to)} at LSN {made.base}")
         return
-    with PageDb.open(chosen.store, db, branch=branch, name="worm db restore") as writer:
-        changed = chosen.past.restore(writer, lsn)
+    with PageDb.open(store, db, branch=branch, name="worm db restore") as writer:
+        changed = Past(store, db).restore(writer, lsn)
     typer.echo(f"{count(changed, 'page')} as at LSN {lsn}")
+
+
+# Branches
+
+
+def list_branches(target: Target, db: Db, format: State = ReportFormat.table) -> None:
+    """All branches."""
+    found = Branches(target.store(), db).list()
+    if format is ReportFormat.json:
+        echo_json([asdict(one) for one in found])
+        return
+    rows = [
+        [one.name, one.parent or "-", f"{one.base:,}", f"{one.lsn:,}", f"{one.layers:,}", size(one.bytes), one.created]
+        for one in found
+    ]
+    echo_table(BRANCH_COLUMNS, rows, right=BRANCH_COLUMNS[2:6])
+
+
+def create_branch(
+    target: Target,
+    db: Db,
+    name: Branching,
+    parent: Annotated[str, typer.Option("--from", metavar="NAME", help="The branch to fork.")] = MAIN,
+    at: At = None,
+) -> None:
+    """Fork a branch, now or at a past LSN or time."""
+    store = target.store(for_writing=True)
+    made = Branches(store, db).create(name, parent=parent, at=lsn_of(store, db, at, parent))
+    typer.echo(f"branch {printable(name)} of {printable(made.parent or '')} at LSN {made.base}")
+
+
+def delete_branch(target: Target, db: Db, name: Branching) -> None:
+    """Delete a branch and what only it has. Whoever writes it is fenced."""
+    Branches(target.store(for_writing=True), db).delete(name)
+    typer.echo(f"deleted {printable(name)}")
+
+
+def reset_branch(target: Target, db: Db, name: Branching, at: At = None) -> None:
+    """Throw away what was written on a branch, and fork it from its parent again."""
+    store = target.store(for_writing=True)
+    branches = Branches(store, db)
+    parent = branches.root.read().branch(name).parent or MAIN
+    made = branches.reset(name, at=lsn_of(store, db, at, parent))
+    typer.echo(f"branch {printable(name)} of {printable(made.parent or '')} at LSN {made.base}")
+
+
+def diff_branches(
+    target: Target,
+    db: Db,
+    before: Annotated[str, typer.Argument(metavar="BRANCH", help="The one side.")],
+    after: Annotated[str, typer.Argument(metavar="OTHER", help="The other side.")] = MAIN,
+) -> None:
+    """The pages that are different on two branches: `+` only on the other, `-` only on the first, `~` on both."""
+    past = Past(target.store(for_writing=True), db)
+    found = 0
+    for one in past.differences(past.state(before), past.state(after)):
+        sign = "+" if one.before is None else "-" if one.after is None else "~"
+        typer.echo(f"{sign} {printable(one.page)}  {len(one.before or b''):,} -> {len(one.after or b''):,} bytes")
+        found += 1
+    typer.echo(f"{count(found, 'page')} different")
+
+
+# The picture and the figures of `worm db stat`
+
+
+def show_stat(found: BranchStat, branch: Branch) -> None:
+    origin = "" if found.parent is None else f", forked from {printable(found.parent)} at LSN {found.base:,}"
+    typer.echo(f"branch {printable(found.name)}{origin}")
+    typer.echo(f"LSN {found.head:,}, in layers up to {found.lsn:,}, readable from {found.horizon:,} on")
+    rows = [[one.kind, f"{one.layers:,}", f"{one.versions:,}", size(one.bytes)] for one in found.kinds]
+    rows.append(["log", f"{found.log_slots:,}", "-", size(found.log_bytes)])
+    echo_table(STAT_COLUMNS, rows, right=STAT_COLUMNS[1:])
+    typer.echo(f"a read asks up to {found.read_max} layers, {found.read_mean:.1f} on the average, before filters")
+    if found.page_bytes:
+        typer.echo(f"{found.write_amplification:.2f} bytes stored for each of {size(found.page_bytes)} of pages")
+    for line in picture(branch):
+        typer.echo(line)
+
+
+def stat_shape(found: BranchStat) -> JsonObject:
+    return {
+        "branch": found.name,
+        "parent": found.parent,
+        "base": found.base,
+        "head": found.head,
+        "lsn": found.lsn,
+        "horizon": found.horizon,
+        "layers": [
+            {"kind": one.kind, "layers": one.layers, "versions": one.versions, "bytes": one.bytes}
+            for one in found.kinds
+        ],
+        "dropped": found.dropped,
+        "logSlots": found.log_slots,
+        "logBytes": found.log_bytes,
+        "pageBytes": found.page_bytes,
+        "readMax": found.read_max,
+        "readMean": round(found.read_mean, 3),
+        "writeAmplification": round(found.write_amplification, 3),
+    }

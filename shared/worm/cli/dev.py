@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from worm.cli.options import EndpointUrl, target
+from worm.cli.options import EndpointTarget
 from worm.errors import NotFound
 
 
@@ -20,8 +20,8 @@ class AwsKind(StrEnum):
 
 def dev(
     context: typer.Context,
+    target: EndpointTarget,
     aws: Annotated[AwsKind, typer.Option("--aws", help="What stands in for AWS.")] = AwsKind.moto,
-    endpoint_url: EndpointUrl = None,
     documents: Annotated[
         int, typer.Option("--documents", metavar="N", min=0, help="Upload N sample documents first.")
     ] = 0,
@@ -38,11 +38,12 @@ def dev(
     except ModuleNotFoundError as error:
         hint = "pip install 's3worm[local]'"
         raise NotFound(f"the embedded AWS is not installed (no module {error.name})", hint=hint) from error
-    where = endpoint_url or _given(context)
+    where = target.endpoint_url if _is_named(context) else None
     raise typer.Exit(serve(aws=aws.value, endpoint_url=where, documents=documents, fire=fire))
 
 
-def _given(context: typer.Context) -> str | None:
-    """The endpoint before the command's name. The one in the environment may be of a `worm dev` that has ended."""
-    source = None if context.parent is None else context.parent.get_parameter_source("endpoint_url")
-    return target(context).endpoint_url if source is not None and source.name == "COMMANDLINE" else None
+def _is_named(context: typer.Context) -> bool:
+    """Is the endpoint on the command line? The one in the environment may be of a `worm dev` that has ended."""
+    name, places = "endpoint_url", [one for one in (context, context.parent) if one is not None]
+    sources = [one.get_parameter_source(name) for one in places if one.params.get(name)]
+    return any(source is not None and source.name == "COMMANDLINE" for source in sources)

@@ -7,11 +7,18 @@ from typing import Annotated, cast
 
 import typer
 
-from worm.cli.arguments import MOMENT_HELP, DryRun, ModelName, Rows, SingleId, entity_id, parse_moment, read_input
-from worm.cli.bulk import Outcome, attempted, note_dry_run, show_outcomes
-from worm.cli.options import Actor, EndpointUrl, Url, target
-from worm.cli.output import RowFormat, echo_document
-from worm.cli.table_options import note_undeclared
+from worm.cli.arguments import (
+    MOMENT_HELP,
+    DryRun,
+    ModelName,
+    SingleId,
+    entity_id,
+    note_undeclared,
+    parse_moment,
+    read_input,
+)
+from worm.cli.options import AuthorTarget, Session
+from worm.cli.output import Outcome, RowFormat, Rows, attempted, echo_document, note_dry_run, show_outcomes
 from worm.codec.strict_json import JsonValue, loads
 from worm.collections.entries import Document
 from worm.collections.ids import SINGLETON_ID, id_text
@@ -21,16 +28,13 @@ from worm.query.filter_text import filter_fields, parse_filter
 
 
 def get(
-    context: typer.Context,
+    session: Session,
     model: ModelName,
     id: SingleId = SINGLETON_ID,
     at: Annotated[str | None, typer.Option("--at", metavar="SEQ|TIME", help=f"As it was: {MOMENT_HELP}.")] = None,
     format: Rows = RowFormat.json,
-    url: Url = None,
-    endpoint_url: EndpointUrl = None,
 ) -> None:
     """Show a document, as it is or as it was."""
-    session = target(context, url, endpoint_url).connect()
     chosen, documents = entity_id(session, model, id, "get"), session.model(model)
     if at is None:
         found, when = documents.find_by_id(chosen), ""
@@ -46,25 +50,22 @@ def get(
 
 
 def put(
-    context: typer.Context,
+    target: AuthorTarget,
     model: ModelName,
     file: Annotated[str, typer.Argument(metavar="[FILE]", help="JSON; `-` is stdin.")] = "-",
     id: Annotated[str | None, typer.Option("--id", metavar="ID", help="Id of the document.")] = None,
     many: Annotated[
         bool, typer.Option("--many", help="FILE holds several: a JSON array, or one document a line.")
     ] = False,
-    actor: Actor = None,
     format: Annotated[
         RowFormat | None, typer.Option("--format", help="How to show what was stored.  [default: json; table of many]")
     ] = None,
-    url: Url = None,
-    endpoint_url: EndpointUrl = None,
 ) -> None:
     """Store a document: create it, or replace the one that is there."""
     if many and id is not None:
         raise Invalid("--id names one document, --many stores several", hint="each document names its own id")
     body = read_input(file)
-    session = target(context, url, endpoint_url, actor).connect()
+    session = target.connect()
     documents = session.model(model)
     if many:
         show_outcomes(_put_many(session, model, parse_documents(body)), format or RowFormat.table)
@@ -79,7 +80,7 @@ def put(
 
 
 def rm(
-    context: typer.Context,
+    target: AuthorTarget,
     model: ModelName,
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids; of a singleton `_`.")] = None,
     filter: Annotated[
@@ -87,15 +88,12 @@ def rm(
         typer.Option("--filter", metavar="CONDITIONS", help="Documents that match, as in `worm table query`."),
     ] = None,
     dry_run: DryRun = None,
-    actor: Actor = None,
     format: Rows = RowFormat.table,
-    url: Url = None,
-    endpoint_url: EndpointUrl = None,
 ) -> None:
     """Delete documents; with soft delete they go to trash. More than one id, or --filter, is a dry run by default."""
     if bool(ids) is bool(filter):
         raise Invalid("name the documents by ids or by --filter", hint=f"worm rm {model} ID")
-    session = target(context, url, endpoint_url, actor).connect()
+    session = target.connect()
     documents = session.model(model)
     documents.check_removing()
     if filter:

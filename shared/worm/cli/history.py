@@ -1,4 +1,4 @@
-"""`worm history`, `worm diff`, `worm rollback`: what happened to one document, and going back."""
+"""`worm history`, `worm diff`, `worm rollback`, `worm snapshot …`: the past of one document, and going back to it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from worm.cli.arguments import EntityId, ModelName, Rows, SingleId, entity_id
-from worm.cli.options import Actor, EndpointUrl, Url, target
-from worm.cli.output import RowFormat, cell, echo_document, echo_rows, echo_table
+from worm.cli.arguments import EntityId, ModelName, SingleId, entity_id
+from worm.cli.options import AuthorSession, Session
+from worm.cli.output import RowFormat, Rows, cell, echo_document, echo_rows, echo_table
 from worm.codec.diff import Diff
 from worm.codec.strict_json import JsonValue
 from worm.collections.entries import OplogEntry
@@ -18,13 +18,14 @@ from worm.collections.ids import SINGLETON_ID
 COLUMNS = ("Seq", "Op", "Time", "Actor", "Change")
 MEMBERS = ("seq", "op", "ts", "actor", "snapshot", "diff", "absent", "metadata")
 DIFF_MEMBERS = ("field", "before", "after")
+SNAPSHOT_COLUMNS = ("ts", "size")
 NO_FIELD = "(none)"
 
 Seq = Annotated[int, typer.Argument(metavar="SEQ", min=1, help="Number of an entry, as `worm history` shows it.")]
 
 
 def history(
-    context: typer.Context,
+    session: Session,
     model: ModelName,
     id: SingleId = SINGLETON_ID,
     limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Only the newest N entries.")] = None,
@@ -32,11 +33,8 @@ def history(
         int | None, typer.Option("--before", metavar="SEQ", min=1, help="Only entries before this one.")
     ] = None,
     format: Rows = RowFormat.table,
-    url: Url = None,
-    endpoint_url: EndpointUrl = None,
 ) -> None:
     """Show the oplog of a document, oldest entry first."""
-    session = target(context, url, endpoint_url).connect()
     chosen = entity_id(session, model, id, "history")
     entries = session.model(model).get_history(chosen, limit=limit, before_seq=before)
     if format is RowFormat.table:
@@ -46,17 +44,9 @@ def history(
 
 
 def diff(
-    context: typer.Context,
-    model: ModelName,
-    id: EntityId,
-    seq_a: Seq,
-    seq_b: Seq,
-    format: Rows = RowFormat.table,
-    url: Url = None,
-    endpoint_url: EndpointUrl = None,
+    session: Session, model: ModelName, id: EntityId, seq_a: Seq, seq_b: Seq, format: Rows = RowFormat.table
 ) -> None:
     """Show the fields that differ between the documents after two entries."""
-    session = target(context, url, endpoint_url).connect()
     found = session.model(model).diff_between(entity_id(session, model, id, "diff"), seq_a, seq_b)
     rows = [_sides(name, found) for name in sorted(found.diff)]
     if format is RowFormat.table:
@@ -67,19 +57,43 @@ def diff(
 
 
 def rollback(
-    context: typer.Context,
+    session: AuthorSession,
     model: ModelName,
     id: EntityId,
     to: Annotated[int, typer.Option("--to", metavar="SEQ", min=1, help="The entry to go back to.")],
-    actor: Actor = None,
     format: Rows = RowFormat.json,
-    url: Url = None,
-    endpoint_url: EndpointUrl = None,
 ) -> None:
     """Save the document of an earlier entry again. History is not rewritten: this appends an entry."""
-    session = target(context, url, endpoint_url, actor).connect()
     chosen = entity_id(session, model, id, "rollback")
     echo_document(session.model(model).rollback(chosen, to_seq=to), format)
+
+
+def take_snapshot(
+    session: Session, model: ModelName, id: SingleId = SINGLETON_ID, format: Rows = RowFormat.table
+) -> None:
+    """Keep a full copy of the document as it is now."""
+    taken = session.model(model).snapshot(entity_id(session, model, id, "snapshot take"))
+    echo_rows((*SNAPSHOT_COLUMNS, "seq"), [taken], format)
+
+
+def list_snapshots(
+    session: Session, model: ModelName, id: SingleId = SINGLETON_ID, format: Rows = RowFormat.table
+) -> None:
+    """List the snapshots of a document, oldest first."""
+    found = session.model(model).list_snapshots(entity_id(session, model, id, "snapshot list"))
+    echo_rows(SNAPSHOT_COLUMNS, found, format)
+
+
+def restore_snapshot(
+    session: AuthorSession,
+    model: ModelName,
+    id: EntityId,
+    ts: Annotated[str, typer.Argument(metavar="TS", help="Name of the snapshot, as `worm snapshot list` shows it.")],
+    format: Rows = RowFormat.json,
+) -> None:
+    """Save the document of a snapshot again. History is not rewritten: this appends an entry."""
+    chosen = entity_id(session, model, id, "snapshot restore")
+    echo_document(session.model(model).restore_snapshot(chosen, ts), format)
 
 
 def _sides(name: str, found: Diff) -> dict[str, JsonValue]:

@@ -1,4 +1,4 @@
-"""`worm`: the entry, the options before a command's name, and the one place where errors become exit codes.
+"""`worm`: the entry, the options that precede a command, and the one place where errors become exit codes.
 
 An error of the library is one line on stderr, with its hint, and the exit code of its class (`worm.errors`); a mistake
 in the command line itself is exit code 2, output that cannot be written 1. A reader that closes the pipe (`| head`) has
@@ -14,27 +14,9 @@ from contextlib import contextmanager, suppress
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from worm.cli import (
-    db,
-    dev,
-    documents,
-    history,
-    importing,
-    log,
-    pack,
-    push,
-    relayout,
-    repair,
-    snapshot,
-    space,
-    table,
-    trash,
-    verify,
-)
+from worm.cli.commands import COMMANDS, LazyGroup
 from worm.cli.options import ACTOR_HELP, DEFAULT_URL, ENDPOINT_HELP, URL_HELP, Target
-from worm.cli.output import printable
 from worm.errors import WormError
 from worm.version import VERSION
 
@@ -46,8 +28,11 @@ HINTS = {
 """For errors whose words are fixed and say only what is the case."""
 
 
-class WormGroup(TyperGroup):
-    """The command group that turns the library's errors into a line and an exit code."""
+class WormGroup(LazyGroup):
+    """All commands; turns the library's errors into a line and an exit code."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(tree=COMMANDS, **settings)
 
     def main(self, *arguments: Any, **options: Any) -> Any:
         standalone_mode = options.pop("standalone_mode", True)
@@ -100,6 +85,8 @@ def _usage_error(error: Any, message: str) -> int:
 
 
 def _tell(message: str) -> None:
+    from worm.cli.output import printable
+
     with suppress(OSError):
         typer.echo(f"worm: {printable(' '.join(message.split()))}", err=True)
 
@@ -117,26 +104,6 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.add_typer(table.app, name="table")
-app.command("push")(push.push)
-app.command("import")(importing.import_documents)
-app.command("get")(documents.get)
-app.command("put")(documents.put)
-app.command("rm")(documents.rm)
-app.command("history")(history.history)
-app.command("diff")(history.diff)
-app.command("rollback")(history.rollback)
-app.add_typer(snapshot.app, name="snapshot")
-app.add_typer(trash.app, name="trash")
-app.command("verify")(verify.verify)
-app.command("repair")(repair.repair)
-app.command("relayout")(relayout.relayout)
-app.add_typer(log.app, name="log")
-app.add_typer(db.app, name="db")
-app.add_typer(space.app, name="space")
-app.command("pack")(pack.pack)
-app.command("unpack")(pack.unpack)
-app.command("dev")(dev.dev)
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,32 +1,29 @@
-"""Where a command works: the options that every command shares, and opening what they name.
+"""Where a command works: the options that all commands share, and how a command gets what they name.
 
-An option may stand before or after the command's name; the later one wins, then the environment variable, then the
-default. `Target` is what they come to.
+`--url`, `--endpoint-url` and `--actor` may precede or follow the command; the later one wins, then the environment
+variable, then the default. `Target` is the result. A command asks for it by a parameter of the type `Target`, or of an
+alias that carries `Shared`: `with_target` gives the command its options and fills the parameter in.
+
+Every start of `worm` imports this module. So it imports the library only where it opens something.
 """
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from worm.clock import Clock, Ids, SystemClock
-from worm.errors import Invalid
-from worm.model import Worm, connect
-from worm.store.base import Store
-from worm.store.open import open_store
-from worm.store.probe import ensure_safe
+if TYPE_CHECKING:
+    from worm.model import Worm
+    from worm.store.base import Store
 
 DEFAULT_URL = "./data"
-
 URL_HELP = "Where the documents are: s3://bucket, s3://bucket/prefix, a directory, or memory://name."
 ENDPOINT_HELP = "S3 endpoint other than AWS's own."
 ACTOR_HELP = "Who is named as the author of writes."
-
-Url = Annotated[str | None, typer.Option("--url", metavar="URL", help=URL_HELP)]
-EndpointUrl = Annotated[str | None, typer.Option("--endpoint-url", metavar="URL", help=ENDPOINT_HELP)]
-Actor = Annotated[str | None, typer.Option("--actor", metavar="NAME", help=ACTOR_HELP)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,34 +34,78 @@ class Target:
     endpoint_url: str | None = None
     actor: str | None = None
 
-    def overridden(self, url: str | None, endpoint_url: str | None, actor: str | None = None) -> Target:
+    def overridden(self, url: str | None = None, endpoint_url: str | None = None, actor: str | None = None) -> Target:
         return Target(url or self.url, endpoint_url or self.endpoint_url, actor or self.actor)
 
     def connect(self) -> Worm:
         """A session on the pushed schema."""
+        from worm.model import connect
+
         return connect(self.url, endpoint_url=self.endpoint_url, actor=self.actor)
 
     def store(self, *, for_writing: bool = False) -> Store:
         """The bare store; for writing only if it keeps write conditions."""
-        clock: Clock = SystemClock()
+        from worm.clock import Ids, SystemClock
+        from worm.store.open import open_store
+        from worm.store.probe import ensure_safe
+
+        clock = SystemClock()
         store = open_store(self.url, endpoint_url=self.endpoint_url, ids=Ids.system(clock), clock=clock)
         if for_writing:
             ensure_safe(store)
         return store
 
 
-def target(
-    context: typer.Context, url: str | None = None, endpoint_url: str | None = None, actor: str | None = None
-) -> Target:
-    """The command's target: its own options over those before the command's name."""
-    outer = context.find_object(Target) or Target()
-    return outer.overridden(url, endpoint_url, actor)
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Which of the shared options a command takes; `url` is the help of `--url`. The parameter gets the target, or the
+    session that it opens."""
+
+    url: str | None = URL_HELP
+    has_actor: bool = False
+    is_session: bool = False
+
+    def options(self) -> dict[str, Any]:
+        """Name and annotation of each, as typer reads them."""
+        found: dict[str, Any] = {}
+        if self.has_actor:
+            found["actor"] = Annotated[str | None, typer.Option("--actor", metavar="NAME", help=ACTOR_HELP)]
+        if self.url is not None:
+            found["url"] = Annotated[str | None, typer.Option("--url", metavar="URL", help=self.url)]
+        found["endpoint_url"] = Annotated[str | None, typer.Option("--endpoint-url", metavar="URL", help=ENDPOINT_HELP)]
+        return found
 
 
-def chosen_models(session: Worm, names: list[str] | None) -> list[str]:
-    """The named models, each checked, or all of the schema."""
-    for name in names or []:
-        session.schema.model(name)
-    if names and len(set(names)) != len(names):
-        raise Invalid("a model is named twice")
-    return list(names or session.schema.models)
+EndpointTarget = Annotated[Target, Shared(url=None)]
+AuthorTarget = Annotated[Target, Shared(has_actor=True)]
+Session = Annotated["Worm", Shared(is_session=True)]
+AuthorSession = Annotated["Worm", Shared(has_actor=True, is_session=True)]
+
+
+def with_target(function: Callable[..., None]) -> Callable[..., None]:
+    """The function as typer is to see it: with the shared options in place of the parameter that asks for them."""
+    parameters = dict(inspect.signature(function, eval_str=True).parameters)
+    asked = {name: shared for name, one in parameters.items() if (shared := _shared(one.annotation)) is not None}
+    if not asked:
+        return function
+    [(asking, shared)] = asked.items()
+    options, keeps_context = shared.options(), "context" in parameters
+
+    def command(context: typer.Context, **given: Any) -> None:
+        target = (context.find_object(Target) or Target()).overridden(**{name: given.pop(name) for name in options})
+        given |= {asking: target.connect() if shared.is_session else target}
+        function(**given, **({"context": context} if keeps_context else {}))
+
+    del parameters[asking]
+    for name, annotation in {"context": typer.Context, **options}.items():
+        parameters[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+    in_any_order = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters.values()]
+    command.__name__, command.__doc__, command.__annotations__ = function.__name__, function.__doc__, {}
+    command.__signature__ = inspect.Signature(in_any_order)  # type: ignore[attr-defined]
+    return command
+
+
+def _shared(annotation: object) -> Shared | None:
+    if annotation is Target:
+        return Shared()
+    return next((one for one in get_args(annotation) if isinstance(one, Shared)), None)

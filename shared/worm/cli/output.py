@@ -1,10 +1,13 @@
-"""Showing results: as an aligned table for people, as JSON, NDJSON or CSV for programs.
+"""Showing results: as an aligned table for people, as JSON, NDJSON or CSV for programs; one by one where a command
+acts on many documents; and a bar while it works.
 
 - A table shows control characters escaped, so that a document cannot move the cursor or recolour the terminal. Columns
   are cut to the terminal's width; in a pipe or a file nothing is cut.
 - JSON output is UTF-8 and complete, whatever the terminal.
 - CSV quotes by RFC 4180. A text that a spreadsheet would run as a formula gets a leading apostrophe unless `raw`. One
   that has apostrophes there already gets one more, so taking one away gives the text back.
+- Of many documents each is tried and shown; the first failure decides the exit code.
+- The bar is on stderr, only where that is a terminal, and gone when the work is done.
 """
 
 from __future__ import annotations
@@ -15,17 +18,21 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import cast
+from typing import Annotated, cast
 
 import typer
 from rich.cells import cell_len, set_cell_size
 
 from worm.codec.strict_json import JsonValue, dumps
+from worm.errors import NotFound, WormError
 
 GAP = "  "
 COLUMN_MIN = 8
+OUTCOME_COLUMNS = ("id", "result", "reason")
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")  # the last four: their wide forms
 
 JsonRow = Mapping[str, JsonValue]
@@ -45,6 +52,11 @@ class ReportFormat(StrEnum):
 
     table = "table"
     json = "json"
+
+
+Rows = Annotated[RowFormat, typer.Option("--format", help="How to show it.")]
+State = Annotated[ReportFormat, typer.Option("--format", help="How to show it.")]
+Report = Annotated[ReportFormat, typer.Option("--format", help="How to show the report.")]
 
 
 def echo_json(value: JsonValue) -> None:
@@ -188,3 +200,79 @@ def _fitted(widths: list[int], width_max: int | None) -> list[int]:
             break
         fitted[widest] -= 1
     return fitted
+
+
+# A result for each document
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one document. `id` is empty for one that has none yet."""
+
+    id: str
+    result: str
+    error: WormError | None = None
+
+    @classmethod
+    def missing(cls, id: str, reason: str) -> Outcome:
+        return cls(id, "not found", NotFound(reason))
+
+    def row(self) -> dict[str, JsonValue]:
+        shape: dict[str, JsonValue] = {"id": self.id, "result": self.result}
+        return shape if self.error is None else {**shape, "reason": " ".join(str(self.error).split())}
+
+
+def attempted(id: str, act: Callable[[str], bool], done: str, reason: str) -> Outcome:
+    """Act on one id; False means that there was nothing to act on, for this reason."""
+    try:
+        return Outcome(id, done) if act(id) else Outcome.missing(id, reason)
+    except WormError as error:
+        return Outcome(id, "failed", error)
+
+
+def show_outcomes(outcomes: Sequence[Outcome], format: RowFormat) -> None:
+    """A row for each; ends the command with the exit code of the first failure, if there is one."""
+    failures = [outcome.error for outcome in outcomes if outcome.error is not None]
+    echo_rows(OUTCOME_COLUMNS if failures else OUTCOME_COLUMNS[:2], [outcome.row() for outcome in outcomes], format)
+    if failures:
+        typer.echo(f"worm: {len(failures):,} of {count(len(outcomes), 'document')} failed", err=True)
+        raise typer.Exit(failures[0].exit_code)
+
+
+def note_dry_run(number: int, verb: str) -> None:
+    """On stderr, before what would be done."""
+    typer.echo(f"worm: dry run; --no-dry-run will {verb} {count(number, 'document')}", err=True)
+
+
+# Progress
+
+Progress = Callable[[int, int | None], None]
+"""Given how many are done, and of how many where that is known."""
+
+
+@contextmanager
+def progress_bar(title: str, *, is_hidden: bool = False) -> Iterator[Progress]:
+    """`is_hidden`: not even on a terminal."""
+    if is_hidden or not sys.stderr.isatty():
+        yield _nothing
+        return
+    from rich import progress as bars
+    from rich.console import Console
+
+    columns = (
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(),
+        bars.MofNCompleteColumn(),
+        bars.TimeElapsedColumn(),
+    )
+    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+
+        def show(done: int, total: int | None = None) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield show
+
+
+def _nothing(done: int, total: int | None = None) -> None:
+    """Nobody looks."""

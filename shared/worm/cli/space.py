@@ -1,48 +1,114 @@
-"""`worm space …`: the log of a space, its documents at any commit, transactions, merges, and local replicas."""
+"""`worm space …`: the log of a space, its documents at any commit, transactions, merges, local replicas, branches and
+blobs."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from datetime import datetime
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
-from worm.cli import space_blob, space_branch
-from worm.cli.arguments import read_input
-from worm.cli.options import EndpointUrl, target
-from worm.cli.output import RowFormat, echo_json_lines, echo_rows
-from worm.cli.space_target import (
-    COMMIT_COLUMNS,
-    SPACE_URL_HELP,
-    AtOption,
-    BranchOption,
-    SpaceFormat,
-    SpaceName,
-    SpaceUrl,
-    as_space,
-    commit_shape,
-    entity_shape,
-    moment,
-    opened,
-)
-from worm.cli.space_transaction import parse_transaction
-from worm.clock import iso_millis
-from worm.codec.strict_json import JsonObject
-from worm.errors import Invalid
+from worm.cli.arguments import opened_input, opened_output, output_path, parse_moment, read_input
+from worm.cli.options import EndpointTarget, Shared, Target
+from worm.cli.output import RowFormat, Rows, count, echo_json_lines, echo_rows
+from worm.clock import SystemClock, iso_millis
+from worm.codec.strict_json import JsonObject, JsonValue, loads, loads_document, type_name
+from worm.errors import Invalid, NotFound
+from worm.spaces.backend import Backend
+from worm.spaces.blobs import grace, unneeded
+from worm.spaces.merging import Difference
+from worm.spaces.opening import open_backend
+from worm.spaces.operations import ConfirmedRead, PendingRead, Read
 from worm.spaces.pulling import pull_space
 from worm.spaces.reading import seq_of
-from worm.spaces.results import LogEntry
+from worm.spaces.results import Branch, Committed, Entity, LogEntry
+from worm.spaces.rows import moment_of
+from worm.spaces.space import Space
 
 LOG_COLUMNS = ("seq", "createdAt", "branch", "sessionId", "localSeq", "operations")
 READ_COLUMNS = ("id", "presence", "seq", "value")
+TRANSACTION_MEMBERS = ("ops", "reads", "session")
 PULL_COLUMNS = ("seq", "commits", "revisions", "blobs", "snapshots")
+BLOB_COLUMNS = ("hash", "size", "contentType")
+BRANCH_COLUMNS = ("name", "parent", "forkSeq", "createdSeq", "headSeq", "status")
+SPACE_URL_HELP = "Where the space is: s3://bucket/prefix, a directory, memory://name, or sqlite:///absolute/path."
+COMMIT_COLUMNS = ("seq", "branch", "sessionId", "localSeq", "createdAt", "isRepeat")
 
-app = typer.Typer(help="Spaces: log, read, write, branches, blobs, and replicas.", no_args_is_help=True)
-app.add_typer(space_branch.app, name="branch")
-app.add_typer(space_blob.app, name="blob")
+SpaceName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the space.")]
+SpaceTarget = Annotated[Target, Shared(url=SPACE_URL_HELP)]
+BranchOption = Annotated[str, typer.Option("--branch", metavar="B", help="The branch; the main one is ''.")]
+AtOption = Annotated[
+    str | None, typer.Option("--at", metavar="SEQ|TIME", help="As of this commit, or the last one by this time.")
+]
+BranchName = Annotated[str, typer.Argument(metavar="BRANCH", help="Name of the branch.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A space, and its rows for what only commands ask for."""
+
+    space: Space
+    backend: Backend
+
+
+@contextmanager
+def opened(target: Target, name: str, *, for_writing: bool = False, create: bool = False) -> Iterator[Opened]:
+    """For writing, a store must keep write conditions."""
+    if for_writing and not target.url.startswith("sqlite:"):
+        target.store(for_writing=True)
+    with as_space(target.url, name):
+        backend = open_backend(target.url, name, create=create, endpoint_url=target.endpoint_url)
+    with Space(backend) as space:
+        yield Opened(space, backend)
+
+
+@contextmanager
+def as_space(url: str, name: str) -> Iterator[None]:
+    """A page store that is missing is a space that is missing, for whoever asked for a space."""
+    try:
+        yield
+    except NotFound as error:
+        if not error.message.startswith("there is no page store"):
+            raise
+        hint = "look at --url; `worm space write` makes one"
+        raise NotFound(f"there is no space {name!r}", key=url, hint=hint) from error
+
+
+def moment(text: str | None) -> int | datetime | None:
+    """A seq, from 0 on, or a time."""
+    if text is not None and text.isascii() and text.isdigit():
+        return int(text[:40])  # more digits than a seq can have are refused where all seqs are
+    return None if text is None else parse_moment(text)
+
+
+def commit_shape(done: Committed) -> JsonObject:
+    pending: list[JsonValue] = [{"localSeq": local, "seq": seq} for local, seq in done.resolved_pending_reads]
+    return {
+        "seq": done.seq,
+        "branch": done.branch,
+        "sessionId": done.session_id,
+        "localSeq": done.local_seq,
+        "resolvedPendingReads": pending,
+        "createdAt": iso_millis(done.created_at),
+        "isRepeat": done.is_repeat,
+    }
+
+
+def entity_shape(entity: Entity) -> JsonObject:
+    return {
+        "id": entity.id,
+        "branch": entity.branch,
+        "at": entity.at,
+        "presence": entity.presence.value,
+        "seq": entity.seq,
+        "value": entity.value,
+    }
 
 
 class MergePolicy(StrEnum):
@@ -53,18 +119,15 @@ class MergePolicy(StrEnum):
     theirs = "theirs"
 
 
-@app.command("log")
 def log(
-    context: typer.Context,
+    target: SpaceTarget,
     name: SpaceName,
     after: Annotated[int, typer.Option("--after", metavar="SEQ", min=0, help="Only commits after this one.")] = 0,
     limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="At most so many.")] = None,
-    format: SpaceFormat = RowFormat.table,
-    url: SpaceUrl = None,
-    endpoint_url: EndpointUrl = None,
+    format: Rows = RowFormat.table,
 ) -> None:
     """List the commits of all branches, the oldest first."""
-    with opened(context, name, url, endpoint_url) as on:
+    with opened(target, name) as on:
         entries = on.space.log(after=after, limit=limit)
         if format is RowFormat.ndjson:  # as they come: a log may be long
             echo_json_lines(_log_shape(entry) for entry in entries)
@@ -75,62 +138,52 @@ def log(
             echo_rows(LOG_COLUMNS, rows, format)
 
 
-@app.command("read")
 def read(
-    context: typer.Context,
+    target: SpaceTarget,
     name: SpaceName,
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of documents.")],
     branch: BranchOption = "",
     at: AtOption = None,
-    format: SpaceFormat = RowFormat.table,
-    url: SpaceUrl = None,
-    endpoint_url: EndpointUrl = None,
+    format: Rows = RowFormat.table,
 ) -> None:
     """Show documents as of one commit: the newest, or a past one. What is not there is told apart: deleted, empty
     (written later), never."""
-    with opened(context, name, url, endpoint_url) as on:
+    with opened(target, name) as on:
         found = on.space.read_many(list(dict.fromkeys(ids)), branch=branch, at=moment(at))
         echo_rows(READ_COLUMNS, [entity_shape(entity) for entity in found.values()], format)
 
 
-@app.command("at")
 def at(
-    context: typer.Context,
+    target: SpaceTarget,
     name: SpaceName,
     time: Annotated[str, typer.Argument(metavar="TIME", help="ISO 8601, such as 2026-02-24T12:00:00Z.")],
-    url: SpaceUrl = None,
-    endpoint_url: EndpointUrl = None,
 ) -> None:
     """Print the seq of the last commit at or before a time; 0 before the first one."""
     wanted = moment(time)
     if not isinstance(wanted, datetime):
         raise Invalid(f"{time!r} is a seq already", hint="write a time such as 2026-02-24T12:00:00Z")
-    with opened(context, name, url, endpoint_url) as on:
+    with opened(target, name) as on:
         typer.echo(seq_of(on.backend, wanted, on.backend.newest().seq))
 
 
-@app.command("write")
 def write(
-    context: typer.Context,
+    target: SpaceTarget,
     name: SpaceName,
     file: Annotated[str, typer.Argument(metavar="FILE", help="A transaction as JSON; `-` is stdin.")],
     branch: BranchOption = "",
-    format: SpaceFormat = RowFormat.table,
-    url: SpaceUrl = None,
-    endpoint_url: EndpointUrl = None,
+    format: Rows = RowFormat.table,
 ) -> None:
     """Commit a transaction: all its operations, or none. Makes the space where it is not there."""
     wanted = parse_transaction(read_input(file))
-    with opened(context, name, url, endpoint_url, for_writing=True, create=True) as on:
+    with opened(target, name, for_writing=True, create=True) as on:
         done = on.space.transact(
             wanted.ops, session_id=wanted.session_id, local_seq=wanted.local_seq, branch=branch, reads=wanted.reads
         )
     echo_rows(COMMIT_COLUMNS, [commit_shape(done)], format)
 
 
-@app.command("merge")
 def merge(
-    context: typer.Context,
+    target: SpaceTarget,
     name: SpaceName,
     branch: Annotated[str, typer.Argument(metavar="BRANCH", help="Whose changes are brought over.")],
     into: Annotated[
@@ -139,12 +192,10 @@ def merge(
     policy: Annotated[
         MergePolicy, typer.Option("--policy", help="What both changed: refuse, keep `ours` (of --into), take `theirs`.")
     ] = MergePolicy.fail,
-    format: SpaceFormat = RowFormat.table,
-    url: SpaceUrl = None,
-    endpoint_url: EndpointUrl = None,
+    format: Rows = RowFormat.table,
 ) -> None:
     """Bring the changes of a branch into another, in one commit."""
-    with opened(context, name, url, endpoint_url, for_writing=True) as on:
+    with opened(target, name, for_writing=True) as on:
         done = on.space.merge(branch, into, policy.value)
     shape: JsonObject = {
         "seq": None if done.committed is None else done.committed.seq,
@@ -154,9 +205,8 @@ def merge(
     echo_rows(("seq", "changed", "conflicts"), [shape], format)
 
 
-@app.command("pull")
 def pull(
-    context: typer.Context,
+    target: EndpointTarget,
     source: Annotated[str, typer.Argument(metavar="URL", help=SPACE_URL_HELP)],
     path: Annotated[Path, typer.Argument(metavar="LOCAL.sqlite", help="The replica; made where it is not there.")],
     name: SpaceName,
@@ -164,13 +214,12 @@ def pull(
     snapshots: Annotated[
         bool, typer.Option("--snapshots", help="Snapshots of what was written since the last ones: reads are quicker.")
     ] = False,
-    format: SpaceFormat = RowFormat.table,
-    endpoint_url: EndpointUrl = None,
+    format: Rows = RowFormat.table,
 ) -> None:
     """Make a local replica of a space, or bring it up to date."""
-    chosen = target(context, source, endpoint_url)
-    with as_space(chosen.url, name):
-        done = pull_space(chosen.url, path, name, blobs=blobs, snapshots=snapshots, endpoint_url=chosen.endpoint_url)
+    url = target.overridden(source).url
+    with as_space(url, name):
+        done = pull_space(url, path, name, blobs=blobs, snapshots=snapshots, endpoint_url=target.endpoint_url)
     echo_rows(PULL_COLUMNS, [asdict(done)], format)
 
 
@@ -192,3 +241,207 @@ def _summary(entry: LogEntry) -> str:
     if not isinstance(operations, list):
         return str(entry.original.get("cmd", ""))
     return ", ".join(f"{one.get('op')} {one.get('id')}" for one in operations if isinstance(one, dict))
+
+
+# Branches
+
+
+def list_branches(target: SpaceTarget, name: SpaceName, format: Rows = RowFormat.table) -> None:
+    """List all branches in the order of their making, deleted ones too. The main branch has the name ''."""
+    with opened(target, name) as on:
+        echo_rows(BRANCH_COLUMNS, [_branch_shape(branch) for branch in on.space.branches()], format)
+
+
+def create_branch(
+    target: SpaceTarget,
+    name: SpaceName,
+    branch: BranchName,
+    parent: Annotated[str, typer.Option("--parent", metavar="B", help="What it begins as; the main one is ''.")] = "",
+    at: AtOption = None,
+    format: Rows = RowFormat.table,
+) -> None:
+    """Make a branch that begins as its parent is now, or was at a commit or a time."""
+    with opened(target, name, for_writing=True) as on:
+        done = on.space.create_branch(branch, parent=parent, at=moment(at))
+    echo_rows(COMMIT_COLUMNS, [commit_shape(done)], format)
+
+
+def delete_branch(target: SpaceTarget, name: SpaceName, branch: BranchName, format: Rows = RowFormat.table) -> None:
+    """End a branch: it takes no more commits, and can still be read."""
+    with opened(target, name, for_writing=True) as on:
+        done = on.space.delete_branch(branch)
+    echo_rows(COMMIT_COLUMNS, [commit_shape(done)], format)
+
+
+def diff_branches(
+    target: SpaceTarget,
+    name: SpaceName,
+    left: Annotated[str, typer.Argument(metavar="LEFT", help="A branch; the main one is ''.")],
+    right: Annotated[str, typer.Argument(metavar="[RIGHT]", help="Another; without it, the main one.")] = "",
+    at: AtOption = None,
+    format: Rows = RowFormat.table,
+) -> None:
+    """Show the documents that two branches do not have in the same state."""
+    with opened(target, name) as on:
+        found = on.space.diff(left, right, at=moment(at))
+    is_table = format in (RowFormat.table, RowFormat.csv)
+    rows = [_values(one) if is_table else _difference(one) for one in found]
+    echo_rows(("id", "left", "right"), rows, format)
+
+
+def _branch_shape(branch: Branch) -> JsonObject:
+    return {
+        "name": branch.name,
+        "parent": branch.parent,
+        "forkSeq": branch.fork_seq,
+        "createdSeq": branch.created_seq,
+        "headSeq": branch.head_seq,
+        "status": "active" if branch.is_active else "deleted",
+    }
+
+
+def _difference(one: Difference) -> JsonObject:
+    return {"id": one.id, "left": entity_shape(one.left), "right": entity_shape(one.right)}
+
+
+def _values(one: Difference) -> JsonObject:
+    return {"id": one.id, "left": _value(one.left), "right": _value(one.right)}
+
+
+def _value(entity: Entity) -> JsonObject | str:
+    """The document, or why there is none."""
+    return f"({entity.presence.value})" if entity.value is None else entity.value
+
+
+# Blobs
+
+
+def put_blob(
+    target: SpaceTarget,
+    name: SpaceName,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The bytes; `-` is stdin.")],
+    content_type: Annotated[
+        str | None, typer.Option("--content-type", metavar="TYPE", help="Such as image/png.")
+    ] = None,
+    metadata: Annotated[
+        str | None, typer.Option("--metadata", metavar="JSON", help="An object that is kept beside hash and size.")
+    ] = None,
+    branch: BranchOption = "",
+    format: Rows = RowFormat.table,
+) -> None:
+    """Store bytes once under their SHA-256, and commit what is known of them. Makes the space where it is not there."""
+    more = None if metadata is None else loads_document(metadata.encode(errors="surrogateescape"))
+    with opened_input(file) as data, opened(target, name, for_writing=True, create=True) as on:
+        done = on.space.put_blob(data, content_type=content_type, metadata=more, branch=branch)
+    echo_rows(BLOB_COLUMNS, [{"hash": done.hash, "size": done.size, "contentType": done.content_type}], format)
+
+
+def get_blob(
+    target: SpaceTarget,
+    name: SpaceName,
+    hash: Annotated[str, typer.Argument(metavar="HASH", help="SHA-256 of the bytes, in hex.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Write here; `-` is stdout.")] = "-",
+) -> None:
+    """Write the bytes of a blob. They are checked against the hash: a file has all of them, or is not written."""
+    with opened(target, name) as on:
+        on.space.blob(hash)  # before a file is touched
+        path = output_path(output)
+        with nullcontext(sys.stdout.buffer) if path is None else opened_output(path) as file:
+            for chunk in on.space.stream_blob(hash):
+                file.write(chunk)
+            file.flush()
+
+
+def list_blobs(target: SpaceTarget, name: SpaceName, format: Rows = RowFormat.table) -> None:
+    """List the stored blobs by hash."""
+    with opened(target, name) as on:
+        rows = on.backend.blobs()
+    shapes = [
+        {
+            "hash": row.hash,
+            "size": row.size,
+            "contentType": row.content_type,
+            "createdAt": iso_millis(moment_of(row.created_at)),
+        }
+        for row in rows
+    ]
+    echo_rows((*BLOB_COLUMNS, "createdAt"), shapes, format)
+
+
+def collect_blobs(
+    target: SpaceTarget,
+    name: SpaceName,
+    older_than: Annotated[
+        float, typer.Option("--older-than", metavar="HOURS", min=0, max=1_000_000, help="Only those stored before.")
+    ] = 1.0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run/--no-dry-run", help="Only say what would be removed (default).")
+    ] = True,
+    format: Rows = RowFormat.table,
+) -> None:
+    """Remove the payloads whose metadata is on no active branch."""
+    age = timedelta(hours=older_than)
+    with opened(target, name, for_writing=not dry_run) as on:
+        if dry_run:
+            gone = unneeded(on.backend, grace(SystemClock().now(), age))
+            typer.echo(f"worm: dry run; --no-dry-run will remove {count(len(gone), 'blob')}", err=True)
+        else:
+            gone = list(on.space.gc_blobs(older_than=age))
+    result = "unneeded" if dry_run else "removed"
+    echo_rows(("hash", "result"), [{"hash": one, "result": result} for one in gone], format)
+
+
+# The file of `worm space write`
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """What `Space.transact` takes; it checks the operations, names and numbers itself."""
+
+    ops: list[Mapping[str, JsonValue]]
+    reads: list[Read]
+    session_id: str | None
+    local_seq: int | None
+
+
+def parse_transaction(body: bytes) -> Transaction:
+    """`{"ops": [OPERATION…], "reads": [READ…], "session": {"id", "localSeq"}}`; only `ops` is required. A read is
+    `{"id", "seq"}` with or without `branch`, or `{"id", "localSeq"}` of what the same session wrote before."""
+    shape = _object(loads(body), "a transaction")
+    unknown = sorted(shape.keys() - set(TRANSACTION_MEMBERS))
+    if unknown or "ops" not in shape:
+        what = f"has the unknown member {unknown[0]!r}" if unknown else "has no member 'ops'"
+        raise Invalid(f"the transaction {what}", hint=f"its members are {', '.join(TRANSACTION_MEMBERS)}")
+    ops = [_object(op, f"ops[{at}]") for at, op in enumerate(_array(shape["ops"], "ops"))]
+    reads = [_read(read, f"reads[{at}]") for at, read in enumerate(_array(shape.get("reads", []), "reads"))]
+    session_id, local_seq = _session(shape["session"]) if "session" in shape else (None, None)
+    return Transaction([*ops], reads, session_id, local_seq)
+
+
+def _session(value: JsonValue) -> tuple[str, int]:
+    shape = _object(value, "session")
+    if shape.keys() != {"id", "localSeq"}:
+        raise Invalid("a session has the members id, localSeq", path="session")
+    # Their types are checked where every session's are.
+    return cast(str, shape["id"]), cast(int, shape["localSeq"])
+
+
+def _read(value: JsonValue, place: str) -> Read:
+    shape = _object(value, place)
+    if shape.keys() == {"id", "localSeq"}:
+        return PendingRead(cast(str, shape["id"]), cast(int, shape["localSeq"]))
+    if shape.keys() in ({"id", "seq"}, {"id", "seq", "branch"}):
+        return ConfirmedRead(cast(str, shape["id"]), cast(int, shape["seq"]), cast("str | None", shape.get("branch")))
+    raise Invalid("a read has the members id, seq and perhaps branch; or id, localSeq", path=place)
+
+
+def _object(value: JsonValue, what: str) -> JsonObject:
+    if not isinstance(value, dict):
+        raise Invalid(f"{what} must be an object, not {type_name(value)}")
+    return value
+
+
+def _array(value: JsonValue, what: str) -> list[JsonValue]:
+    if not isinstance(value, list):
+        raise Invalid(f"{what} must be an array, not {type_name(value)}")
+    return value

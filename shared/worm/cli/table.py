@@ -1,43 +1,41 @@
-"""`worm table …`: what tables there are; the other commands have modules of their own."""
+"""`worm table list`, `inspect`, `rebuild`: what tables there are, the state of one, and building them again."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
 
-from worm.cli import table_aggregate, table_export, table_inspect, table_query, table_rebuild
-from worm.cli.options import EndpointUrl, Url, target
-from worm.cli.output import ReportFormat, echo_json, echo_table
+from worm.cli.arguments import ModelName, complete_model
+from worm.cli.options import Session, Target
+from worm.cli.output import ReportFormat, State, count, echo_json, echo_table, printable, progress_bar, size
 from worm.codec.strict_json import JsonObject
+from worm.errors import Invalid
 from worm.model import Worm
+from worm.schema import ModelDef
+from worm.sdk.tabling import IndexStatus, ManifestStatus
+from worm.store.parallel import in_parallel
 
 COLUMNS = ("Model", "Count", "Manifest", "Indexes", "Last Updated")
 WIDTHS_MIN = (13, 8, 10, 20, 22)
+SAMPLES = 20
 
-app = typer.Typer(help="Tables: list, inspect, query, aggregate, export and rebuild them.", no_args_is_help=True)
 
-
-@app.command("list")
-def list_tables(
-    context: typer.Context,
-    format: Annotated[ReportFormat, typer.Option("--format", help="How to show it.")] = ReportFormat.table,
-    url: Url = None,
-    endpoint_url: EndpointUrl = None,
-) -> None:
+def list_tables(session: Session, format: State = ReportFormat.table) -> None:
     """List all models with the state of their tables.
 
     A manifest is stale while a change of a document is not in it yet, fresh otherwise, n/a where the model keeps none.
     """
-    session = target(context, url, endpoint_url).connect()
-    found = [_state(session, name) for name in session.schema.models]
+    found = [_table_state(session, name) for name in session.schema.models]
     if format is ReportFormat.json:
         echo_json([*found])
     else:
-        echo_table(COLUMNS, [_row(one) for one in found], right=["Count"], widths_min=WIDTHS_MIN)
+        echo_table(COLUMNS, [_table_row(one) for one in found], right=["Count"], widths_min=WIDTHS_MIN)
 
 
-def _state(session: Worm, name: str) -> JsonObject:
+def _table_state(session: Worm, name: str) -> JsonObject:
     definition, status = session.schema.model(name), session.model(name).get_manifest_status()
     kept = "fresh" if status.fresh else "stale"
     return {
@@ -49,7 +47,7 @@ def _state(session: Worm, name: str) -> JsonObject:
     }
 
 
-def _row(state: JsonObject) -> list[str]:
+def _table_row(state: JsonObject) -> list[str]:
     indexes = state["indexes"]
     return [
         str(state["model"]),
@@ -60,8 +58,225 @@ def _row(state: JsonObject) -> list[str]:
     ]
 
 
-app.command("inspect")(table_inspect.inspect)
-app.command("query")(table_query.query)
-app.command("aggregate")(table_aggregate.aggregate)
-app.command("rebuild")(table_rebuild.rebuild)
-app.command("export")(table_export.export)
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """What there is to say. `bytes` are those of the documents."""
+
+    definition: ModelDef
+    status: ManifestStatus
+    indexes: list[IndexStatus]
+    bytes: int
+    is_estimated: bool
+
+    @property
+    def state(self) -> str:
+        if not self.definition.keeps_manifest:
+            return "n/a"
+        if not self.status.exists:
+            return "empty" if self.status.fresh else "missing"
+        return "fresh" if self.status.fresh else "stale"
+
+    @property
+    def fields(self) -> Sequence[str]:
+        return self.status.fields or self.definition.table_fields()
+
+
+def inspect(session: Session, model: ModelName, format: State = ReportFormat.table) -> None:
+    """Show a collection with the state of its manifest and its indexes."""
+    found = _inspected(session, model)
+    if format is ReportFormat.json:
+        echo_json(_shape(found))
+        return
+    definition = found.definition
+    _show([("Model", definition.name), ("Path", definition.path), ("Mode", definition.mode)])
+    _section("Collection", _collection(found))
+    _section("Manifest", _manifest(found))
+    _section("Indexes", [(index.name, *_index(index)) for index in found.indexes])
+
+
+def _inspected(session: Worm, name: str) -> Inspected:
+    documents, definition = session.model(name), session.schema.model(name)
+    status = documents.get_manifest_status()
+    estimate = _estimated_bytes(session, name) if status.exists else None
+    return Inspected(
+        definition,
+        status,
+        documents.get_index_status() if definition.indexes else [],
+        _listed_bytes(session, name) if estimate is None else estimate,
+        estimate is not None,
+    )
+
+
+def _estimated_bytes(session: Worm, name: str) -> int | None:
+    """Bytes of all documents by some of them, evenly spread over the manifest's ids; None where it names none."""
+    state = session.model(name).table.state()
+    ids = [] if state is None else list(state.rows)
+    chosen = ids[:: max(1, len(ids) // SAMPLES)][:SAMPLES]
+    heads = in_parallel(lambda one: session.store.head(session.resolver.document_key(name, one)), chosen)
+    sizes = [head.size for head in heads if head is not None]
+    return round(sum(sizes) / len(sizes) * len(ids)) if sizes else None
+
+
+def _listed_bytes(session: Worm, name: str) -> int:
+    versions = session.collection(name).latest_versions()
+    return sum(version.size for _, version in versions if not version.is_delete_marker)
+
+
+# For people
+
+Line = tuple[str, ...]
+"""A label and its columns."""
+
+
+def _collection(found: Inspected) -> list[Line]:
+    stored = size(found.bytes)
+    return [
+        ("Count", f"{found.status.count:,}"),
+        ("Size", f"~{stored} (estimated from manifest)" if found.is_estimated else stored),
+        ("Last Updated", found.status.last_updated or "--"),
+    ]
+
+
+def _manifest(found: Inspected) -> list[Line]:
+    lines: list[Line] = [("Status", f"{found.state} ({_reason(found)})")]
+    if not found.definition.keeps_manifest:
+        return lines
+    if found.status.exists:
+        lines.append(("Size", size(found.status.size_bytes)))
+    lines.append(("Fields", ", ".join(found.fields)))
+    lines.append(("Auto-update", "enabled" if found.definition.manifest.auto_update else "disabled"))
+    if found.status.partitioned:
+        lines.append(("Partitions", f"{found.status.partitions:,}, {count(found.status.deltas, 'delta file')}"))
+    return lines
+
+
+def _reason(found: Inspected) -> str:
+    if found.state == "stale" and any(not index.exists for index in found.indexes):
+        return "an index is missing or damaged"
+    return {
+        "n/a": "not enabled",
+        "empty": "no documents yet",
+        "missing": f"or damaged: run `worm table rebuild {found.definition.name}`",
+        "stale": "a change is not in it yet",
+        "fresh": "checksum verified",
+    }[found.state]
+
+
+def _index(index: IndexStatus) -> Line:
+    kind = f"{index.field} ({'unique' if index.unique else index.type})"
+    if not index.exists:
+        return kind, "missing or damaged"
+    filled = count(index.values, "entry" if index.unique else "distinct value")
+    return kind, f"{filled}, {count(index.conflicts, 'conflict')}" if index.conflicts else filled
+
+
+def _section(title: str, lines: list[Line]) -> None:
+    typer.echo(f"\n{title}:")
+    _show(lines or [("none",)], indent="  ")
+
+
+def _show(lines: list[Line], indent: str = "") -> None:
+    """Labels and columns aligned."""
+    shown = [(f"{line[0]}:", *line[1:]) if len(line) > 1 else line for line in lines]
+    widths = [max(len(line[at]) for line in shown if at < len(line)) for at in range(max(map(len, shown)))]
+    for line in shown:
+        text = "  ".join(part.ljust(width) for part, width in zip(line, widths, strict=False))
+        typer.echo(indent + printable(text.rstrip()))
+
+
+# For programs
+
+
+def _shape(found: Inspected) -> JsonObject:
+    status, definition = found.status, found.definition
+    return {
+        "model": definition.name,
+        "path": definition.path,
+        "mode": definition.mode,
+        "collection": {
+            "count": status.count,
+            "sizeBytes": found.bytes,
+            "sizeEstimated": found.is_estimated,
+            "lastUpdated": status.last_updated,
+        },
+        "manifest": {
+            "status": found.state,
+            **status.shape(),
+            "fields": list(found.fields) if definition.keeps_manifest else [],
+            "autoUpdate": definition.keeps_manifest and definition.manifest.auto_update,
+            "partitions": status.partitions,
+            "deltas": status.deltas,
+        },
+        "indexes": [_index_shape(index) for index in found.indexes],
+    }
+
+
+def _index_shape(index: IndexStatus) -> JsonObject:
+    shape: JsonObject = asdict(index)
+    shape["sizeBytes"] = shape.pop("size_bytes")
+    return shape
+
+
+def rebuild(
+    target: Target,
+    model: Annotated[
+        str | None,
+        typer.Argument(metavar="[MODEL]", help="Name of the model.", autocompletion=complete_model),
+    ] = None,
+    all_models: Annotated[bool, typer.Option("--all", help="Every model that keeps a table.")] = False,
+    spark: Annotated[bool, typer.Option("--spark", help="By a Spark session on this machine.")] = False,
+) -> None:
+    """Rebuild manifest and indexes from the documents and their history. Safe beside running workers."""
+    if all_models is (model is not None):
+        raise Invalid("name a model or say --all", hint="worm table rebuild MODEL")
+    session = target.connect()
+    names = _kept(session) if model is None else [_keeping(session, model)]
+    if spark:
+        _rebuild_by_spark(session, names, target.endpoint_url)
+        return
+    for at, name in enumerate(names):
+        if at:
+            typer.echo("")
+        _rebuild(session, name)
+
+
+def _kept(session: Worm) -> list[str]:
+    return [name for name, definition in session.schema.models.items() if definition.keeps_manifest]
+
+
+def _keeping(session: Worm, model: str) -> str:
+    if not session.schema.model(model).keeps_manifest:
+        hint = 'set "manifest": {"enabled": true} for it in schema.json, and push'
+        raise Invalid(f"{model} keeps no manifest", hint=hint)
+    return model
+
+
+def _rebuild_by_spark(session: Worm, names: list[str], endpoint_url: str | None) -> None:
+    """The same bytes as without. The jobs import Spark, which nothing else of the command line needs."""
+    try:
+        from spark_jobs.rebuild import rebuild_models
+    except ImportError as error:
+        hint = 'pip install "s3worm[spark]"; it comes with the jobs and asks for Java 17 or newer'
+        raise Invalid(f"the Spark jobs are not installed here ({error.name})", hint=hint) from error
+    session.ensure_safe_store()
+    for report in rebuild_models(session.store.url, endpoint_url, names):
+        typer.echo(report.summary())
+
+
+def _rebuild(session: Worm, name: str) -> None:
+    """A line is printed when its step is done: a bar may be on the terminal meanwhile."""
+    documents, started = session.model(name), session.clock.monotonic()
+    typer.echo(f"Scanning collection: {session.resolver.collection_path(name)}")
+    with progress_bar("Building manifest") as show:
+        status = documents.build_manifest(progress=show)
+    typer.echo(f"Found {count(status.count, 'entity')}")
+    typer.echo(f"Building manifest... done ({size(status.size_bytes)})")
+    for index in session.schema.model(name).indexes:
+        built = documents.build_index(index)
+        typer.echo(f"Building index: {built.field}... done ({_filled(built)})")
+    typer.echo(f"Rebuild complete in {session.clock.monotonic() - started:.1f}s")
+
+
+def _filled(index: IndexStatus) -> str:
+    filled = count(index.values, "entry" if index.unique else "value")
+    return f"{filled}, {count(index.conflicts, 'conflict')}" if index.conflicts else filled

@@ -7,13 +7,20 @@ from typing import Annotated
 
 import typer
 
-from worm.cli.arguments import DryRun, EntityId, ModelName, Rows, complete_model, entity_id
-from worm.cli.bulk import Outcome, attempted, note_dry_run, show_outcomes
-from worm.cli.options import Actor, EndpointUrl, Url, chosen_models, target
-from worm.cli.output import RowFormat, echo_document, echo_rows
+from worm.cli.arguments import DryRun, EntityId, ModelName, chosen_models, complete_model, entity_id
+from worm.cli.options import AuthorSession, Session
+from worm.cli.output import (
+    Outcome,
+    RowFormat,
+    Rows,
+    attempted,
+    echo_document,
+    echo_rows,
+    note_dry_run,
+    show_outcomes,
+)
 from worm.clock import iso_seconds
 from worm.codec.strict_json import JsonObject
-from worm.collections.collection import Collection
 from worm.errors import Invalid, NotFound
 from worm.model import Worm
 
@@ -25,51 +32,27 @@ Models = Annotated[
     typer.Argument(metavar="[MODEL]...", help="Models; without one, all.", autocompletion=complete_model),
 ]
 
-app = typer.Typer(help="Trash: list, restore and purge deleted documents.", no_args_is_help=True)
 
-
-@app.command("list")
-def list_trash(
-    context: typer.Context,
-    models: Models = None,
-    format: Rows = RowFormat.table,
-    url: Url = None,
-    endpoint_url: EndpointUrl = None,
-) -> None:
+def list_trash(session: Session, models: Models = None, format: Rows = RowFormat.table) -> None:
     """List the deleted documents that can be restored."""
-    session = target(context, url, endpoint_url).connect()
     rows = [_shape(name, one) for name in _with_trash(session, models) for one in session.model(name).list_trashed()]
     echo_rows(COLUMNS, rows, format)
 
 
-@app.command("restore")
-def restore(
-    context: typer.Context,
-    model: ModelName,
-    id: EntityId,
-    actor: Actor = None,
-    format: Rows = RowFormat.json,
-    url: Url = None,
-    endpoint_url: EndpointUrl = None,
-) -> None:
+def restore(session: AuthorSession, model: ModelName, id: EntityId, format: Rows = RowFormat.json) -> None:
     """Bring a deleted document back. Nothing is overwritten."""
-    session = target(context, url, endpoint_url, actor).connect()
     chosen = entity_id(session, model, id, "trash restore")
     echo_document(session.model(model).restore(chosen), format)
 
 
-@app.command("purge")
 def purge(
-    context: typer.Context,
+    session: Session,
     model: ModelName,
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of deleted documents; of a singleton `_`.")],
     dry_run: DryRun = None,
     format: Rows = RowFormat.table,
-    url: Url = None,
-    endpoint_url: EndpointUrl = None,
 ) -> None:
     """Remove deleted documents from trash for good; their history stays. More than one id is a dry run by default."""
-    session = target(context, url, endpoint_url).connect()
     chosen = list(dict.fromkeys(ids))
     documents = session.model(model)
     _with_trash(session, [model])
@@ -87,19 +70,15 @@ def purge(
         show_outcomes([attempted(one, documents.purge, "purged", NOT_IN_TRASH) for one in chosen], format)
 
 
-@app.command("expire")
 def expire(
-    context: typer.Context,
+    session: Session,
     models: Models = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run/--no-dry-run", help="Only say what would be purged (default).")
     ] = True,
     format: Rows = RowFormat.table,
-    url: Url = None,
-    endpoint_url: EndpointUrl = None,
 ) -> None:
     """Purge what is past its time, as the function `purge` does by schedule."""
-    session = target(context, url, endpoint_url).connect()
     rows: list[JsonObject] = []
     for name in _with_trash(session, models):
         ids = _expired(session, name) if dry_run else session.model(name).purge_expired()
@@ -118,9 +97,7 @@ def _with_trash(session: Worm, names: list[str] | None) -> list[str]:
 
 
 def _expired(session: Worm, name: str) -> list[str]:
-    definition = session.schema.model(name)
-    collection = Collection(session.store, session.resolver, name, definition, session.clock, session.ids)
-    return [one.id for one in collection.trash.expired(session.clock.now())]
+    return [one.id for one in session.collection(name).trash.expired(session.clock.now())]
 
 
 def _shape(model: str, trashed: JsonObject) -> JsonObject:

@@ -1,53 +1,54 @@
-"""`worm verify`: recompute everything derived from the documents, and say what is not as it should be."""
+"""`worm verify`, `worm repair`: recompute everything derived from the documents; report what differs, or write it.
+
+`repair` also records the changes that no event reported. It is safe beside running workers.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from worm.cli.options import EndpointUrl, Url, chosen_models, target
-from worm.cli.output import ReportFormat, count, echo_json, echo_table, printable
+from worm.cli.arguments import chosen_models
+from worm.cli.options import Session
+from worm.cli.output import Report, ReportFormat, count, echo_json, echo_table, printable
 from worm.codec.strict_json import JsonValue
+from worm.collections.claims import restore_claims
 from worm.collections.collection import Collection
+from worm.collections.companions import failure_of
+from worm.errors import WormError
 from worm.model import Worm
-from worm.tables.verify import VerifyReport, verify_collection
+from worm.tables.verify import VerifyReport, outdated, verify_collection
+from worm.workers.materialize import Materializer
+from worm.workers.settings import Settings
+from worm.workers.sweep import Sweep
+from worm.workers.workspace import Workspace
 
 EXIT_DIFFERENCES = 1
-COLUMNS = ("Model", "Documents", "Entries", "Differences", "Rejected")
+VERIFY_COLUMNS = ("Model", "Documents", "Entries", "Differences", "Rejected")
+REPAIR_COLUMNS = ("Model", "Looked At", "Recorded", "Rows")
 
 
 def verify(
-    context: typer.Context,
+    session: Session,
     models: Annotated[
         list[str] | None, typer.Argument(metavar="MODEL", help="Models to verify; without one, all.")
     ] = None,
-    format: Annotated[ReportFormat, typer.Option("--format", help="How to show the report.")] = ReportFormat.table,
-    url: Url = None,
-    endpoint_url: EndpointUrl = None,
+    format: Report = ReportFormat.table,
 ) -> None:
     """Compare oplogs, manifests, indexes and heads with the documents. Reads only.
 
     Exit code 1 when there are differences. A document that breaks its schema is rejected, not different.
     """
-    session = target(context, url, endpoint_url).connect()
-    reports = verify_models(session, chosen_models(session, models))
+    reports = [verify_collection(session.collection(name)) for name in chosen_models(session, models)]
     if format is ReportFormat.json:
         echo_json(report_shape(reports))
     else:
         show_verify(reports)
     if not all(report.is_clean for report in reports):
         raise typer.Exit(EXIT_DIFFERENCES)
-
-
-def verify_models(session: Worm, names: Sequence[str]) -> list[VerifyReport]:
-    reports = []
-    for name in names:
-        definition = session.schema.model(name)
-        collection = Collection(session.store, session.resolver, name, definition, session.clock, session.ids)
-        reports.append(verify_collection(collection))
-    return reports
 
 
 def show_verify(reports: Sequence[VerifyReport]) -> None:
@@ -61,7 +62,7 @@ def show_verify(reports: Sequence[VerifyReport]) -> None:
         ]
         for report in reports
     ]
-    echo_table(COLUMNS, rows, right=COLUMNS[1:])
+    echo_table(VERIFY_COLUMNS, rows, right=VERIFY_COLUMNS[1:])
     for report in reports:
         for key, reason in sorted(report.rejected.items()):
             typer.echo(f"rejected  {printable(key)}: {printable(reason)}")
@@ -89,3 +90,64 @@ def report_shape(reports: Sequence[VerifyReport]) -> JsonValue:
             for report in reports
         ],
     }
+
+
+def repair(
+    session: Session,
+    models: Annotated[
+        list[str] | None, typer.Argument(metavar="MODEL", help="Models to repair; without one, all.")
+    ] = None,
+) -> None:
+    """Write missing oplog entries, then rebuild time marks, manifests, indexes, heads and claims from the oplogs.
+
+    Existing oplog entries are never changed, and documents only where their model is in a space: what its log has
+    and they have not is brought. Run `worm verify` to see what is left.
+    """
+    names = chosen_models(session, models)
+    session.ensure_safe_store()
+    workspace = Workspace(session.store, Settings(bucket=session.store.url), ids=session.ids, clock=session.clock)
+    rows, problems = [], dict[str, str]()
+    for name in names:
+        problems.update(_mend(workspace, name))
+        report = Sweep(workspace).run(lambda: math.inf, [name], resume=False)[0]
+        if report.error is not None:
+            problems[report.error.key or name] = report.error.message
+        table = workspace.table(name)
+        problems.update(_mark(workspace, table.collection))
+        manifest = table.rebuild()
+        if manifest is not None:
+            claimed = restore_claims(table.collection.claims, manifest.entities)
+            problems.update({found.key: found.detail for found in claimed.conflicts})
+        shown = "--" if manifest is None else f"{manifest.count:,}"
+        rows.append([name, f"{report.listed:,}", f"{report.recorded:,}", shown])
+        problems.update({_key(session, name, entity_id): reason for entity_id, reason in report.problems.items()})
+    echo_table(REPAIR_COLUMNS, rows, right=REPAIR_COLUMNS[1:])
+    for key, reason in sorted(problems.items()):
+        typer.echo(f"left as it is  {printable(key)}: {printable(reason)}")
+
+
+def _mend(workspace: Workspace, name: str) -> dict[str, str]:
+    """Documents that are of an older commit than the log of their space has; the reason where that cannot be told."""
+    workspace.refresh()
+    materializer = Materializer.of(workspace)
+    try:
+        for entity_id, _, _ in outdated(workspace.table(name).collection):
+            materializer.mend(name, entity_id)
+    except WormError as error:
+        return {error.key or name: error.message}
+    return {}
+
+
+def _mark(workspace: Workspace, collection: Collection) -> dict[str, str]:
+    """Write the time marks that are missing; the reasons by key where one could not be."""
+
+    def one(unmarked: tuple[str, int]) -> WormError | None:
+        return failure_of(lambda: collection.mark(*unmarked))
+
+    missing = collection.unmarked() if collection.definition.oplog else []
+    failures = zip(missing, workspace.in_parallel(one, missing), strict=True)
+    return {collection.oplog.key(*unmarked): f"no time mark: {error}" for unmarked, error in failures if error}
+
+
+def _key(session: Worm, model: str, entity_id: str) -> str:
+    return session.resolver.document_key(model, entity_id)

@@ -1,0 +1,351 @@
+"""`worm table query`, `aggregate`, `export`: the rows of a model, totals of them, or all of them into a file.
+
+The options that choose rows are the same for all three, and are checked against the schema. `export` reads and writes
+batch by batch.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, TypedDict, cast
+
+import typer
+
+from worm.cli.arguments import ModelName, note_undeclared, opened_output, output_path
+from worm.cli.options import Session, Target
+from worm.cli.output import (
+    JsonRow,
+    RowFormat,
+    Rows,
+    cell,
+    csv_text,
+    echo_document,
+    echo_json,
+    echo_rows,
+    echo_table,
+    progress_bar,
+)
+from worm.codec.strict_json import JsonObject, JsonValue
+from worm.errors import Invalid
+from worm.model import Model
+from worm.query.filter_text import (
+    JsonFilter,
+    both,
+    columns_of,
+    filter_fields,
+    parse_filter,
+    parse_names,
+    parse_select,
+    parse_sort,
+    parse_where,
+)
+from worm.query.plan import Plan
+from worm.schema import ModelDef
+
+Filters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--filter",
+        metavar="CONDITIONS",
+        help="status=active, 'amount>100', tags~vip, …; commas or repeating: all hold.",
+    ),
+]
+Where = Annotated[
+    list[str] | None,
+    typer.Option("--where", metavar="JSON", help="A filter of the whole language; holds beside --filter."),
+]
+Sort = Annotated[
+    list[str] | None, typer.Option("--sort", metavar="FIELD:ORDER", help="asc or desc; several with commas.")
+]
+Select = Annotated[
+    list[str] | None,
+    typer.Option("--select", metavar="FIELDS", help="Only these fields, with commas; the id is always there."),
+]
+CsvRaw = Annotated[
+    bool,
+    typer.Option("--csv-raw", help="CSV without the apostrophe that keeps spreadsheets from running formulas."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which rows and fields of a model, in which order."""
+
+    filter: JsonFilter = field(default_factory=dict)
+    sort: list[dict[str, str]] = field(default_factory=list)
+    select: list[str] | None = None
+    columns: list[str] = field(default_factory=list)
+
+
+def choose(
+    definition: ModelDef,
+    filters: list[str] | None,
+    where: list[str] | None,
+    *,
+    sort: list[str] | None = None,
+    select: list[str] | None = None,
+    others: list[str] | None = None,
+) -> Choice:
+    """The options, checked against the schema. A field that it does not declare is noted on stderr and looked for in
+    the documents; `others` are further fields that the command names."""
+    one_where = once(where, "--where", 'all must hold: {"$and": [{…}, {…}]}, any: {"$or": [{…}, {…}]}')
+    chosen = both(parse_filter(definition, filters or []), parse_where(one_where))
+    orders = parse_sort(once(sort, "--sort", "several fields go with commas: --sort name:asc,score:desc"))
+    selected = parse_select(once(select, "--select", "several fields go with commas: --select name,score"))
+    named = [*filter_fields(chosen), *(order["field"] for order in orders), *(selected or []), *(others or [])]
+    note_undeclared(definition, named)
+    return Choice(chosen, orders, selected, columns_of(definition, selected))
+
+
+def once(given: list[str] | None, option: str, hint: str) -> str | None:
+    """The one value of an option; repeated it is refused, where otherwise the last one would silently win."""
+    if given and len(given) > 1:
+        raise Invalid(f"{option} is there {len(given)} times", hint=hint)
+    return given[0] if given else None
+
+
+class Query(TypedDict):
+    """What `find_all` and `explain` are asked."""
+
+    filter: JsonFilter
+    sort: list[dict[str, str]]
+    select: list[str] | None
+    limit: int | None
+    offset: int
+    cursor: str | None
+    strategy: str | None
+
+
+class Strategy(StrEnum):
+    """Ways to find rows, for `--strategy`."""
+
+    index_lookup = "index_lookup"
+    manifest_scan = "manifest_scan"
+    manifest_targeted = "manifest_targeted"
+    full_scan = "full_scan"
+
+
+def query(
+    session: Session,
+    model: ModelName,
+    filter: Filters = None,
+    where: Where = None,
+    sort: Sort = None,
+    select: Select = None,
+    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=0, help="At most N rows.")] = None,
+    offset: Annotated[int, typer.Option("--offset", metavar="N", min=0, help="Leave out the first N rows.")] = 0,
+    cursor: Annotated[
+        str | None, typer.Option("--cursor", metavar="CURSOR", help="Go on after the page that gave this cursor.")
+    ] = None,
+    strategy: Annotated[
+        Strategy | None, typer.Option("--strategy", help="Find the rows this way, not the cheapest.")
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show how the rows would be found and what that costs.")
+    ] = False,
+    analyze: Annotated[
+        bool, typer.Option("--analyze", help="Explain, run the query, and show what it really took.")
+    ] = False,
+    format: Annotated[RowFormat, typer.Option("--format", help="How to show the rows.")] = RowFormat.table,
+    csv_raw: CsvRaw = False,
+) -> None:
+    """Query the rows of a model."""
+    choice = choose(session.schema.model(model), filter, where, sort=sort, select=select)
+    documents = session.model(model)
+    asked: Query = {
+        "filter": choice.filter,
+        "sort": choice.sort,
+        "select": choice.select,
+        "limit": limit,
+        "offset": offset,
+        "cursor": cursor,
+        "strategy": None if strategy is None else strategy.value,
+    }
+    if explain or analyze:
+        plan = documents.explain(**asked, analyze=analyze)
+        show_plan(plan.shape(), format)
+        note_no_manifest(documents, plan)
+        return
+    rows = documents.find_all(**asked)
+    echo_rows(choice.columns, rows, format, raw_csv=csv_raw)
+    note_no_manifest(documents, rows.plan)
+    if rows.cursor is not None:
+        typer.echo(f"worm: note: more rows follow: --cursor {rows.cursor}", err=True)
+
+
+def note_no_manifest(documents: Model, plan: Plan) -> None:
+    """Say on stderr that queries are slow for want of the manifest; where there are no documents none is wanted."""
+    is_kept = documents.table.collection.definition.keeps_manifest
+    if not is_kept or plan.strategy.startswith("manifest") or documents.table.state() is not None:
+        return
+    status = documents.get_manifest_status()
+    if not status.exists and not status.fresh:
+        name = documents.name
+        told = f"{name} has no manifest, or a damaged one; documents are read. `worm table rebuild {name}` builds it"
+        typer.echo(f"worm: note: {told}", err=True)
+
+
+def show_plan(plan: JsonObject, format: RowFormat) -> None:
+    """The plan by the names that programs see; amounts of money as people write them."""
+    if format is RowFormat.table:
+        echo_table(("Plan", "Value"), [[name, _plan_cell(name, value)] for name, value in plan.items()])
+    else:
+        echo_document(plan, format)
+
+
+def _plan_cell(name: str, value: JsonValue) -> str:
+    if name.endswith("Usd") and isinstance(value, int | float):
+        return f"{Decimal(f'{value:.3g}'):f}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return cell(value)
+
+
+def aggregate(
+    session: Session,
+    model: ModelName,
+    group_by: Annotated[
+        list[str] | None,
+        typer.Option("--group-by", metavar="FIELDS", help="A result for each value; several with commas."),
+    ] = None,
+    count: Annotated[bool, typer.Option("--count", help="How many; the default where nothing is asked for.")] = False,
+    sum: Annotated[list[str] | None, typer.Option("--sum", metavar="FIELD", help="Sum of a number.")] = None,
+    avg: Annotated[list[str] | None, typer.Option("--avg", metavar="FIELD", help="Average of a number.")] = None,
+    min: Annotated[list[str] | None, typer.Option("--min", metavar="FIELD", help="Least number, time or text.")] = None,
+    max: Annotated[
+        list[str] | None, typer.Option("--max", metavar="FIELD", help="Greatest number, time or text.")
+    ] = None,
+    filter: Filters = None,
+    where: Where = None,
+    format: Rows = RowFormat.table,
+    csv_raw: CsvRaw = False,
+) -> None:
+    """Count rows, or add up, average and compare a field; whole or by group."""
+    grouped = once(group_by, "--group-by", "several fields go with commas: --group-by status,currency")
+    groups = parse_names(grouped, "--group-by")
+    asked = {"sum": sum, "avg": avg, "min": min, "max": max}
+    fields = {
+        name: once(given, f"--{name}", "one field at a time: run it once for each") for name, given in asked.items()
+    }
+    named = [*groups, *(name for name in fields.values() if name is not None)]
+    choice = choose(session.schema.model(model), filter, where, others=named)
+    is_json = format is RowFormat.json
+    found = session.model(model).aggregate(
+        count=count or not any(fields.values()),
+        sum=fields["sum"],
+        avg=fields["avg"],
+        min=fields["min"],
+        max=fields["max"],
+        # of one field, JSON has groups by name, as the SDK gives them; a table shows the values themselves
+        group_by=(groups[0] if is_json and len(groups) == 1 else groups) if groups else None,
+        filter=choice.filter,
+    )
+    if is_json:
+        echo_json(found)
+        return
+    rows = aggregate_rows(found, groups, {name: field for name, field in fields.items() if field is not None})
+    echo_rows(list(dict.fromkeys((*groups, *(name for row in rows for name in row)))), rows, format, raw_csv=csv_raw)
+
+
+def aggregate_rows(found: JsonObject, groups: list[str], fields: dict[str, str]) -> list[JsonObject]:
+    """A row for each group: its values, then `count`, `sum(amount)` and so on."""
+    totals = cast("list[JsonObject]", found["groups"]) if groups else [found]
+    rows: list[JsonObject] = []
+    for one in totals:
+        row = dict(cast(JsonObject, one.get("key", {})))
+        for name, value in one.items():
+            if name != "key":
+                label = f"{name}({fields[name]})" if name in fields else name
+                row[f"{label}(*)" if label in groups else label] = value
+        rows.append(row)
+    return rows
+
+
+class ExportFormat(StrEnum):
+    """How rows are written."""
+
+    csv = "csv"
+    json = "json"
+    ndjson = "ndjson"
+
+
+def export(
+    target: Target,
+    model: ModelName,
+    format: Annotated[ExportFormat, typer.Option("--format", help="How to write the rows.")] = ExportFormat.csv,
+    filter: Filters = None,
+    where: Where = None,
+    sort: Sort = None,
+    select: Select = None,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="Write here, replacing it; `-` is stdout.")
+    ] = "-",
+    csv_raw: CsvRaw = False,
+) -> None:
+    """Write the rows of a model to stdout or a file: CSV, JSON or NDJSON.
+
+    Rows are read and written in batches; only --sort holds all of them at once.
+    """
+    path = output_path(output)
+    session = target.connect()
+    choice = choose(session.schema.model(model), filter, where, sort=sort, select=select)
+    batches = _batches(session.model(model), choice)
+    with _writing(path) as write, progress_bar(f"Exporting {model}", is_hidden=path is None and _is_watched()) as show:
+        done = 0
+        for rows, text in export_chunks(format, choice.columns, batches, raw_csv=csv_raw):
+            write(text)
+            done += rows
+            show(done, None)
+    if path is not None:
+        typer.echo(f"wrote {output}: {done:,} rows", err=True)
+
+
+def export_chunks(
+    format: ExportFormat, columns: Sequence[str], batches: Iterable[Sequence[JsonRow]], *, raw_csv: bool = False
+) -> Iterator[tuple[int, str]]:
+    """How many rows, and their text. JSON is one array with a row on each line; JSON and NDJSON keep every field."""
+    if format is ExportFormat.csv:
+        yield 0, csv_text(columns, [], raw=raw_csv)
+        for batch in batches:
+            yield len(batch), csv_text(columns, batch, raw=raw_csv, header=False)
+    elif format is ExportFormat.ndjson:
+        for batch in batches:
+            yield len(batch), "".join(f"{_line(row)}\n" for row in batch)
+    else:
+        before = "["
+        for batch in batches:
+            if batch:
+                yield len(batch), f"{before}\n" + ",\n".join(map(_line, batch))
+                before = ","
+        yield 0, "[]\n" if before == "[" else "\n]\n"
+
+
+def _batches(documents: Model, choice: Choice) -> Iterable[Sequence[JsonRow]]:
+    if choice.sort:
+        return [documents.find_all(filter=choice.filter, sort=choice.sort, select=choice.select)]
+    return documents.find_batches(filter=choice.filter, select=choice.select)
+
+
+def _line(row: JsonRow) -> str:
+    return json.dumps(dict(row), ensure_ascii=False)
+
+
+@contextmanager
+def _writing(path: Path | None) -> Iterator[Callable[[str], object]]:
+    if path is None:
+        yield lambda text: typer.echo(text, nl=False)
+        return
+    with opened_output(path) as file:
+        yield lambda text: file.write(text.encode())
+
+
+def _is_watched() -> bool:
+    """Rows on the terminal and a bar on the terminal would mix."""
+    return sys.stdout.isatty()
