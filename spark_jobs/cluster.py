@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, TextIO
 
 from worm.collections.collection import Collection
 from worm.collections.id_ranges import IdRange, plan_ranges
-from worm.collections.layout import SCHEMA_KEY, StorageResolver
+from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Invalid, NotFound
 from worm.schema import Schema, load_schema
+from worm.session import Session
 from worm.store.base import Store
 from worm.store.open import open_store
 
@@ -69,8 +70,7 @@ def _schema(schema_json: str) -> Schema:
 
 @lru_cache(maxsize=64)
 def _opened(spec: JobSpec) -> Collection:
-    schema = spec.schema()
-    return Collection(spec.store(), StorageResolver(schema), spec.model, schema.model(spec.model))
+    return Session(spec.store(), schema=spec.schema()).collection(spec.model)
 
 
 def job_specs(url: str, endpoint_url: str | None = None, models: Iterable[str] | None = None) -> list[JobSpec]:

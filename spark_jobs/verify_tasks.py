@@ -17,7 +17,6 @@ from worm.errors import Corrupt
 from worm.tables.index import IndexEntries, entry_keys
 from worm.tables.table import Table
 from worm.tables.verify import explain_index
-from worm.workers.capture import reconcile_entity
 
 CHECKED = pa.schema(
     [
@@ -102,7 +101,7 @@ def mend(spec: JobSpec, within: IdRange) -> tuple[int, list[tuple[str, str]]]:
     of entities that could not be mended, with the reason. A history with a gap is left alone: what would be recorded
     might take the place of the entry that is missing."""
     collection = spec.collection()
-    table, left = Table(collection), list[tuple[str, str]]()
+    left = list[tuple[str, str]]()
     versions = dict(collection.latest_versions(within=within))
     recorded = collection.recorded_seqs(within)
     appended = 0
@@ -111,7 +110,7 @@ def mend(spec: JobSpec, within: IdRange) -> tuple[int, list[tuple[str, str]]]:
         if missing is not None:
             left.append((collection.oplog.key(one, missing), "there is no such entry, but later ones"))
             continue
-        outcome = reconcile_entity(table, one, None, None)
+        outcome = collection.reconcile(one, None, None)
         appended += outcome.appended
         if outcome.error is not None:
             left.append((collection.documents.key(one), str(outcome.error)))

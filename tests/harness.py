@@ -14,17 +14,16 @@ from worm.codec.strict_json import JsonValue
 from worm.collections.collection import Collection
 from worm.collections.entries import OplogEntry
 from worm.collections.layout import SCHEMA_KEY
+from worm.maintenance.sweep import Sweep, SweepReport
 from worm.schema import load_schema
+from worm.session import Session, Settings
 from worm.store.base import Store
 from worm.store.memory import MemoryStore
 from worm.tables.table import Table
 from worm.tables.verify import VerifyReport, verify_collection
 from worm.workers.batch import BatchOutcome, Message
 from worm.workers.capture import Capture
-from worm.workers.fold import Fold
-from worm.workers.settings import Settings
-from worm.workers.sweep import Sweep, SweepReport
-from worm.workers.workspace import Workspace
+from worm.workers.tables import Fold
 
 BUCKET = "documents"
 
@@ -79,7 +78,7 @@ class DataPath:
     def new_workers(self, store: Store) -> None:
         """Fresh processes: nothing cached, nothing remembered."""
         settings = Settings(BUCKET, threads=1, max_document_bytes=self.max_document_bytes)
-        self.workspace = Workspace(store, settings, ids=self.ids, clock=self.clock)
+        self.workspace = Session(store, settings, ids=self.ids, clock=self.clock)
         self.capture = Capture(self.workspace)
         self.fold = Fold(self.workspace)
         self.sweeper = Sweep(self.workspace)
@@ -136,7 +135,7 @@ class DataPath:
 
     @property
     def collection(self) -> Collection:
-        fresh = Workspace(self.store, Settings(BUCKET, max_document_bytes=self.max_document_bytes), clock=self.clock)
+        fresh = Session(self.store, Settings(BUCKET, max_document_bytes=self.max_document_bytes), clock=self.clock)
         fresh.refresh()
         return fresh.table("Customer").collection
 

@@ -8,7 +8,7 @@ from typing import Any
 from aws_lambda_powertools import Logger, Metrics
 
 from worm.workers.apply import Apply
-from worm.workers.lambdas import PartialBatchAnswer, run_batch, seconds_left, workspace
+from worm.workers.lambdas import PartialBatchAnswer, run_batch, seconds_left, session
 
 logger = Logger()
 metrics = Metrics()
@@ -16,7 +16,7 @@ metrics = Metrics()
 
 @cache
 def worker() -> Apply:
-    return Apply(workspace())
+    return Apply(session())
 
 
 @logger.inject_lambda_context

@@ -8,7 +8,7 @@ from typing import Any
 from aws_lambda_powertools import Logger, Metrics
 
 from worm.workers.capture import Capture
-from worm.workers.lambdas import PartialBatchAnswer, run_batch, workspace
+from worm.workers.lambdas import PartialBatchAnswer, run_batch, session
 
 logger = Logger()
 metrics = Metrics()
@@ -16,7 +16,7 @@ metrics = Metrics()
 
 @cache
 def worker() -> Capture:
-    return Capture(workspace())
+    return Capture(session())
 
 
 @logger.inject_lambda_context

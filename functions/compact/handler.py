@@ -9,7 +9,7 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
 from worm.workers.compact import Compact
-from worm.workers.lambdas import seconds_left, workspace
+from worm.workers.lambdas import seconds_left, session
 
 logger = Logger()
 metrics = Metrics()
@@ -17,7 +17,7 @@ metrics = Metrics()
 
 @cache
 def worker() -> Compact:
-    return Compact(workspace())
+    return Compact(session())
 
 
 @logger.inject_lambda_context

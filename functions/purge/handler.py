@@ -8,7 +8,7 @@ from typing import Any
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
-from worm.workers.lambdas import seconds_left, workspace
+from worm.workers.lambdas import seconds_left, session
 from worm.workers.purge import Purge
 
 logger = Logger()
@@ -17,7 +17,7 @@ metrics = Metrics()
 
 @cache
 def worker() -> Purge:
-    return Purge(workspace())
+    return Purge(session())
 
 
 @logger.inject_lambda_context

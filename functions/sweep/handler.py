@@ -8,8 +8,8 @@ from typing import Any
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
-from worm.workers.lambdas import seconds_left, workspace
-from worm.workers.sweep import Sweep
+from worm.maintenance.sweep import Sweep
+from worm.workers.lambdas import seconds_left, session
 
 logger = Logger()
 metrics = Metrics()
@@ -17,7 +17,7 @@ metrics = Metrics()
 
 @cache
 def worker() -> Sweep:
-    return Sweep(workspace())
+    return Sweep(session())
 
 
 @logger.inject_lambda_context

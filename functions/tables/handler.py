@@ -7,8 +7,8 @@ from typing import Any
 
 from aws_lambda_powertools import Logger, Metrics
 
-from worm.workers.fold import Fold
-from worm.workers.lambdas import PartialBatchAnswer, run_batch, workspace
+from worm.workers.lambdas import PartialBatchAnswer, run_batch, session
+from worm.workers.tables import Fold
 
 logger = Logger()
 metrics = Metrics()
@@ -16,7 +16,7 @@ metrics = Metrics()
 
 @cache
 def worker() -> Fold:
-    return Fold(workspace())
+    return Fold(session())
 
 
 @logger.inject_lambda_context

@@ -15,7 +15,7 @@ from worm.clock import iso_seconds
 from worm.codec.strict_json import JsonValue, loads
 from worm.errors import Invalid
 from worm.query.filters import Filter
-from worm.sdk.context import Maintenance
+from worm.session import Maintenance
 
 Kind = Literal["documents", "history", "trash"]
 Mode = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]

@@ -22,8 +22,7 @@ from worm.collections.heads import Heads
 from worm.errors import CommitStateUnknown, Conflict, Corrupt, Denied, Invalid, Unavailable, WormError
 from worm.schema import FieldDef
 from worm.schema.definition import TIME_FIELDS
-from worm.sdk.bulk import Result
-from worm.sdk.core import Touched
+from worm.sdk.access import Result, Touched
 from worm.sdk.model import Model
 
 ROUNDS_MAX = 12

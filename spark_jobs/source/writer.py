@@ -25,7 +25,7 @@ from spark_jobs.source.values import document_of
 from worm.codec.strict_json import JsonObject
 from worm.collections.ids import SINGLETON_ID, id_text
 from worm.errors import Conflict, Invalid
-from worm.sdk.session import Worm
+from worm.model import Worm
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +45,7 @@ class Writing:
     start: datetime
 
     def saver(self) -> Saver:
-        model = JobModel(_session(self.spec, self.options), self.spec.collection())
+        model = JobModel(_session(self.spec, self.options), self.spec.model)
         task = TaskContext.get()
         is_rerun = task is not None and task.attemptNumber() > 0
         return Saver(model, self.start, self.overwrite, self.options.replace, self.options.actor, is_rerun)

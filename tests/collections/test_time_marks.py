@@ -15,10 +15,10 @@ from tests.harness import DataPath, schema_of
 from worm.clock import VirtualClock, iso_seconds
 from worm.codec.strict_json import JsonValue
 from worm.collections.collection import Collection
-from worm.collections.companions import failure_of
 from worm.collections.entries import Document, OplogEntry
 from worm.collections.layout import KeyKind, StorageResolver, mark_name, marked_seq, seconds_left
 from worm.collections.oplog import Oplog
+from worm.collections.reconcile import failure_of
 from worm.errors import Denied, Invalid
 from worm.schema import load_schema
 from worm.store.base import Lost, Won

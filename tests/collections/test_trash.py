@@ -11,7 +11,7 @@ import pytest
 from tests.collections.trash_room import ACME, BETA, DAY, Room
 from worm.clock import iso_seconds
 from worm.codec.strict_json import loads_document
-from worm.collections.trash import Tombstone, delete_unchanged
+from worm.collections.trash import Deletion, Tombstone, delete_unchanged
 from worm.errors import Conflict, Corrupt, NotFound, UnsafeStore
 from worm.store.base import Attempt, Gone, Lost, Won
 from worm.store.memory import MemoryStore
@@ -35,10 +35,7 @@ def rescue(room: Room, *, etag: str, version_id: str | None = None, at: str | No
     room.another().rescue(
         "acme",
         loads_document(body),
-        etag=etag,
-        version_id=version_id,
-        deleted_by="AWS:123",
-        deleted_at=at or iso_seconds(room.clock.now()),
+        Deletion(etag, version_id, "AWS:123", at or iso_seconds(room.clock.now())),
     )
 
 

@@ -9,7 +9,7 @@ from worm.clock import Ids, VirtualClock, iso_seconds
 from worm.collections.collection import Collection
 from worm.collections.documents import write_metadata
 from worm.collections.layout import StorageResolver
-from worm.collections.trash import Trash, delete_unchanged
+from worm.collections.trash import Deletion, Trash, delete_unchanged
 from worm.errors import Conflict
 from worm.schema import load_schema
 from worm.store.base import Lost, Store, Won
@@ -81,7 +81,7 @@ class Room:
         trash: Trash | None = None,
     ) -> None:
         now = iso_seconds(self.clock.now())
-        (trash or self.trash).put_away(entity_id, body, etag=etag, version_id=version_id, deleted_by=by, deleted_at=now)
+        (trash or self.trash).put_away(entity_id, body, Deletion(etag, version_id, by, now))
 
     def restore(self, entity_id: str = "acme", *, trash: Trash | None = None) -> None:
         """What the SDK's restore does."""

@@ -16,10 +16,10 @@ from tests.harness import schema_of
 from worm.collections.collection import Collection
 from worm.model import push
 from worm.schema import load_schema
+from worm.session import Session
+from worm.session import Settings as WorkerSettings
 from worm.store.s3 import S3Store
 from worm.tables.verify import VerifyReport, verify_collection
-from worm.workers.settings import Settings as WorkerSettings
-from worm.workers.workspace import Workspace
 from worm_dev.environment import Environment, Settings
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Deployment:
 
     @property
     def collection(self) -> Collection:
-        workspace = Workspace(self.store, WorkerSettings(self.environment.bucket))
+        workspace = Session(self.store, WorkerSettings(self.environment.bucket))
         workspace.refresh()
         return workspace.table("Customer").collection
 

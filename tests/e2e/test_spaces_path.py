@@ -10,10 +10,9 @@ import pytest
 from tests.e2e.conftest import Deployment
 from tests.sdk.bank_room import ACCOUNT, TRANSFER
 from tests.sdk.sessions import must
-from worm.collections.collection import Collection
-from worm.collections.layout import StorageResolver
 from worm.model import Worm, connect, push
 from worm.schema import load_schema
+from worm.session import Session
 from worm.store.base import Object
 from worm.tables.verify import verify_collection
 from worm_dev.faults import FaultPolicy
@@ -60,7 +59,7 @@ def check(deployment: Deployment, db: Worm, commits: int) -> None:
     assert space.seq == commits
     told: list[object] = []
     for model in ("Account", "Transfer"):
-        collection = Collection(deployment.store, StorageResolver(schema), model, schema.model(model))
+        collection = Session(deployment.store, schema=schema).collection(model)
         assert verify_collection(collection).differences == []
         ids = [one.partition("/")[2] for one in space.ids() if one.startswith(f"{model}/")]
         for one in ids:

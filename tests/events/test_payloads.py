@@ -12,7 +12,7 @@ import pytest
 from worm.errors import WormError
 from worm.log.keys import DbKeys
 from worm.workers.apply import segment_of
-from worm.workers.events import KeyHint, hints_of
+from worm.workers.batch import KeyHint, hints_of
 
 HERE = Path(__file__).resolve().parent
 ACME, ACME_CORP, ZETA = (f"org/customers/{name}/profile.json" for name in ("acme", "acme corp", "zeta"))

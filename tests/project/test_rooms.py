@@ -14,6 +14,9 @@ ROOMS = [
     "model",
     "sdk",
     "workers",
+    "maintenance",
+    "session",
+    "bridge",
     "query",
     "tables",
     "collections",
@@ -28,6 +31,8 @@ ROOMS = [
     "errors",
 ]
 """From top to bottom. The package's own `__init__` stands above them all: it only names what is public."""
+
+SPACES = {"bridge", "spaces", "pages"}
 
 WITHOUT_A_RANK = {"version"}
 """Modules that import nothing of worm and may be used from everywhere."""
@@ -46,8 +51,8 @@ CHANCE_AND_TIME = {
     "os.urandom",
 }
 HOMES = {
-    "boto3": ["shared/worm/store/", "shared/worm/workers/dead_letters.py", "shared/worm_dev/"],
-    "botocore": ["shared/worm/store/", "shared/worm/workers/dead_letters.py", "shared/worm_dev/"],
+    "boto3": ["shared/worm/store/", "shared/worm/workers/lambdas.py", "shared/worm_dev/"],
+    "botocore": ["shared/worm/store/", "shared/worm/workers/lambdas.py", "shared/worm_dev/"],
     "moto": ["shared/worm_dev/"],
     "msgspec": ["shared/worm/tables/stored_rows.py"],
     "obstore": ["shared/worm/store/"],
@@ -153,6 +158,18 @@ def test_a_class_name_means_one_thing() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(relative(path))
     assert {name: found for name, found in homes.items() if len(found) > 1 and name not in SAME_IN_SEVERAL} == {}
+
+
+def test_neighbours_that_must_not_know_each_other_do_not() -> None:
+    """SDK and workers both stand on maintenance; collections and tables reach a space by a port only."""
+    apart = {"sdk": {"workers"}, "model": {"workers"}, "collections": SPACES, "tables": SPACES, "query": SPACES}
+    known = [
+        f"{relative(path)} imports {module}"
+        for path in python_files(WORM)
+        for module in sorted(imported_modules(path))
+        if _room(module) in apart.get(_own_room(path), ())
+    ]
+    assert known == []
 
 
 def test_every_module_of_the_library_has_a_room() -> None:

@@ -8,16 +8,18 @@ from copy import copy
 from pathlib import Path
 
 from tests.harness import created
+from worm.bridge.applied import RUN_MAX, Applied, applied_key
 from worm.clock import Deadline, Ids, VirtualClock
 from worm.codec.strict_json import JsonObject
 from worm.collections.claims import restore_claims
 from worm.collections.entries import OplogEntry
 from worm.collections.layout import SCHEMA_KEY
 from worm.log.keys import DbKeys
+from worm.maintenance.materialize import Materialized, Materializer
+from worm.maintenance.sweep import Sweep
 from worm.model import Model, Worm
 from worm.schema import load_schema
-from worm.sdk.context import Maintenance
-from worm.spaces.applied import RUN_MAX, Applied, applied_key
+from worm.session import Maintenance, Session, Settings
 from worm.spaces.opening import database_id
 from worm.store.base import Attempt, Condition, Store
 from worm.store.faulty import FaultyStore
@@ -26,10 +28,6 @@ from worm.store.memory import MemoryStore
 from worm.tables.verify import verify_collection
 from worm.workers.apply import Apply
 from worm.workers.batch import BatchOutcome, Message
-from worm.workers.materialize import Materialized, Materializer
-from worm.workers.settings import Settings
-from worm.workers.sweep import Sweep
-from worm.workers.workspace import Workspace
 
 KINDS = ("memory", "memory-versioned", "file")
 MAIN = database_id("main")
@@ -128,12 +126,12 @@ class SpaceBench:
     def model(self, name: str) -> Model:
         return self.session().model(name)
 
-    def workspace(self, store: Store | None = None) -> Workspace:
-        return Workspace(store or self.store, Settings("documents", threads=2), ids=self.ids, clock=self.clock)
+    def workspace(self, store: Store | None = None) -> Session:
+        return Session(store or self.store, Settings("documents", threads=2), ids=self.ids, clock=self.clock)
 
     def materialize(self, store: Store | None = None) -> Materialized:
         """As the apply worker does."""
-        return Materializer.of(self.workspace(store)).run(MAIN, lambda: math.inf)
+        return Materializer(self.workspace(store)).run(MAIN, lambda: math.inf)
 
     def segments(self) -> list[str]:
         """The keys of the log of the space `main`."""

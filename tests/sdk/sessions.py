@@ -11,16 +11,14 @@ from tests.harness import CUSTOMER
 from worm.clock import Ids, VirtualClock
 from worm.collections.collection import Collection
 from worm.collections.layout import SCHEMA_KEY
+from worm.maintenance.sweep import Sweep
 from worm.model import Model, Worm
 from worm.schema import Schema, load_schema
-from worm.sdk.context import Maintenance
+from worm.session import Maintenance, Session, Settings
 from worm.store.base import Store
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
 from worm.tables.verify import verify_collection
-from worm.workers.settings import Settings
-from worm.workers.sweep import Sweep
-from worm.workers.workspace import Workspace
 
 T = TypeVar("T")
 KINDS = ("memory", "memory-versioned", "file")
@@ -68,7 +66,7 @@ class Bench:
 
     def repair(self) -> None:
         """As `worm repair`."""
-        workspace = Workspace(self.store, Settings("documents", threads=2), ids=self.ids, clock=self.clock)
+        workspace = Session(self.store, Settings("documents", threads=2), ids=self.ids, clock=self.clock)
         Sweep(workspace).run(lambda: math.inf, resume=False)
         workspace.table("Customer").rebuild()
 

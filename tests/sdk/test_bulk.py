@@ -10,7 +10,7 @@ from tests.sdk.sessions import Bench
 from worm.codec.strict_json import JsonValue
 from worm.collections.entries import Document
 from worm.errors import Conflict, Invalid, Unavailable
-from worm.sdk.core import Touched
+from worm.sdk.access import Touched
 from worm.store.faulty import Fault, FaultyStore
 
 

@@ -15,7 +15,7 @@ from worm.errors import Invalid
 from worm.model import Model, Worm
 from worm.query.query import Row
 from worm.schema import load_schema
-from worm.sdk.own_writes import OWN_SECONDS
+from worm.sdk.memory import OWN_SECONDS
 from worm.sdk.rows import Rows
 
 

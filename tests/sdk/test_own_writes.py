@@ -15,8 +15,8 @@ from worm.errors import Unavailable
 from worm.model import Model
 from worm.query.filters import Filter
 from worm.schema import IndexDef
-from worm.sdk import own_writes
-from worm.sdk.own_writes import OWN_SECONDS, OwnWrites
+from worm.sdk import memory
+from worm.sdk.memory import OWN_SECONDS, OwnWrites
 
 STATUS = IndexDef(field="status")
 
@@ -92,11 +92,11 @@ def test_a_write_that_came_while_another_was_folded_is_kept(tmp_path: Path) -> N
     memory = bench.customers()._memory
     stored = bench.store.put("x", b"1")
     memory.wrote("a", stored, {"status": "one"})
-    earlier = memory.unsettled(["a", "b"])
+    earlier = memory.unfolded(["a", "b"])
     memory.wrote("a", stored, {"status": "two"})
     memory.folded(earlier)
     assert memory.recent_writes()["a"].document == {"status": "two"}
-    memory.folded(memory.unsettled(["a"]))
+    memory.folded(memory.unfolded(["a"]))
     assert memory.recent_writes() == {}
 
 
@@ -139,7 +139,7 @@ def test_old_writes_go_when_new_ones_come(tmp_path: Path) -> None:
 
 
 def test_of_too_many_the_oldest_go_and_a_write_again_makes_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_writes, "OWN_MAX", 3)
+    monkeypatch.setattr(memory, "OWN_MAX", 3)
     writes = own(VirtualClock(), tmp_path)
     for name in ("a", "b", "c", "a", "d", "e"):
         writes.add(name, {"status": name}, "1")

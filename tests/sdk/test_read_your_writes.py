@@ -10,7 +10,7 @@ from worm.clock import VirtualClock
 from worm.errors import Conflict
 from worm.model import Model, Worm
 from worm.schema import load_schema
-from worm.sdk.own_writes import OWN_SECONDS
+from worm.sdk.memory import OWN_SECONDS
 
 
 def events(path: DataPath) -> Model:

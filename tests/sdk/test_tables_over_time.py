@@ -11,16 +11,15 @@ import pytest
 from worm.clock import Ids, VirtualClock
 from worm.codec.strict_json import JsonValue
 from worm.errors import WormError
+from worm.maintenance.sweep import Sweep
 from worm.model import Model, Worm, push
 from worm.schema import Schema, load_schema
+from worm.session import Session, Settings
 from worm.store.memory import MemoryStore
 from worm.tables.index import Index
 from worm.tables.spread import Spread
 from worm.tables.verify import verify_collection
 from worm.workers.purge import Purge
-from worm.workers.settings import Settings
-from worm.workers.sweep import Sweep
-from worm.workers.workspace import Workspace
 
 BASE: dict[str, object] = {
     "path": "#org/@customers/(id:string)",
@@ -56,8 +55,8 @@ class Bucket:
         session = Worm(self.store, self.schema, actor="ann", probe=False, clock=self.clock, ids=self.ids)
         return session.model("Customer")
 
-    def _workspace(self) -> Workspace:
-        return Workspace(self.store, Settings("documents", threads=2), ids=self.ids, clock=self.clock)
+    def _workspace(self) -> Session:
+        return Session(self.store, Settings("documents", threads=2), ids=self.ids, clock=self.clock)
 
     def sweep(self) -> None:
         for report in Sweep(self._workspace()).run(lambda: math.inf, resume=False):

@@ -14,7 +14,7 @@ from tests.sdk.sessions import KEY, Bench, must
 from worm.codec.strict_json import JsonValue, loads
 from worm.errors import Invalid
 from worm.model import Model
-from worm.sdk.typed import TypedModel
+from worm.sdk.model import TypedModel
 
 
 class Customer(BaseModel):

@@ -15,12 +15,10 @@ from tests.sdk.sessions import KINDS
 from tests.sdk.unique_room import BOTH, Room
 from worm.codec.strict_json import JsonValue
 from worm.errors import Conflict, Denied, Invalid, Unavailable, UniqueViolation, WormError
-from worm.sdk.context import Maintenance
+from worm.maintenance.sweep import Sweep
+from worm.session import Maintenance, Session, Settings
 from worm.store.base import Store
 from worm.store.faulty import Fault, FaultyStore
-from worm.workers.settings import Settings
-from worm.workers.sweep import Sweep
-from worm.workers.workspace import Workspace
 
 HI = "hi@acme.com"
 OTHER = "other@acme.com"
@@ -506,6 +504,6 @@ def test_of_sixteen_saves_at_once_one_wins_and_nothing_is_left_of_the_others(
     assert room.having(HI) == winners
     assert (room.claims(), room.claims("phone")) == ({HI: winners[0]}, {winners[0]: winners[0]})
     if maintenance == "events":
-        workspace = Workspace(room.store, Settings("documents", threads=2), ids=room.ids, clock=room.clock)
+        workspace = Session(room.store, Settings("documents", threads=2), ids=room.ids, clock=room.clock)
         Sweep(workspace).run(lambda: 1.0, resume=False)
     room.assert_clean()

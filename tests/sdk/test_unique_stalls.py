@@ -58,6 +58,19 @@ def test_a_create_that_lost_its_claim_is_undone() -> None:
     room.assert_clean()
 
 
+def test_a_session_forgets_the_save_that_was_undone() -> None:
+    """Else its next save would be over a version that is gone: a conflict that nobody can explain."""
+    room, saved = Room(), []
+
+    def save(customers: Model) -> None:
+        saved.append(customers)
+        customers.save({"id": "a", "email": HI})
+
+    woken(room, save)
+    saved[0].save({"id": "a", "email": OTHER})
+    assert (room.having(OTHER), room.claims()) == (["a"], {HI: "b", OTHER: "a"})
+
+
 def test_what_was_undone_frees_its_other_values() -> None:
     room = Room(indexes=BOTH)
     woken(room, lambda customers: customers.save({"id": "a", "email": HI, "phone": "1"}))

@@ -10,7 +10,7 @@ from tests.sdk.sessions import Bench
 from worm.collections.claims import GRACE
 from worm.collections.layout import KeyKind, StorageResolver
 from worm.model import Model
-from worm.sdk.context import Maintenance
+from worm.session import Maintenance
 from worm.store.base import Store
 from worm.store.memory import MemoryStore
 

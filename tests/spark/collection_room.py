@@ -12,14 +12,13 @@ from tests.harness import schema_of
 from worm.codec.strict_json import JsonValue
 from worm.collections.claims import restore_claims
 from worm.collections.layout import SCHEMA_KEY
+from worm.maintenance.sweep import Sweep
 from worm.schema import load_schema
+from worm.session import Session, Settings
 from worm.store.base import Store
 from worm.store.open import open_store
 from worm.tables.table import Table
 from worm.tables.verify import VerifyReport, verify_collection
-from worm.workers.settings import Settings
-from worm.workers.sweep import Sweep
-from worm.workers.workspace import Workspace
 
 FIELDS = {
     "name": {"type": "string"},
@@ -71,7 +70,7 @@ class Room:
         self.endpoint_url = endpoint_url
         self.store: Store = open_store(url, endpoint_url=endpoint_url)
         self.store.put(SCHEMA_KEY, load_schema(schema).to_json())
-        self.workspace = Workspace(self.store, Settings("documents", threads=4))
+        self.workspace = Session(self.store, Settings("documents", threads=4))
         self.workspace.refresh()
 
     @property
@@ -80,7 +79,7 @@ class Room:
 
     @property
     def table(self) -> Table:
-        fresh = Workspace(open_store(self.url, endpoint_url=self.endpoint_url), Settings("documents", threads=4))
+        fresh = Session(open_store(self.url, endpoint_url=self.endpoint_url), Settings("documents", threads=4))
         fresh.refresh()
         return fresh.table("Customer")
 

@@ -23,13 +23,12 @@ from spark_jobs.source.schema import schema_of
 from spark_jobs.source.writer import Writing, Written, write_rows
 from worm.codec.strict_json import JsonObject, JsonValue, dumps
 from worm.collections.id_ranges import plan_ranges
-from worm.model import Model
+from worm.model import Model, Worm, connect, push
 from worm.schema import load_schema
-from worm.sdk.session import Worm, connect, push
 from worm.store.open import open_store
 
 if TYPE_CHECKING:
-    from worm.sdk.context import Maintenance
+    from worm.session import Maintenance
 
 FIELDS: dict[str, object] = {
     "name": {"type": "string"},

@@ -28,7 +28,6 @@ from worm.collections.layout import SCHEMA_KEY
 from worm.schema import load_schema
 from worm.store.open import open_store
 from worm.tables.spread import Spread
-from worm.workers.capture import reconcile_entity
 from worm_dev.aws import start_moto
 
 COUNT = 180
@@ -147,7 +146,7 @@ class Writer(threading.Thread):
 
 def reconciled(room: Room, numbers: Sequence[int]) -> list[Change]:
     table = room.workspace.table("Customer")
-    outcomes = [reconcile_entity(table, customer_id(number), None, None) for number in numbers]
+    outcomes = [table.collection.reconcile(customer_id(number), None, None) for number in numbers]
     assert [outcome.error for outcome in outcomes if outcome.error] == []
     return [outcome.change for outcome in outcomes if outcome.change is not None]
 

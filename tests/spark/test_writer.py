@@ -16,7 +16,7 @@ from spark_jobs.source.writer import WormWriter, Written
 from tests.spark.source_room import START, SourceRoom, by_id, memory_url, random_document, random_id
 from worm.codec.strict_json import JsonObject
 from worm.errors import Conflict, Unavailable
-from worm.sdk.core import Touched
+from worm.sdk.access import Touched
 from worm.tables.verify import verify_collection
 
 Row = Mapping[str, object]

@@ -31,7 +31,6 @@ from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
 from worm.store.s3 import S3Store
 from worm.tables.verify import verify_collection
-from worm.workers.capture import reconcile_entity
 from worm_dev.aws import start_moto
 
 IDS = st.sampled_from(["a", "b", "c"])
@@ -194,7 +193,7 @@ class Collections(RuleBasedStateMachine):
         table = self._fresh().table
         heads = table.heads.read()
         head = heads.get(name) if heads is not None else None
-        outcome = reconcile_entity(table, name, head, head)
+        outcome = table.collection.reconcile(name, head, head)
         assert outcome.error is None, outcome.error
         if outcome.change is not None:
             table.fold([outcome.change])

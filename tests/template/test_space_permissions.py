@@ -13,12 +13,12 @@ from tests.sdk.bank_room import SpaceBench
 from tests.sdk.sessions import must
 from tests.template.recorder import DELETE, GET, GET_VERSION, PUT, Recorder, Request
 from tests.template.sam_document import function, is_allowed
+from worm.maintenance.sweep import Sweep
 from worm.store.faulty import Fault, FaultyStore, SimulatedCrash
 from worm.workers.batch import Message
 from worm.workers.capture import Capture
-from worm.workers.fold import Fold
 from worm.workers.purge import Purge
-from worm.workers.sweep import Sweep
+from worm.workers.tables import Fold
 
 LAYOUTS = ["root", "collection", "inline"]
 FOLDERS = ["apply", "capture", "tables", "sweep", "purge"]

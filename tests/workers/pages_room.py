@@ -12,13 +12,12 @@ from worm.pages.config import PageConfig
 from worm.pages.db import PageDb, create_database
 from worm.pages.manifest import MAIN, Pages, PagesRoot
 from worm.pages.reader import PageReader
+from worm.session import Session, Settings
 from worm.store.base import ObjectInfo, Store
 from worm.store.memory import MemoryStore
 from worm.workers.apply import Apply
 from worm.workers.batch import BatchOutcome, Message
 from worm.workers.compact import Compact
-from worm.workers.settings import Settings
-from worm.workers.workspace import Workspace
 
 DAY = 24 * 3600.0
 NEVER = 80_000.0
@@ -70,8 +69,8 @@ class Room:
     def events(self, *keys: str) -> list[str]:
         return [created(key) for key in keys]
 
-    def workspace(self, store: Store | None = None) -> Workspace:
-        return Workspace(store or self.store, Settings(BUCKET, threads=1), ids=self.ids, clock=self.clock)
+    def workspace(self, store: Store | None = None) -> Session:
+        return Session(store or self.store, Settings(BUCKET, threads=1), ids=self.ids, clock=self.clock)
 
     def apply(
         self,

@@ -16,6 +16,8 @@ from tests.sdk.sessions import must
 from worm.clock import Deadline
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Corrupt, Unavailable
+from worm.maintenance.materialize import Materialized, Materializer
+from worm.maintenance.sweep import Sweep
 from worm.pages.apply import Applier
 from worm.pages.branches import Branches
 from worm.pages.config import PageConfig
@@ -26,9 +28,7 @@ from worm.store.faulty import Fault, FaultyStore, SimulatedCrash
 from worm.workers.apply import FLUSH_SECONDS, Apply
 from worm.workers.batch import BatchOutcome, Message
 from worm.workers.capture import Capture
-from worm.workers.fold import Fold
-from worm.workers.materialize import Materialized, Materializer
-from worm.workers.sweep import Sweep
+from worm.workers.tables import Fold
 
 WRITES_MAX = 80
 WHEN: tuple[Literal["before", "after"], ...] = ("before", "after")

@@ -10,12 +10,11 @@ import pytest
 
 from tests.harness import BUCKET, DataPath, schema_of
 from worm.clock import Ids, SystemClock
+from worm.session import Session, Settings
 from worm.store.base import Attempt, Condition
 from worm.store.memory import MemoryStore
 from worm.workers.batch import BatchOutcome, Message
-from worm.workers.fold import Fold
-from worm.workers.settings import Settings
-from worm.workers.workspace import Workspace
+from worm.workers.tables import Fold
 
 WORKERS = 50
 ENTITIES = 200
@@ -44,7 +43,7 @@ def test_fifty_workers_on_one_collection(threshold: int, monkeypatch: pytest.Mon
 
     def work(body: str) -> BatchOutcome:
         clock = SystemClock()
-        workspace = Workspace(path.store, Settings(BUCKET, threads=1), ids=Ids.system(clock), clock=clock)
+        workspace = Session(path.store, Settings(BUCKET, threads=1), ids=Ids.system(clock), clock=clock)
         return Fold(workspace).run([Message("m", body)])
 
     with ThreadPoolExecutor(WORKERS) as pool:

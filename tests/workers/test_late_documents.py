@@ -11,15 +11,16 @@ import pytest
 from tests.harness import created
 from tests.sdk.bank_room import SpaceBench
 from tests.sdk.sessions import must
+from worm.bridge.origins import outdated
 from worm.errors import Unavailable
+from worm.maintenance.materialize import Materializer
+from worm.maintenance.sweep import Sweep
 from worm.model import Model
 from worm.store.base import Attempt, Condition
 from worm.store.faulty import Fault, FaultyStore
-from worm.tables.verify import outdated, verify_collection
+from worm.tables.verify import verify_collection
 from worm.workers.batch import Message
 from worm.workers.capture import Capture
-from worm.workers.materialize import Materializer
-from worm.workers.sweep import Sweep
 
 KEY = "bank/accounts/a/data.json"
 LIFE = [("create", "ann", 1), ("delete", "ann", 2)]
@@ -78,7 +79,7 @@ class Scene:
     def mend(self) -> bool:
         workspace = self.bench.workspace()
         workspace.refresh()
-        return Materializer.of(workspace).mend("Account", "a")
+        return Materializer(workspace).mend("Account", "a")
 
     def sweep(self) -> int:
         """How many documents it put right."""

@@ -13,16 +13,16 @@ import pytest
 from tests.sdk.bank_room import MAIN, Apart, SpaceBench
 from tests.sdk.interleaving import Actor, every_order
 from tests.sdk.sessions import must
+from worm.bridge.applied import RUN_MAX, Applied, applied_key
+from worm.bridge.origins import commit_of
 from worm.clock import VirtualClock
-from worm.collections.space_log import commit_of
 from worm.errors import Unavailable
+from worm.maintenance import materialize
+from worm.maintenance.materialize import Materializer
 from worm.model import Model
-from worm.spaces.applied import RUN_MAX, Applied, applied_key
 from worm.store.base import Store
 from worm.store.faulty import Fault, FaultyStore, SimulatedCrash
 from worm.store.memory import MemoryStore
-from worm.workers import materialize as materialize_module
-from worm.workers.materialize import Materializer
 
 WHEN: tuple[Literal["before", "after"], ...] = ("before", "after")
 WRITES_MAX = 80
@@ -255,11 +255,11 @@ def test_what_a_stalled_one_brought_back_is_deleted_again(dies: bool) -> None:
 
 @pytest.mark.parametrize("limit", ["BATCH", "OPERATIONS_MAX"])
 def test_a_run_without_time_stops_and_the_next_goes_on(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(materialize_module, limit, 1)
+    monkeypatch.setattr(materialize, limit, 1)
     bench = lived(LIVES["a second life"])
     for upto in range(1, 5):
         times = iter([1.0, 0.0])
-        report = Materializer.of(bench.workspace()).run(MAIN, lambda times=times: next(times, 0.0))  # type: ignore[misc]  # bound per round
+        report = Materializer(bench.workspace()).run(MAIN, lambda times=times: next(times, 0.0))  # type: ignore[misc]  # bound per round
         assert (report.upto, report.is_done) == (upto, upto == 4)
         assert bench.applied().applied == upto
     check(bench, LIVES["a second life"])
@@ -314,7 +314,7 @@ def test_a_damaged_cursor_costs_work_and_nothing_else(body: bytes) -> None:
 
 def test_databases_that_are_no_spaces_of_models_are_left_alone() -> None:
     bench = lived([save(1)])
-    materializer = Materializer.of(bench.workspace())
+    materializer = Materializer(bench.workspace())
     for db_id in ("main", "space-other", "space-"):
         assert materializer.run(db_id, lambda: math.inf).commits == 0
     assert bench.store.get(KEY) is None
@@ -340,7 +340,7 @@ def _busy() -> SpaceBench:
 @pytest.mark.parametrize("seed", range(6))
 def test_deliveries_in_any_order_and_number_with_faults(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A delivery only says where to look. Runs die at any write, some lose answers, and all of it is done again."""
-    monkeypatch.setattr(materialize_module, "BATCH", 3)
+    monkeypatch.setattr(materialize, "BATCH", 3)
     bench = _busy().fork()
     chance = Apart(bench).ids.rng
     chance.seed(seed)

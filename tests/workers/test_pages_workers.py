@@ -536,7 +536,7 @@ def test_the_compact_handler_serves_all_and_then_fails_for_the_damaged_one(
 def test_the_apply_handler_answers_with_the_messages_that_failed(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     handler = handler_of("apply", monkeypatch)
     workspace = room.workspace()
-    monkeypatch.setattr("worm.workers.lambdas.workspace", lambda: workspace)
+    monkeypatch.setattr("worm.workers.lambdas.session", lambda: workspace)
     monkeypatch.setattr(handler, "worker", lambda: Apply(workspace))
     monkeypatch.delenv("WORM_DLQ_URL", raising=False)
     room.create("shop", "cars")

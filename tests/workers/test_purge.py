@@ -13,14 +13,14 @@ import pytest
 from tests.collections.trash_room import ACME, DAY, collection_on
 from worm.clock import Ids, VirtualClock, iso_seconds
 from worm.collections.layout import SCHEMA_KEY
+from worm.collections.trash import Deletion
 from worm.errors import Unavailable
 from worm.schema import load_schema
+from worm.session import Session, Settings
 from worm.store.base import Lost, ObjectInfo
 from worm.store.faulty import FaultyStore, SimulatedCrash
 from worm.store.memory import MemoryStore
 from worm.workers.purge import CHUNK, Purge, PurgeReport
-from worm.workers.settings import Settings
-from worm.workers.workspace import Workspace
 
 ROOT = Path(__file__).resolve().parents[2]
 SNAPSHOTS = {"enabled": True, "maxAge": "10d", "maxCount": 2}
@@ -44,13 +44,11 @@ class Bucket:
         self.collection = collection_on(self.store, self.clock, snapshots=SNAPSHOTS)
 
     def worker(self, store: FaultyStore | None = None) -> Purge:
-        return Purge(Workspace(store or self.store, Settings("documents", threads=1), clock=self.clock))
+        return Purge(Session(store or self.store, Settings("documents", threads=1), clock=self.clock))
 
     def delete(self, *ids: str) -> None:
         for entity_id in ids:
-            self.collection.trash.put_away(
-                entity_id, ACME, etag="e", version_id=None, deleted_by=None, deleted_at=iso_seconds(self.clock.now())
-            )
+            self.collection.trash.put_away(entity_id, ACME, Deletion("e", None, None, iso_seconds(self.clock.now())))
 
     def trashed(self) -> list[str]:
         prefix = ".worm.trash/customers/"

@@ -15,15 +15,14 @@ from worm.cli.arguments import checked_output, existing_file
 from worm.cli.options import Target
 from worm.cli.output import Report, ReportFormat, count, echo_json, echo_table, printable
 from worm.codec.strict_json import JsonValue
-from worm.collections.collection import Collection
 from worm.collections.infer import SAMPLES_MAX, CollectionReport, InferReport, infer_schema
-from worm.collections.layout import StorageResolver
 from worm.collections.push import PushReport
 from worm.collections.relayout import Relayout, RelayoutReport, Step, layouts, told
 from worm.errors import Conflict
 from worm.model import push
 from worm.schema import Schema, load_schema
 from worm.schema.definition import StorageDef
+from worm.session import Session
 from worm.store.base import Store
 from worm.store.probe import ensure_safe
 from worm.tables.verify import verify_collection
@@ -164,11 +163,11 @@ def relayout(
 
 def oplog_problems(store: Store, schema: Schema) -> list[str]:
     """Gaps and damage of the oplogs where the schema says that they are. What waits for capture is no problem."""
-    resolver = StorageResolver(schema)
+    session = Session(store, schema=schema)
     found: list[str] = []
     for name, definition in schema.models.items():
         if definition.oplog:
-            differences = verify_collection(Collection(store, resolver, name, definition)).differences
+            differences = verify_collection(session.collection(name)).differences
             found += [f"{one.kind}  {one.key}: {one.detail}" for one in differences if one.kind in OPLOG_KINDS]
     return found
 

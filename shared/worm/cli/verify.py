@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -15,16 +14,8 @@ from worm.cli.arguments import chosen_models
 from worm.cli.options import Session
 from worm.cli.output import Report, ReportFormat, count, echo_json, echo_table, printable
 from worm.codec.strict_json import JsonValue
-from worm.collections.claims import restore_claims
-from worm.collections.collection import Collection
-from worm.collections.companions import failure_of
-from worm.errors import WormError
-from worm.model import Worm
-from worm.tables.verify import VerifyReport, outdated, verify_collection
-from worm.workers.materialize import Materializer
-from worm.workers.settings import Settings
-from worm.workers.sweep import Sweep
-from worm.workers.workspace import Workspace
+from worm.maintenance.repair import repair_model
+from worm.tables.verify import VerifyReport, verify_collection
 
 EXIT_DIFFERENCES = 1
 VERIFY_COLUMNS = ("Model", "Documents", "Entries", "Differences", "Rejected")
@@ -105,49 +96,12 @@ def repair(
     """
     names = chosen_models(session, models)
     session.ensure_safe_store()
-    workspace = Workspace(session.store, Settings(bucket=session.store.url), ids=session.ids, clock=session.clock)
     rows, problems = [], dict[str, str]()
     for name in names:
-        problems.update(_mend(workspace, name))
-        report = Sweep(workspace).run(lambda: math.inf, [name], resume=False)[0]
-        if report.error is not None:
-            problems[report.error.key or name] = report.error.message
-        table = workspace.table(name)
-        problems.update(_mark(workspace, table.collection))
-        manifest = table.rebuild()
-        if manifest is not None:
-            claimed = restore_claims(table.collection.claims, manifest.entities)
-            problems.update({found.key: found.detail for found in claimed.conflicts})
-        shown = "--" if manifest is None else f"{manifest.count:,}"
+        report = repair_model(session, name)
+        problems.update(report.problems)
+        shown = "--" if report.rows is None else f"{report.rows:,}"
         rows.append([name, f"{report.listed:,}", f"{report.recorded:,}", shown])
-        problems.update({_key(session, name, entity_id): reason for entity_id, reason in report.problems.items()})
     echo_table(REPAIR_COLUMNS, rows, right=REPAIR_COLUMNS[1:])
     for key, reason in sorted(problems.items()):
         typer.echo(f"left as it is  {printable(key)}: {printable(reason)}")
-
-
-def _mend(workspace: Workspace, name: str) -> dict[str, str]:
-    """Documents that are of an older commit than the log of their space has; the reason where that cannot be told."""
-    workspace.refresh()
-    materializer = Materializer.of(workspace)
-    try:
-        for entity_id, _, _ in outdated(workspace.table(name).collection):
-            materializer.mend(name, entity_id)
-    except WormError as error:
-        return {error.key or name: error.message}
-    return {}
-
-
-def _mark(workspace: Workspace, collection: Collection) -> dict[str, str]:
-    """Write the time marks that are missing; the reasons by key where one could not be."""
-
-    def one(unmarked: tuple[str, int]) -> WormError | None:
-        return failure_of(lambda: collection.mark(*unmarked))
-
-    missing = collection.unmarked() if collection.definition.oplog else []
-    failures = zip(missing, workspace.in_parallel(one, missing), strict=True)
-    return {collection.oplog.key(*unmarked): f"no time mark: {error}" for unmarked, error in failures if error}
-
-
-def _key(session: Worm, model: str, entity_id: str) -> str:
-    return session.resolver.document_key(model, entity_id)

@@ -1,12 +1,9 @@
-"""Unique values of documents, and the claim: the object that reserves one of them for one document.
+"""Unique values: a value of a unique index is claimed, by put-if-absent of one object, before a document may have it.
 
 Two values are the same if the index has the same entry for them: `1` and `1.0` are, `1` and `"1"` are not. Null and a
 missing field are no values: any number of documents may lack one. A value that is an array or an object (of a field
 that the schema does not declare closely) counts as a whole.
 
-Uniqueness: a value of a unique index is claimed, by put-if-absent of one object, before a document may have it.
-
-Vocabulary
 - *claim*: `.worm.index/<field>/.claims/<sha256 of the value>`; names the document that has the value or is to get it.
 - *holder*: the document that a claim names. A claim is *true* while its holder has the value, *stale* when it does not.
 - *pending*: stale because the holder's write is still under way. It cannot be told from one whose writer died, so a
@@ -15,29 +12,24 @@ Vocabulary
 - *giver*: a document that loses the value with the same commit that gives it to another. The claim passes before the
   commit and names the giver as `over`: it is true whichever of the two has the value.
 
-A writer: claims its new values; writes the document; *confirms*, that is, reads its claims again; frees the old ones.
-A taker: reads the holder's document (value not there); swaps the claim; reads the holder's document again.
-The writer writes the document before it looks at the claim, the taker writes the claim before it looks at the document:
-one of them sees the other, whatever the clocks say. `GRACE` only makes meeting rare. See decision 0010.
+A writer claims its new values; writes the document; *confirms*, that is, reads its claims again; frees the old ones
+(`claiming.py`). A taker reads the holder's document (the value is not there); swaps the claim; reads the holder's
+document again. The writer writes the document before it looks at the claim, the taker writes the claim before it looks
+at the document: one of them sees the other, whatever the clocks say. `GRACE` only makes meeting rare. See decision
+0010.
 
 Claims are freed with the etag that was read before the document changed: whoever adopted or took one meanwhile keeps
 it. An unknown outcome (`CommitStateUnknown`) cleans nothing up; what it may leave is a stale claim.
 
-Holders without a claim: what raw uploads put there, found by the index before a value is claimed.
-
-The index may lag, so it only names candidates; the documents decide. One look per index serves a whole bulk.
-
-All claims of a model against all its documents: what verify reports, and what a rebuild writes anew.
-
-`rows` are the live documents, or the rows of a table, which have the indexed fields. They may be behind: before a claim
-is called stale its holder's document is read, and one that is younger than the grace period may be of a save under way.
-A document without a claim is no difference: raw uploads make none, and a save finds them by the index.
+`audit_claims` and `restore_claims` compare all claims of a model with its documents. The rows that they are given may
+be behind: before a claim is called stale its holder's document is read, and one that is younger than the grace period
+may be of a save under way. A document without a claim is no difference: raw uploads make none, and a save finds them by
+the index.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
@@ -49,6 +41,7 @@ from worm.codec.field_path import Missing, field_value
 from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_own
 from worm.collections.documents import Documents
 from worm.collections.entries import Document
+from worm.collections.origins import Truth
 from worm.collections.trash import delete_unchanged
 from worm.errors import CommitStateUnknown, Corrupt, Invalid, Unavailable, UniqueViolation, WormError
 from worm.schema import IndexDef, ModelDef
@@ -147,7 +140,7 @@ ROUNDS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldClaim:
     """A claim of ours as it is stored. `adopted`: it named this document before we wrote it. `giver`: who has the value
     until the commit."""
 
@@ -163,8 +156,8 @@ class Reservation:
     """The claims of one write: `new` ones that it made, `old` ones (as read before) that it makes superfluous."""
 
     id: str
-    new: list[Held] = field(default_factory=list)
-    old: list[Held] = field(default_factory=list)
+    new: list[HeldClaim] = field(default_factory=list)
+    old: list[HeldClaim] = field(default_factory=list)
 
 
 class Holders:
@@ -186,11 +179,12 @@ def no_givers(value: UniqueValue) -> Collection[str]:
 class Claims:
     """The claims of one model."""
 
-    def __init__(self, documents: Documents, clock: Clock, ids: Ids) -> None:
+    def __init__(self, documents: Documents, clock: Clock, ids: Ids, truth: Truth | None = None) -> None:
         self.documents = documents
         self.store = documents.store
         self.clock = clock
         self._ids = ids
+        self._truth = truth
 
     @property
     def are_needed(self) -> bool:
@@ -213,7 +207,11 @@ class Claims:
         return unique_values(self.documents.definition, document)
 
     def has(self, entity_id: str, value: UniqueValue) -> bool:
-        """Does the document, as it is stored now, have the value? Also one that breaks the schema does."""
+        """Does the document have the value now? Also one that breaks the schema does. The log of a space decides, where
+        it has the document: the stored one may be behind it by more than the grace period."""
+        said = None if self._truth is None else self._truth(entity_id)
+        if said is not None:
+            return value.is_in(said.value)
         try:
             found = self.documents.current(entity_id)
         except Invalid:  # too large to be read: no document of ours
@@ -222,7 +220,7 @@ class Claims:
 
     def is_outdated(self, entity_id: str, value: UniqueValue) -> bool:
         """Has the document lost the value that its object, as just read, has?"""
-        return False
+        return self._truth is not None and not self.has(entity_id, value)
 
     # Of one write
 
@@ -302,20 +300,20 @@ class Claims:
 
     # One claim
 
-    def _own(self, entity_id: str, value: UniqueValue) -> Sequence[Held]:
+    def _own(self, entity_id: str, value: UniqueValue) -> Sequence[HeldClaim]:
         """The claim of a value that the document has; nothing where there is none (a raw upload), or another's."""
         found = self.store.get(self.key(value))
         try:
             is_own = found is not None and Claim.from_bytes(found.body, found.key).id == entity_id
         except Corrupt:
             return ()  # whoever claims the value next hears of it, and `worm verify`
-        return (Held(value, found.etag, found.version_id),) if found is not None and is_own else ()
+        return (HeldClaim(value, found.etag, found.version_id),) if found is not None and is_own else ()
 
-    def _claim(self, entity_id: str, value: UniqueValue, givers: Collection[str] = ()) -> Held:
+    def _claim(self, entity_id: str, value: UniqueValue, givers: Collection[str] = ()) -> HeldClaim:
         for attempt in range(ROUNDS_MAX):
             outcome = self.store.put_if_absent(self.key(value), self.body(entity_id, value))
             if isinstance(outcome, Won):
-                return Held(value, outcome.etag, outcome.version_id)
+                return HeldClaim(value, outcome.etag, outcome.version_id)
             taken = self._take(entity_id, value, outcome.current, givers)
             if taken is not None:
                 return taken
@@ -324,7 +322,7 @@ class Claims:
             f"{ROUNDS_MAX} attempts to claim {value.field}={value.text} met another writer", key=self.key(value)
         )
 
-    def _take(self, entity_id: str, value: UniqueValue, found: Object, givers: Collection[str]) -> Held | None:
+    def _take(self, entity_id: str, value: UniqueValue, found: Object, givers: Collection[str]) -> HeldClaim | None:
         """Adopt or take over a claim; None when it changed meanwhile."""
         there = Claim.from_bytes(found.body, found.key)
         if there.id == entity_id:
@@ -366,11 +364,11 @@ class Claims:
         *,
         adopted: bool = False,
         giver: str | None = None,
-    ) -> Held | None:
+    ) -> HeldClaim | None:
         outcome = self.store.put_if_match(self.key(value), self.body(entity_id, value, over), etag)
-        return Held(value, outcome.etag, outcome.version_id, adopted, giver) if isinstance(outcome, Won) else None
+        return HeldClaim(value, outcome.etag, outcome.version_id, adopted, giver) if isinstance(outcome, Won) else None
 
-    def _confirmed(self, entity_id: str, held: Held) -> Held:
+    def _confirmed(self, entity_id: str, held: HeldClaim) -> HeldClaim:
         found = self.store.get_if_changed(self.key(held.value), held.etag)
         if isinstance(found, NotModified):
             return held
@@ -383,75 +381,11 @@ class Claims:
             self._remove(again)  # the document changed since, and whoever did that had nothing to free
         return again
 
-    def _remove(self, held: Held) -> None:
+    def _remove(self, held: HeldClaim) -> None:
         delete_unchanged(self.store, self.key(held.value), held.etag, held.version_id)
 
 
 CHUNK = 500
-IdsWith = Callable[[IndexDef, Sequence[JsonValue]], set[str] | None]
-"""The ids that an index has under any of the values; None: the index cannot answer now."""
-
-
-class IndexHolders(Holders):
-    """The other documents that have a unique value of these documents. Safe across threads."""
-
-    def __init__(self, claims: Claims, ids_with: IdsWith, documents: Sequence[Mapping[str, JsonValue]]) -> None:
-        self._claims = claims
-        self._ids_with = ids_with
-        self._saved = documents
-        self._lock = threading.Lock()
-        self._candidates: dict[str, set[str]] = {}
-        self._holding: dict[str, dict[bytes, list[str]]] = {}
-
-    def of(self, value: UniqueValue, entity_id: str) -> str | None:
-        with self._lock:
-            if value.field not in self._candidates:
-                self._candidates[value.field] = self._look_up(value.field)
-            if not self._candidates[value.field] - {entity_id}:
-                return None
-            if value.field not in self._holding:
-                self._holding[value.field] = self._read(value.field, sorted(self._candidates[value.field]))
-            others = self._holding[value.field].get(value.canonical, [])
-        candidates = (other for other in others if other != entity_id)
-        return next((other for other in candidates if not self._claims.is_outdated(other, value)), None)
-
-    def _look_up(self, field: str) -> set[str]:
-        """The candidates. An index that cannot answer names none: claims are what decides between saves."""
-        index = next(one for one in unique_indexes(self._claims.documents.definition) if one.field == field)
-        values = readable_values(self._claims, self._saved)
-        wanted = {value.canonical: value.value for value in values if value.field == field}
-        return self._ids_with(index, list(wanted.values())) or set()
-
-    def _read(self, field: str, ids: Sequence[str]) -> dict[bytes, list[str]]:
-        """Who has which value, by the documents as they are stored now."""
-        documents, holding = self._claims.documents, dict[bytes, list[str]]()
-        for start in range(0, len(ids), CHUNK):
-            chunk = ids[start : start + CHUNK]
-            reads = [Read(documents.key(one)) for one in chunk]
-            for one, found in zip(
-                chunk, self._claims.store.get_many(reads, max_bytes=documents.max_bytes), strict=True
-            ):
-                if isinstance(found, Exception) and not isinstance(found, Invalid):
-                    raise found
-                stored = documents.recorded(found) if isinstance(found, Object) else None
-                value = None if stored is None else unique_value(field, stored)
-                if value is not None:
-                    holding.setdefault(value.canonical, []).append(one)
-        return holding
-
-
-def readable_values(claims: Claims, documents: Iterable[Mapping[str, JsonValue]]) -> Iterator[UniqueValue]:
-    """The unique values of what is to be saved. What is no JSON is refused where it is saved; here it has no value."""
-    for document in documents:
-        for value in claims.values(document):
-            try:
-                if value.canonical:
-                    yield value
-            except Invalid:
-                continue
-
-
-AUDIT_CHUNK = 500
 IDS_SHOWN_MAX = 5
 Rows = Mapping[str, Mapping[str, JsonValue]]
 
@@ -489,7 +423,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredClaim:
     """A claim as it is stored, and the field that it is for."""
 
     field: str
@@ -586,7 +520,7 @@ def _conflicts(wanted: Mapping[str, Wanted]) -> list[Finding]:
     ]
 
 
-def _is_stale(claims: Claims, stored: Stored, claim: Claim) -> bool:
+def _is_stale(claims: Claims, stored: StoredClaim, claim: Claim) -> bool:
     """Has neither its holder the value, nor the one that it was to pass from?"""
     is_old, value = claims.clock.now() - stored.object.last_modified >= GRACE, UniqueValue(stored.field, claim.value)
     return is_old and not any(claims.has(one, value) for one in (claim.id, claim.over) if one is not None)
@@ -600,16 +534,16 @@ def _keys(claims: Claims, field: str, within: Digests) -> Iterator[str]:
         yield listed.key
 
 
-def _stored(claims: Claims, within: Digests) -> Iterator[tuple[Stored, Claim | Corrupt]]:
+def _stored(claims: Claims, within: Digests) -> Iterator[tuple[StoredClaim, Claim | Corrupt]]:
     """Every stored claim, or what is wrong with it."""
     for index in unique_indexes(claims.documents.definition):
         keys = list(_keys(claims, index.field, within))
-        for start in range(0, len(keys), AUDIT_CHUNK):
-            for found in claims.store.get_many([Read(key) for key in keys[start : start + AUDIT_CHUNK]]):
+        for start in range(0, len(keys), CHUNK):
+            for found in claims.store.get_many([Read(key) for key in keys[start : start + CHUNK]]):
                 if isinstance(found, Exception):
                     raise found
                 if found is not None:
-                    yield Stored(index.field, found), _parsed(claims, index.field, found)
+                    yield StoredClaim(index.field, found), _parsed(claims, index.field, found)
 
 
 def _parsed(claims: Claims, field: str, found: Object) -> Claim | Corrupt:

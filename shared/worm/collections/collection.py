@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from functools import cached_property
 
 from worm.clock import Clock, Ids, SystemClock
-from worm.collections.changes import Row, project
+from worm.collections.changes import Change, Row, project
 from worm.collections.claims import Claims
-from worm.collections.companions import Recorded
-from worm.collections.documents import MAX_DOCUMENT_BYTES, Documents, Origin
-from worm.collections.entries import Document, Head, OplogEntry
+from worm.collections.documents import MAX_DOCUMENT_BYTES, Documents
+from worm.collections.entries import Document, Head
 from worm.collections.id_ranges import IdRange, Scan
 from worm.collections.layout import ArchiveName, KeyInfo, KeyKind, StorageResolver
 from worm.collections.oplog import Oplog
-from worm.collections.reconcile import Reconciler
+from worm.collections.origins import Origins, PlainOrigins
+from worm.collections.reconcile import Reconciled, Reconciler, Sighting
 from worm.collections.snapshots import Snapshots
-from worm.collections.space_log import LoggedClaims, SpaceLog, commit_of, entity_name
 from worm.collections.trash import Trash
-from worm.errors import Corrupt
+from worm.errors import Invalid
 from worm.schema import ModelDef
-from worm.spaces.opening import OpenSpaces, database_id
-from worm.store.base import Listed, Object, ObjectInfo, Store, Version
-
-if TYPE_CHECKING:
-    from worm.spaces.space import Space
+from worm.store.base import Listed, Store, Version
 
 OPLOG_KINDS = (KeyKind.OPLOG, KeyKind.TIME_MARK, KeyKind.ARCHIVE)
 _EVERYTHING = IdRange()
+
+
+@dataclass(frozen=True)
+class EntityOutcome:
+    """What reconciling one entity came to: `change` where the table has to learn something."""
+
+    change: Change | None = None
+    appended: int = 0
+    error: Exception | None = None
+    is_late: bool = False
+    """The document came back after a commit had deleted it: no news. Capture has no permission to delete it; the sweep
+    does."""
+    is_mended: bool = False
 
 
 @dataclass
@@ -43,8 +50,8 @@ class Collection:
     clock: Clock = field(default_factory=SystemClock)
     ids: Ids = field(default_factory=Ids.system)
     max_bytes: int = MAX_DOCUMENT_BYTES
-    spaces: Callable[[str], Space | None] | None = None
-    """Spaces that are open already; without it one is opened for reading when it is asked for."""
+    origins_of: Callable[[Collection], Origins] | None = None
+    """For a model in a space: the port to its log (`collections/origins.py`)."""
 
     @cached_property
     def documents(self) -> Documents:
@@ -70,37 +77,50 @@ class Collection:
         return Trash(self.documents, self.clock)
 
     @cached_property
+    def origins(self) -> Origins:
+        """Where changes come from. A model in a space needs the one that asks its log: without it an object that a
+        commit deleted would count again."""
+        if self.origins_of is not None:
+            return self.origins_of(self)
+        if self.definition.space is not None:
+            raise Invalid(
+                f"{self.name} is in the space '{self.definition.space}'", hint="open it by a worm.session.Session"
+            )
+        return PlainOrigins(self.definition, self.trash)
+
+    @cached_property
     def claims(self) -> Claims:
-        if self.space_log is None:
-            return Claims(self.documents, self.clock, self.ids)
-        return LoggedClaims(self.documents, self.clock, self.ids, self.space_log)
-
-    @cached_property
-    def space_log(self) -> SpaceLog | None:
-        """What the model's space says about its documents; None without a space."""
-        name = self.definition.space
-        return None if name is None else SpaceLog(self.name, partial(self.spaces or self._spaces.get, name))
-
-    def applied(self) -> int:
-        """The commit of the model's space up to which all are in the documents."""
-        name = self.definition.space
-        if name is None:
-            return 0
-        from worm.spaces.applied import applied_file  # for those who have spaces
-
-        held = applied_file(self.store, database_id(name), clock=self.clock, ids=self.ids).read()
-        return 0 if held is None else held.start(self.clock.now())
-
-    @cached_property
-    def _spaces(self) -> OpenSpaces:
-        return OpenSpaces(self.store, self.clock, self.ids)
+        return Claims(self.documents, self.clock, self.ids, self.origins.truth)
 
     @cached_property
     def path(self) -> str:
         return self.resolver.collection_path(self.name)
 
     def reconciler(self, known: Mapping[str, Document] | None = None) -> Reconciler:
-        return Reconciler(self.documents, self.oplog, self.clock, known or {}, Keepers(self))
+        return Reconciler(self.documents, self.oplog, self.snapshots, self.trash, self.origins, self.clock, known or {})
+
+    def reconcile(
+        self,
+        entity_id: str,
+        hint: Head | None,
+        folded: Head | None,
+        sightings: Iterable[Sighting] = (),
+        *,
+        recheck: bool = False,
+    ) -> EntityOutcome:
+        """Reconcile one entity. `folded` is what the table knows of it. Never raises: the error is part of the
+        outcome."""
+        try:
+            result = self.reconciler().reconcile(entity_id, hint, tuple(sightings), recheck=recheck)
+            failure = result.rejected or result.unkept
+            return EntityOutcome(self._news(result, folded), result.appended, failure, result.is_late)
+        except Exception as error:  # noqa: BLE001 - one bad entity must not fail the others; reported with it
+            return EntityOutcome(error=error)
+
+    def _news(self, result: Reconciled, folded: Head | None) -> Change | None:
+        if result.head is None or (folded is not None and folded.seq >= result.head.seq):
+            return None
+        return Change(result.id, result.head, self.row(result.state()))
 
     def row(self, document: Document | None) -> Row | None:
         return None if document is None else project(document, self.definition.table_fields())
@@ -196,94 +216,3 @@ class Collection:
                 if scan.is_over(listed.key):
                     break
                 yield listed
-
-
-@dataclass(frozen=True)
-class Keepers:
-    """Keeps time marks, snapshots and trash beside the oplog, as the model's definition asks."""
-
-    collection: Collection
-
-    def deletion(self, entity_id: str, deleted: Head) -> Origin:
-        committed = self._committed_deletion(entity_id, deleted)
-        if committed is not None:
-            return committed
-        if not self.collection.definition.soft_delete:
-            return Origin()
-        try:
-            tombstone = self.collection.trash.tombstone(entity_id)
-        except Corrupt:
-            return Origin()  # the trash itself reports it; the history only lacks a name
-        return Origin(tombstone.deleted_by) if tombstone is not None and tombstone.etag == deleted.etag else Origin()
-
-    def _committed_deletion(self, entity_id: str, deleted: Head) -> Origin | None:
-        """The commit that deleted what was recorded last, where it was a commit."""
-        log = self.collection.space_log
-        last = None if log is None else self.collection.oplog.read(entity_id, deleted.seq)
-        seq = None if last is None else last.metadata.get("commitSeq")
-        if log is None or not isinstance(seq, int):
-            return None if log is None else log.deletion(entity_id, 0)
-        # With versions no commit is passed over: another one in between says that this deletion was not by a commit.
-        return log.deletion(entity_id, seq, is_exact=deleted.version_id is not None)
-
-    def commit_of(self, entity_id: str, found: ObjectInfo) -> int | None:
-        collection = self.collection
-        is_logged = collection.definition.space is not None
-        return commit_of(found, entity_name(collection.name, entity_id)) if is_logged else None
-
-    def is_late(self, entity_id: str, found: Object, head: Head | None) -> bool:
-        log, commit = self.collection.space_log, self.commit_of(entity_id, found)
-        if log is None or commit is None or (head is not None and head.live):
-            return False
-        last = None if head is None else self.collection.oplog.read(entity_id, head.seq)
-        deleted = None if last is None else last.metadata.get("commitSeq")
-        if isinstance(deleted, int):
-            return commit < deleted and log.deletion(entity_id, commit) is not None
-        # Without versions the delete may have gone by unseen. With them it stands before the object, recorded by now.
-        return found.version_id is None and self._has_come_back(entity_id, found, commit, log)
-
-    def _has_come_back(self, entity_id: str, found: Object, commit: int, log: SpaceLog) -> bool:
-        """Is the object there, though the commit that deleted it is in the documents?"""
-        collection, state = self.collection, log.read(entity_id)
-        if state is None or state.exists or not commit < state.seq <= collection.applied():
-            return False
-        stored = collection.store.head(found.key)
-        return stored is not None and stored.etag == found.etag and self.commit_of(entity_id, stored) == commit
-
-    def mark(self, entity_id: str, entry: OplogEntry) -> None:
-        self.collection.oplog.marks.put(entity_id, entry)
-
-    def follow(self, recorded: Recorded) -> None:
-        collection, entry = self.collection, recorded.entry
-        if recorded.after is not None:
-            if collection.snapshots.is_due(entry.seq):
-                collection.snapshots.take(recorded.id, entry.seq, entry.ts, recorded.after)
-        elif collection.definition.soft_delete and recorded.before is not None:
-            self._put_into_trash(recorded, recorded.before)
-
-    def _put_into_trash(self, recorded: Recorded, document: Document) -> None:
-        """What lay under the key when it was deleted: the recorded document, or an invalid one that was put over it."""
-        collection, entry, previous = self.collection, recorded.entry, recorded.previous
-        etag, version_id = (None, None) if previous is None else (previous.etag, previous.version_id)
-        body: bytes | None = None
-        skipped = entry.metadata.get("skipped")
-        newest = skipped[-1] if isinstance(skipped, list) and skipped else None
-        if isinstance(newest, dict) and isinstance(newest.get("versionId"), str):
-            found = collection.store.get(collection.documents.key(recorded.id), version_id=str(newest["versionId"]))
-            if found is not None:
-                body, etag, version_id = found.body, found.etag, found.version_id
-        collection.trash.rescue(
-            recorded.id,
-            document,
-            body=body,
-            etag=etag or "",
-            version_id=version_id,
-            deleted_by=entry.actor,
-            deleted_at=entry.ts,
-            is_recorded=lambda other: self._is_recorded(recorded, other),
-        )
-
-    def _is_recorded(self, recorded: Recorded, etag: str) -> bool:
-        """Does one of the entries before this one name the etag?"""
-        oplog = self.collection.oplog
-        return any(entry.etag == etag for entry in oplog.page(recorded.id, recorded.entry.seq, oplog.every))

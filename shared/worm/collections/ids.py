@@ -1,4 +1,4 @@
-"""Ids of documents: checking them against a model's type, making new ones. The rules are in `worm.schema.idtypes`."""
+"""Ids of documents: checking them against a model's type, making new ones. The rules are in `worm.schema.fields`."""
 
 from __future__ import annotations
 

@@ -1,21 +1,17 @@
-"""Field definitions that hold for a set of sampled documents; the rules are in the header of `infer.py`.
+"""`worm import`: a schema inferred from JSON documents that are already in the bucket.
 
-Which keys of a bucket form collections and singletons.
+Collections are found from the keys alone. `<parent>/<name>/<file>.json` is a candidate of `parent`. A parent is a
+*collection* (its names are ids) when all names are uuids, ulids or numbers, or when there are at least two and it is
+not a folder; a *folder* holds other collections beside them, and its candidates are singletons
+(`org/settings/data.json` next to `org/customers/...`). What lies deeper inside an entity's directory belongs to the
+entity and is left out.
 
-`<parent>/<name>/<file>.json` is a candidate of `parent`. A parent is a *collection* (its names are ids) when all names
-are uuids, ulids or numbers, or when there are at least two and it is no folder; a *folder* holds other collections
-beside them, and its candidates are singletons (`org/settings/data.json` next to `org/customers/...`). What lies deeper
-inside an entity's directory belongs to the entity and is left out.
-
-`worm import`: a schema inferred from JSON documents that are already in the bucket.
-
-Collections are found from the keys alone (`infer_groups.py`); a bounded sample of each is read for its fields.
-
-Types are the widest that hold for all sampled values: integer and number give number, a date-time and another string
-give string, array items likewise, objects merge their properties. Values of types that do not mix (a string here, a
-number there) leave the field out of the schema, since unknown fields are kept anyway; the report names it. A field is
-required when every sampled document has it and none has it null. Documents that are not JSON are reported, not fatal.
-Inferred models keep an oplog, and collections a manifest: that is what one imports a bucket for.
+A bounded sample of each collection is read for its fields. Types are the widest that hold for all sampled values:
+integer and number give number, a date-time and another string give string, array items likewise, objects merge their
+properties. Values of types that do not mix (a string here, a number there) leave the field out of the schema, since
+unknown fields are kept anyway; the report names it. A field is required when every sampled document has it and none has
+it null. Documents that are not JSON are reported, not fatal. Inferred models keep an oplog, and collections a manifest:
+that is what one imports a bucket for.
 """
 
 from __future__ import annotations
@@ -35,78 +31,159 @@ from worm.store.base import Read, Store
 
 OBJECT_DEPTH_MAX = 4  # deeper objects are declared without properties
 PROPERTIES_MAX = 50  # an object with more distinct names is a map, not a record
-
-
-def infer_fields(documents: Sequence[JsonObject], *, path: str = "", depth: int = 0) -> tuple[JsonObject, list[str]]:
-    """Definitions by field name, and the (dotted) fields left out because their values do not agree on a type."""
-    fields: JsonObject = {}
-    left_out: list[str] = []
-    for name in dict.fromkeys(name for document in documents for name in document):
-        if not path and name == "id":
-            continue
-        where = f"{path}.{name}" if path else name
-        if field_name_problems(name, ""):
-            left_out.append(where)
-            continue
-        values = [document[name] for document in documents if document.get(name) is not None]
-        if not values:
-            continue
-        definition, nested = _infer_field(values, where, depth)
-        left_out += nested
-        if definition is None:
-            left_out.append(where)
-            continue
-        if len(values) == len(documents):
-            definition["required"] = True
-        fields[name] = definition
-    return fields, left_out
-
-
-def _infer_field(values: Sequence[JsonValue], path: str, depth: int) -> tuple[JsonObject | None, list[str]]:
-    kind = widest({kind_of(value) for value in values})
-    if kind is None:
-        return None, []
-    definition: JsonObject = {"type": kind}
-    if kind == "array":
-        items = [item for value in values if isinstance(value, list) for item in value]
-        if items and all(item is not None for item in items):
-            inner, left_out = _infer_field(items, f"{path}[]", depth)
-            if inner is not None:
-                definition["items"] = inner["type"] if len(inner) == 1 else inner
-            return definition, left_out
-    elif kind == "object" and depth < OBJECT_DEPTH_MAX:
-        objects = [value for value in values if isinstance(value, dict)]
-        if len({name for value in objects for name in value}) <= PROPERTIES_MAX:
-            properties, left_out = infer_fields(objects, path=path, depth=depth + 1)
-            if properties:
-                definition["properties"] = properties
-            return definition, left_out
-    return definition, []
-
-
-def kind_of(value: JsonValue) -> str:
-    """The field type of one value."""
-    if isinstance(value, str):
-        return "datetime" if is_datetime(value) else "string"
-    return type_name(value)
-
-
-def widest(kinds: set[str]) -> str | None:
-    """The one type that all of these are, or None."""
-    if len(kinds) == 1:
-        return next(iter(kinds))
-    if kinds == {"integer", "number"}:
-        return "number"
-    return "string" if kinds == {"datetime", "string"} else None
-
-
 KEYS_MAX = 1_000_000
 SINGLETONS_MAX = 50  # of one folder; more are documents without a collection directory
-
 _ID_PREFERENCE: tuple[IdType, ...] = ("uuid", "ulid", "int", "slug")
-
 Candidates = dict[str, dict[str, list[str]]]
 """Parent directory to name to the files under it."""
+SAMPLES_MAX = 200
+DOCUMENT_BYTES_MAX = 10 * 1024 * 1024
+_SKIPPED_SHOWN_MAX = 20
+_WORD = re.compile(r"[A-Za-z0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """The schema and how it came about."""
+
+    schema: Schema
+    report: InferReport
+
+
+@dataclass(frozen=True, slots=True)
+class InferReport:
+    """All collections, and how many keys were left out, with some of them by name."""
+
+    collections: tuple[CollectionReport, ...]
+    skipped: int
+    skipped_examples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionReport:
+    """What was found in one collection.
+
+    `unreadable` are sampled keys with the reason; `left_out` fields whose values have no common type or whose names
+    cannot be declared; `foreign_ids` sampled keys whose field `id` is not the id of the key.
+    """
+
+    model: str
+    path: str
+    file: str
+    documents: int
+    sampled: int
+    unreadable: tuple[tuple[str, str], ...]
+    left_out: tuple[str, ...]
+    foreign_ids: tuple[str, ...]
+
+
+def infer_schema(
+    store: Store, prefix: str = "", *, bucket: str | None = None, samples_max: int = SAMPLES_MAX
+) -> Inferred:
+    """Read the listing and up to `samples_max` documents of each collection. `NotFound` when there is no document."""
+    groups, skipped = group_keys(listed.key for listed in store.list(prefix))
+    models: JsonObject = {}
+    reports: list[CollectionReport] = []
+    for group in groups:
+        sample = _read_sample(store, group, samples_max)
+        path = _path(group)
+        if not sample.documents or path is None:
+            skipped += group.keys
+            continue
+        name = _model_name(group, models)
+        fields, left_out = infer_fields(list(sample.documents.values()))
+        models[name] = _model(group, path, fields)
+        reports.append(_report(name, group, path, sample, left_out))
+    if not models:
+        raise NotFound(f"no JSON documents at {store.url}" + (f" under {prefix}" if prefix else ""))
+    shape: JsonObject = {"version": "1.0", "bucket": bucket, "models": models}
+    if bucket is None:
+        del shape["bucket"]
+    examples = tuple(skipped[:_SKIPPED_SHOWN_MAX])
+    return Inferred(load_schema(shape), InferReport(tuple(reports), len(skipped), examples))
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    documents: dict[str, JsonObject]
+    unreadable: tuple[tuple[str, str], ...]
+
+
+def _read_sample(store: Store, group: Group, samples_max: int) -> _Sample:
+    keys = _spread(group.keys, samples_max)
+    documents: dict[str, JsonObject] = {}
+    unreadable: list[tuple[str, str]] = []
+    for key, found in zip(keys, store.get_many([Read(key) for key in keys], max_bytes=DOCUMENT_BYTES_MAX), strict=True):
+        if found is None:
+            continue  # deleted since the listing
+        try:
+            if isinstance(found, Exception):
+                raise found
+            documents[key] = loads_document(found.body, max_bytes=DOCUMENT_BYTES_MAX)
+        except Invalid as error:
+            unreadable.append((key, error.message))
+    return _Sample(documents, tuple(unreadable))
+
+
+def _spread(keys: Sequence[str], samples_max: int) -> list[str]:
+    """At most `samples_max` keys, evenly over the whole range."""
+    if len(keys) <= samples_max:
+        return list(keys)
+    return [keys[at * len(keys) // samples_max] for at in range(samples_max)]
+
+
+def _path(group: Group) -> ModelPath | None:
+    folders = tuple(group.directory.split("/")[:-1])
+    path = ModelPath(folders, group.collection, id_type_of(group.ids) if group.ids else None)
+    try:
+        return parse_path(str(path))
+    except ValueError:  # longer than a model's directory may be: reported as skipped
+        return None
+
+
+def _model(group: Group, path: ModelPath, fields: JsonObject) -> JsonObject:
+    model: JsonObject = {"path": str(path), "file": group.file, "fields": fields, "oplog": True}
+    if group.ids:
+        model["manifest"] = {"enabled": True}
+    return model
+
+
+def _report(name: str, group: Group, path: ModelPath, sample: _Sample, left_out: list[str]) -> CollectionReport:
+    foreign = tuple(
+        key
+        for key, document in sample.documents.items()
+        if group.ids and "id" in document and str(document["id"]) != key.split("/")[-2]
+    )
+    return CollectionReport(
+        model=name,
+        path=str(path),
+        file=group.file,
+        documents=len(group.keys),
+        sampled=len(sample.documents) + len(sample.unreadable),
+        unreadable=sample.unreadable,
+        left_out=tuple(left_out),
+        foreign_ids=foreign,
+    )
+
+
+def _model_name(group: Group, taken: Container[str]) -> str:
+    """`order-lines` gives OrderLine; a singleton keeps its plural (`settings` gives Settings)."""
+    words = _WORD.findall(group.collection) or ["Model"]
+    if group.ids:
+        words[-1] = _singular(words[-1])
+    base = "".join(word[:1].upper() + word[1:] for word in words)[:90]
+    base = base if base[0].isalpha() else f"Model{base}"
+    name, number = base, 2
+    while name in taken:
+        name, number = f"{base}{number}", number + 1
+    return name
+
+
+def _singular(word: str) -> str:
+    for plural, singular in (("ies", "y"), ("sses", "ss"), ("xes", "x"), ("ches", "ch"), ("shes", "sh"), ("ss", "ss")):
+        if word.endswith(plural) and len(word) > len(plural):
+            return word[: -len(plural)] + singular
+    return word[:-1] if word.endswith("s") and len(word) > 1 else word
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,151 +300,64 @@ def _one_per_collection_name(groups: list[Group], skipped: list[str]) -> tuple[l
     return list(kept.values()), skipped
 
 
-SAMPLES_MAX = 200
-DOCUMENT_BYTES_MAX = 10 * 1024 * 1024
-_SKIPPED_SHOWN_MAX = 20
-_WORD = re.compile(r"[A-Za-z0-9]+")
-
-
-@dataclass(frozen=True, slots=True)
-class CollectionReport:
-    """What was found in one collection.
-
-    `unreadable` are sampled keys with the reason; `left_out` fields whose values have no common type or whose names
-    cannot be declared; `foreign_ids` sampled keys whose field `id` is not the id of the key.
-    """
-
-    model: str
-    path: str
-    file: str
-    documents: int
-    sampled: int
-    unreadable: tuple[tuple[str, str], ...]
-    left_out: tuple[str, ...]
-    foreign_ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class InferReport:
-    """All collections, and how many keys were left out, with some of them by name."""
-
-    collections: tuple[CollectionReport, ...]
-    skipped: int
-    skipped_examples: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Inferred:
-    """The schema and how it came about."""
-
-    schema: Schema
-    report: InferReport
-
-
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    documents: dict[str, JsonObject]
-    unreadable: tuple[tuple[str, str], ...]
-
-
-def infer_schema(
-    store: Store, prefix: str = "", *, bucket: str | None = None, samples_max: int = SAMPLES_MAX
-) -> Inferred:
-    """Read the listing and up to `samples_max` documents of each collection. `NotFound` when there is no document."""
-    groups, skipped = group_keys(listed.key for listed in store.list(prefix))
-    models: JsonObject = {}
-    reports: list[CollectionReport] = []
-    for group in groups:
-        sample = _read_sample(store, group, samples_max)
-        path = _path(group)
-        if not sample.documents or path is None:
-            skipped += group.keys
+def infer_fields(documents: Sequence[JsonObject], *, path: str = "", depth: int = 0) -> tuple[JsonObject, list[str]]:
+    """Definitions by field name, and the (dotted) fields left out because their values do not agree on a type."""
+    fields: JsonObject = {}
+    left_out: list[str] = []
+    for name in dict.fromkeys(name for document in documents for name in document):
+        if not path and name == "id":
             continue
-        name = _model_name(group, models)
-        fields, left_out = infer_fields(list(sample.documents.values()))
-        models[name] = _model(group, path, fields)
-        reports.append(_report(name, group, path, sample, left_out))
-    if not models:
-        raise NotFound(f"no JSON documents at {store.url}" + (f" under {prefix}" if prefix else ""))
-    shape: JsonObject = {"version": "1.0", "bucket": bucket, "models": models}
-    if bucket is None:
-        del shape["bucket"]
-    examples = tuple(skipped[:_SKIPPED_SHOWN_MAX])
-    return Inferred(load_schema(shape), InferReport(tuple(reports), len(skipped), examples))
+        where = f"{path}.{name}" if path else name
+        if field_name_problems(name, ""):
+            left_out.append(where)
+            continue
+        values = [document[name] for document in documents if document.get(name) is not None]
+        if not values:
+            continue
+        definition, nested = _infer_field(values, where, depth)
+        left_out += nested
+        if definition is None:
+            left_out.append(where)
+            continue
+        if len(values) == len(documents):
+            definition["required"] = True
+        fields[name] = definition
+    return fields, left_out
 
 
-def _read_sample(store: Store, group: Group, samples_max: int) -> _Sample:
-    keys = _spread(group.keys, samples_max)
-    documents: dict[str, JsonObject] = {}
-    unreadable: list[tuple[str, str]] = []
-    for key, found in zip(keys, store.get_many([Read(key) for key in keys], max_bytes=DOCUMENT_BYTES_MAX), strict=True):
-        if found is None:
-            continue  # deleted since the listing
-        try:
-            if isinstance(found, Exception):
-                raise found
-            documents[key] = loads_document(found.body, max_bytes=DOCUMENT_BYTES_MAX)
-        except Invalid as error:
-            unreadable.append((key, error.message))
-    return _Sample(documents, tuple(unreadable))
+def _infer_field(values: Sequence[JsonValue], path: str, depth: int) -> tuple[JsonObject | None, list[str]]:
+    kind = widest({kind_of(value) for value in values})
+    if kind is None:
+        return None, []
+    definition: JsonObject = {"type": kind}
+    if kind == "array":
+        items = [item for value in values if isinstance(value, list) for item in value]
+        if items and all(item is not None for item in items):
+            inner, left_out = _infer_field(items, f"{path}[]", depth)
+            if inner is not None:
+                definition["items"] = inner["type"] if len(inner) == 1 else inner
+            return definition, left_out
+    elif kind == "object" and depth < OBJECT_DEPTH_MAX:
+        objects = [value for value in values if isinstance(value, dict)]
+        if len({name for value in objects for name in value}) <= PROPERTIES_MAX:
+            properties, left_out = infer_fields(objects, path=path, depth=depth + 1)
+            if properties:
+                definition["properties"] = properties
+            return definition, left_out
+    return definition, []
 
 
-def _spread(keys: Sequence[str], samples_max: int) -> list[str]:
-    """At most `samples_max` keys, evenly over the whole range."""
-    if len(keys) <= samples_max:
-        return list(keys)
-    return [keys[at * len(keys) // samples_max] for at in range(samples_max)]
+def kind_of(value: JsonValue) -> str:
+    """The field type of one value."""
+    if isinstance(value, str):
+        return "datetime" if is_datetime(value) else "string"
+    return type_name(value)
 
 
-def _path(group: Group) -> ModelPath | None:
-    folders = tuple(group.directory.split("/")[:-1])
-    path = ModelPath(folders, group.collection, id_type_of(group.ids) if group.ids else None)
-    try:
-        return parse_path(str(path))
-    except ValueError:  # longer than a model's directory may be: reported as skipped
-        return None
-
-
-def _model(group: Group, path: ModelPath, fields: JsonObject) -> JsonObject:
-    model: JsonObject = {"path": str(path), "file": group.file, "fields": fields, "oplog": True}
-    if group.ids:
-        model["manifest"] = {"enabled": True}
-    return model
-
-
-def _report(name: str, group: Group, path: ModelPath, sample: _Sample, left_out: list[str]) -> CollectionReport:
-    foreign = tuple(
-        key
-        for key, document in sample.documents.items()
-        if group.ids and "id" in document and str(document["id"]) != key.split("/")[-2]
-    )
-    return CollectionReport(
-        model=name,
-        path=str(path),
-        file=group.file,
-        documents=len(group.keys),
-        sampled=len(sample.documents) + len(sample.unreadable),
-        unreadable=sample.unreadable,
-        left_out=tuple(left_out),
-        foreign_ids=foreign,
-    )
-
-
-def _model_name(group: Group, taken: Container[str]) -> str:
-    """`order-lines` gives OrderLine; a singleton keeps its plural (`settings` gives Settings)."""
-    words = _WORD.findall(group.collection) or ["Model"]
-    if group.ids:
-        words[-1] = _singular(words[-1])
-    base = "".join(word[:1].upper() + word[1:] for word in words)[:90]
-    base = base if base[0].isalpha() else f"Model{base}"
-    name, number = base, 2
-    while name in taken:
-        name, number = f"{base}{number}", number + 1
-    return name
-
-
-def _singular(word: str) -> str:
-    for plural, singular in (("ies", "y"), ("sses", "ss"), ("xes", "x"), ("ches", "ch"), ("shes", "sh"), ("ss", "ss")):
-        if word.endswith(plural) and len(word) > len(plural):
-            return word[: -len(plural)] + singular
-    return word[:-1] if word.endswith("s") and len(word) > 1 else word
+def widest(kinds: set[str]) -> str | None:
+    """The one type that all of these are, or None."""
+    if len(kinds) == 1:
+        return next(iter(kinds))
+    if kinds == {"integer", "number"}:
+        return "number"
+    return "string" if kinds == {"datetime", "string"} else None

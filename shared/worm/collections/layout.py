@@ -1,28 +1,18 @@
-"""What a parsed key says: its kind, and the model, id and names it holds. Keys are built and parsed by `layout.py`.
+"""Every key of a bucket, built and parsed in one place.
 
-Names of time marks: `<time>-<seq>`, both counting down, so that the newest mark sorts first.
-
-The time is the seconds left until the end of the year 9999 in 12 digits, the seq is 10^19 less it in 19 digits. Fixed
-widths, so names sort by time and, within a second, by seq. A listing that starts at a time therefore begins with the
-newest mark that is not after it.
-
-Names of oplog archives, and of the time marks that point to them.
-
-An archive is `<oplog of the entity>/.archive/<first>-<last>-<16 hex>.ndjson`: the seqs as in the names of entries, and
-the beginning of the SHA-256 of its bytes. Its time mark is the mark of its first entry with all that added, so the one
-LIST that finds a moment names the archive that holds it.
-
-Field names as file names of indexes. Letters, digits, `_`, `-` and inner dots stay; every other byte of the UTF-8
-form becomes `~XX` (upper-case hex), so that each field has exactly one file name and each file name at most one field.
-
-Every key of a bucket, built and parsed in one place.
-
-Vocabulary
 - *document*: `org/customers/<id>/<file>`; a singleton's is `org/settings/<file>` and its id is `_`.
 - *system directory*: `.oplog`, `.snapshots`, `.worm.trash`, in one of three layouts: `root` (`.oplog/customers/<id>/`),
   `collection` (`org/customers/.oplog/<id>/`), `inline` (`org/customers/<id>/.oplog/`).
 - *system key*: any key with a segment that starts with a dot, or under `db/`. Documents never have one, so workers drop
   them before any request.
+- *time mark*: `<time>-<seq>`, both counting down in fixed widths, so that the newest mark sorts first: the seconds left
+  until the end of the year 9999 in 12 digits, and 10^19 less the seq in 19 digits. A listing that starts at a time
+  begins with the newest mark that is not after it.
+- *archive*: `<oplog of the entity>/.archive/<first>-<last>-<16 hex>.ndjson`: the seqs as in the names of entries, and
+  the beginning of the SHA-256 of its bytes. Its time mark is the mark of its first entry with all that added, so the
+  one LIST that finds a moment names the archive that holds it.
+- *index file*: named for its field. Letters, digits, `_`, `-` and inner dots stay; every other byte of the UTF-8 form
+  becomes `~XX` (upper-case hex), so that each field has exactly one file name and each file name at most one field.
 
 Invariants: `parse(build(...))` gives back what was built, for every kind and layout; `parse` never raises. A builder
 refuses an id that is unsafe as a key segment; `document_key` also one that is not of the model's type.
@@ -41,7 +31,47 @@ from worm.collections.ids import SINGLETON_ID, check_id, check_safe, typed_probl
 from worm.errors import Invalid
 from worm.schema import Layout, ModelDef, Schema
 
+__all__ = ["BUCKET_SENTINEL", "SCHEMA_KEY", "SINGLETON_ID", "KeyInfo", "KeyKind", "StorageResolver", "is_system_key"]
+
+BUCKET_SENTINEL = ".worm"
+SCHEMA_KEY = ".worm.schema.json"
+CHANGES_DIR = ".worm.changes"
 LOG_PREFIX = "db/"
+OPLOG_DIR = ".oplog"
+TIMES_DIR = ".times"
+ARCHIVE_DIR = ".archive"
+SNAPSHOTS_DIR = ".snapshots"
+TRASH_DIR = ".worm.trash"
+TOMBSTONE = ".worm.tombstone"
+MANIFEST_FILE = ".worm.manifest.json"
+MANIFEST_DIR = ".worm.manifest"
+HEADS_FILE = ".worm.heads.json"
+HEADS_DIR = ".worm.heads"
+INDEX_DIR = ".worm.index"
+CLAIMS_DIR = ".claims"
+FIELD_FILE_BYTES_MAX = 200
+
+_END = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+_SEQ_END = 10**19
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+_MARK_NAME = re.compile(r"[0-9]{12}-([0-9]{19})")
+_NUMBER = r"([0-9]{4}|[1-9][0-9]{4,18})"
+_ARCHIVE = re.compile(rf"{_NUMBER}-{_NUMBER}-([0-9a-f]{{16}})\.ndjson")
+_ARCHIVE_MARK = re.compile(r"([0-9]{12}-[0-9]{19})-([0-9]{19})-([0-9a-f]{16})")
+_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.")
+_DOT = ord(".")
+_ESCAPED = re.compile(r"(?:[A-Za-z0-9_.-]|~[0-9A-F]{2})+")
+_ESCAPE = re.compile(rb"~([0-9A-F]{2})")
+_SEQ = re.compile(r"([0-9]{4}|[1-9][0-9]{4,18})\.json")
+_SNAPSHOT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?Z)\.json")
+_MANIFEST_PIECE = re.compile(
+    r"(_meta|(?:partition-(?:0|[1-9][0-9]{0,5})|delta|directory|stage)-[0-9a-f]{16})\.json"
+    r"|partition-(?:0|[1-9][0-9]{0,5})-[0-9a-f]{16}\.columns"
+)
+_HEADS_PIECE = re.compile(r"((?:heads-(?:0|[1-9][0-9]{0,5})|delta|directory|stage)-[0-9a-f]{16})\.json")
+_INDEX_PIECE = re.compile(r"(part-(?:0|[1-9][0-9]{0,5})-[0-9a-f]{16})\.json")
+_CHANGE_SET = re.compile(r"([0-7][0-9A-HJKMNP-TV-Z]{25})\.json")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class KeyKind(Enum):
@@ -85,145 +115,6 @@ class KeyInfo:
 def is_system_key(key: str) -> bool:
     """True for keys that belong to this library and are never documents."""
     return key.startswith((".", LOG_PREFIX)) or "/." in key
-
-
-def unknown_key(reason: str, model: str | None = None, id: str | None = None) -> KeyInfo:
-    return KeyInfo(KeyKind.UNKNOWN, model=model, id=id, reason=reason)
-
-
-_END = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
-_SEQ_END = 10**19
-_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
-_NAME = re.compile(r"[0-9]{12}-([0-9]{19})")
-
-
-def mark_name(ts: str, seq: int) -> str | None:
-    """The name of the mark of entry `seq`, made at `ts`; None where `ts` is not as `clock.iso_seconds` has it."""
-    left = seconds_left(ts)
-    return None if left is None else f"{left}-{_SEQ_END - seq:019d}"
-
-
-def seconds_left(ts: str) -> str | None:
-    """What the names of all marks of this second start with, and those of no earlier or later one."""
-    moment = moment_of(ts) if _TIME.fullmatch(ts) else None
-    return None if moment is None else f"{(_END - moment) // timedelta(seconds=1):012d}"
-
-
-def marked_seq(name: str) -> int | None:
-    """The seq in the name of a mark; None for any other name."""
-    match = _NAME.fullmatch(name)
-    return _SEQ_END - int(match[1]) if match and int(match[1]) else None
-
-
-_NUMBER = r"([0-9]{4}|[1-9][0-9]{4,18})"
-_FILE = re.compile(rf"{_NUMBER}-{_NUMBER}-([0-9a-f]{{16}})\.ndjson")
-_MARK = re.compile(r"([0-9]{12}-[0-9]{19})-([0-9]{19})-([0-9a-f]{16})")
-
-
-@dataclass(frozen=True, slots=True)
-class ArchiveName:
-    """What the name of an archive tells: the seqs of its first and last entry, and what its bytes hash to."""
-
-    first: int
-    last: int
-    digest: str
-
-    def __contains__(self, seq: int) -> bool:
-        return self.first <= seq <= self.last
-
-    @property
-    def file(self) -> str:
-        return f"{self.first:04d}-{self.last:04d}-{self.digest}.ndjson"
-
-    def mark(self, ts: str) -> str | None:
-        """The name of its time mark; `ts` is the time of its first entry. None where that is no usual time."""
-        name = mark_name(ts, self.first)
-        return None if name is None else f"{name}-{self.last:019d}-{self.digest}"
-
-    @classmethod
-    def parse(cls, file: str) -> ArchiveName | None:
-        match = _FILE.fullmatch(file)
-        if match is None or not 1 <= int(match[1]) <= int(match[2]):
-            return None
-        return cls(int(match[1]), int(match[2]), match[3])
-
-    @classmethod
-    def of_mark(cls, name: str) -> ArchiveName | None:
-        """The archive that a time mark points to; None for the mark of an entry, and for any other name."""
-        match = _MARK.fullmatch(name)
-        first = marked_seq(match[1]) if match else None
-        if match is None or first is None or first > int(match[2]):
-            return None
-        return cls(first, int(match[2]), match[3])
-
-
-def digest_of(body: bytes) -> str:
-    return hashlib.sha256(body).hexdigest()[:16]
-
-
-FIELD_FILE_BYTES_MAX = 200
-
-_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.")
-_DOT = ord(".")
-_ESCAPED = re.compile(r"(?:[A-Za-z0-9_.-]|~[0-9A-F]{2})+")
-_ESCAPE = re.compile(rb"~([0-9A-F]{2})")
-
-
-def escape_field(field: str) -> str:
-    """The file name (without `.json`) of a field's index; `Invalid` when the name is empty or too long."""
-    try:
-        raw = field.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise Invalid(f"field {field!r} holds a lone surrogate") from error
-    escaped = "".join(
-        chr(byte) if byte in _PLAIN and not (at == 0 and byte == _DOT) else f"~{byte:02X}"
-        for at, byte in enumerate(raw)
-    )
-    if not 1 <= len(escaped) <= FIELD_FILE_BYTES_MAX:
-        raise Invalid(f"field {field!r} must have 1 to {FIELD_FILE_BYTES_MAX} bytes as a file name")
-    return escaped
-
-
-def unescape_field(name: str) -> str | None:
-    """The field of a file name, or None when no field has this name."""
-    if not _ESCAPED.fullmatch(name) or len(name) > FIELD_FILE_BYTES_MAX:
-        return None
-    raw = _ESCAPE.sub(lambda match: bytes((int(match[1], 16),)), name.encode("ascii"))
-    try:
-        field = raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-    return field if escape_field(field) == name else None
-
-
-BUCKET_SENTINEL = ".worm"
-SCHEMA_KEY = ".worm.schema.json"
-CHANGES_DIR = ".worm.changes"
-OPLOG_DIR = ".oplog"
-TIMES_DIR = ".times"
-ARCHIVE_DIR = ".archive"
-SNAPSHOTS_DIR = ".snapshots"
-TRASH_DIR = ".worm.trash"
-TOMBSTONE = ".worm.tombstone"
-MANIFEST_FILE = ".worm.manifest.json"
-MANIFEST_DIR = ".worm.manifest"
-HEADS_FILE = ".worm.heads.json"
-HEADS_DIR = ".worm.heads"
-INDEX_DIR = ".worm.index"
-CLAIMS_DIR = ".claims"
-
-__all__ = ["BUCKET_SENTINEL", "SCHEMA_KEY", "SINGLETON_ID", "KeyInfo", "KeyKind", "StorageResolver", "is_system_key"]
-
-_SEQ = re.compile(r"([0-9]{4}|[1-9][0-9]{4,18})\.json")
-_SNAPSHOT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?Z)\.json")
-_MANIFEST_PIECE = re.compile(
-    r"(_meta|(?:partition-(?:0|[1-9][0-9]{0,5})|delta|directory|stage)-[0-9a-f]{16})\.json"
-    r"|partition-(?:0|[1-9][0-9]{0,5})-[0-9a-f]{16}\.columns"
-)
-_HEADS_PIECE = re.compile(r"((?:heads-(?:0|[1-9][0-9]{0,5})|delta|directory|stage)-[0-9a-f]{16})\.json")
-_INDEX_PIECE = re.compile(r"(part-(?:0|[1-9][0-9]{0,5})-[0-9a-f]{16})\.json")
-_CHANGE_SET = re.compile(r"([0-7][0-9A-HJKMNP-TV-Z]{25})\.json")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class StorageResolver:
@@ -295,7 +186,7 @@ class StorageResolver:
         return f"{self.oplog_path(model, id)}{seq:04d}.json"
 
     def time_mark_key(self, model: str, id: str, name: str) -> str:
-        """`name` is of `mark_names.mark_name` or `ArchiveName.mark`."""
+        """`name` is of `mark_name` or `ArchiveName.mark`."""
         if marked_seq(name) is None and ArchiveName.of_mark(name) is None:
             raise Invalid(f"{name!r} is no name of a time mark")
         return self.time_mark_path(model, id) + name
@@ -491,3 +382,93 @@ def _parse_document(model: ModelDef, rest: list[str]) -> KeyInfo:
     if problem:
         return unknown_key(f"id {named!r} {problem}", model.name, named)
     return KeyInfo(KeyKind.DOCUMENT, model.name, named)
+
+
+def unknown_key(reason: str, model: str | None = None, id: str | None = None) -> KeyInfo:
+    return KeyInfo(KeyKind.UNKNOWN, model=model, id=id, reason=reason)
+
+
+def mark_name(ts: str, seq: int) -> str | None:
+    """The name of the mark of entry `seq`, made at `ts`; None where `ts` is not as `clock.iso_seconds` has it."""
+    left = seconds_left(ts)
+    return None if left is None else f"{left}-{_SEQ_END - seq:019d}"
+
+
+def seconds_left(ts: str) -> str | None:
+    """What the names of all marks of this second start with, and those of no earlier or later one."""
+    moment = moment_of(ts) if _TIME.fullmatch(ts) else None
+    return None if moment is None else f"{(_END - moment) // timedelta(seconds=1):012d}"
+
+
+def marked_seq(name: str) -> int | None:
+    """The seq in the name of a mark; None for any other name."""
+    match = _MARK_NAME.fullmatch(name)
+    return _SEQ_END - int(match[1]) if match and int(match[1]) else None
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveName:
+    """What the name of an archive tells: the seqs of its first and last entry, and what its bytes hash to."""
+
+    first: int
+    last: int
+    digest: str
+
+    def __contains__(self, seq: int) -> bool:
+        return self.first <= seq <= self.last
+
+    @property
+    def file(self) -> str:
+        return f"{self.first:04d}-{self.last:04d}-{self.digest}.ndjson"
+
+    def mark(self, ts: str) -> str | None:
+        """The name of its time mark; `ts` is the time of its first entry. None where that is no usual time."""
+        name = mark_name(ts, self.first)
+        return None if name is None else f"{name}-{self.last:019d}-{self.digest}"
+
+    @classmethod
+    def parse(cls, file: str) -> ArchiveName | None:
+        match = _ARCHIVE.fullmatch(file)
+        if match is None or not 1 <= int(match[1]) <= int(match[2]):
+            return None
+        return cls(int(match[1]), int(match[2]), match[3])
+
+    @classmethod
+    def of_mark(cls, name: str) -> ArchiveName | None:
+        """The archive that a time mark points to; None for the mark of an entry, and for any other name."""
+        match = _ARCHIVE_MARK.fullmatch(name)
+        first = marked_seq(match[1]) if match else None
+        if match is None or first is None or first > int(match[2]):
+            return None
+        return cls(first, int(match[2]), match[3])
+
+
+def digest_of(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()[:16]
+
+
+def escape_field(field: str) -> str:
+    """The file name (without `.json`) of a field's index; `Invalid` when the name is empty or too long."""
+    try:
+        raw = field.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise Invalid(f"field {field!r} holds a lone surrogate") from error
+    escaped = "".join(
+        chr(byte) if byte in _PLAIN and not (at == 0 and byte == _DOT) else f"~{byte:02X}"
+        for at, byte in enumerate(raw)
+    )
+    if not 1 <= len(escaped) <= FIELD_FILE_BYTES_MAX:
+        raise Invalid(f"field {field!r} must have 1 to {FIELD_FILE_BYTES_MAX} bytes as a file name")
+    return escaped
+
+
+def unescape_field(name: str) -> str | None:
+    """The field of a file name, or None when no field has this name."""
+    if not _ESCAPED.fullmatch(name) or len(name) > FIELD_FILE_BYTES_MAX:
+        return None
+    raw = _ESCAPE.sub(lambda match: bytes((int(match[1], 16),)), name.encode("ascii"))
+    try:
+        field = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    return field if escape_field(field) == name else None

@@ -1,16 +1,14 @@
-"""Time marks: `<oplog of the entity>/.times/<name>`, one for every `every`-th oplog entry, whatever its op.
-
-A mark's name carries the entry's time and seq (`mark_names.py`), so one LIST of one key finds the newest marked entry
-that is not after a time. Marks are hints: a missing, foreign or false one costs requests, never correctness. They are
-written once, after their entry, by whoever finds the entry in its place. An archive (`archives.py`) has one mark, in
-place of those of its entries.
-
-The oplog of a model's entities: append by put-if-absent, find the tail, replay.
+"""The oplog of a model's entities: append by put-if-absent, find the tail, replay, find a moment.
 
 Invariants: entries are dense from 1 and never rewritten; a seq is decided by one PutObject with `If-None-Match: *`.
 Finding the tail gallops from a hint (1, 2, 4 … ahead) and bisects, so it costs O(log distance) reads and no LIST.
 *Checkpoints*: every `every`-th update entry also carries the whole document, so a state of any age is at most `every`
-reads away, whatever the length of the history. *Time marks* (`time_marks.py`) tell where to look for a moment.
+reads away, whatever the length of the history.
+
+*Time marks* are `<oplog of the entity>/.times/<name>`, one for every `every`-th entry, whatever its op. The name
+carries the entry's time and seq (`layout.py`), so one LIST of one key finds the newest marked entry that is not after a
+time. Marks are hints: a missing, foreign or false one costs requests, never correctness. They are written once, after
+their entry, by whoever finds the entry in its place. An archive has one mark, in place of those of its entries.
 
 Where the schema says `archiveAfter`, old entries may be in *archives* (`archives.py`) instead of objects of their own.
 A missing entry is looked up there before it counts as missing; and because its name is free again, an append on an old
@@ -33,53 +31,6 @@ from worm.collections.trash import delete_unchanged
 from worm.errors import Corrupt, Denied
 from worm.store.base import Lost, Object, Read, Store, Won
 
-
-class TimeMarks:
-    """The time marks of one model."""
-
-    def __init__(self, store: Store, resolver: StorageResolver, model: str, every: int) -> None:
-        self._store = store
-        self._resolver = resolver
-        self._model = model
-        self._every = every
-
-    def put(self, entity_id: str, entry: OplogEntry) -> None:
-        """Mark the entry if its seq is due one. Again for the same entry: nothing happens."""
-        name = mark_name(entry.ts, entry.seq) if entry.seq % self._every == 0 else None
-        if name is not None:
-            key = self._resolver.time_mark_key(self._model, entity_id, name)
-            self._store.put_if_absent(key, dumps({"seq": entry.seq, "ts": entry.ts}))
-
-    def newest(self, entity_id: str, ts: str) -> int:
-        """The seq of the newest mark that is not after a time (0: none). One request."""
-        return self.find(entity_id, ts)[0]
-
-    def find(self, entity_id: str, ts: str) -> tuple[int, ArchiveName | None]:
-        """`newest`, and the archive that begins with that entry if the mark is one of an archive."""
-        path = self._resolver.time_mark_path(self._model, entity_id)
-        first = next(self._store.list(path, start_after=f"{path}{seconds_left(ts)}", limit=1), None)
-        info = None if first is None else self._resolver.parse(first.key)
-        if info is None or info.seq is None or info.name is None:
-            return 0, None
-        return info.seq, ArchiveName.of_mark(info.name)
-
-    def put_archive(self, entity_id: str, archive: ArchiveName, ts: str) -> None:
-        """Mark an archive; `ts` is the time of its first entry."""
-        name = archive.mark(ts)
-        if name is not None:
-            key = self._resolver.time_mark_key(self._model, entity_id, name)
-            self._store.put_if_absent(key, dumps({"archive": archive.file, "ts": ts}))
-
-    def missing(self, recorded: Mapping[str, Set[int]], marked: Mapping[str, Set[int]]) -> list[tuple[str, int]]:
-        """Id and seq of the recorded entries that are due a mark and have none."""
-        return [
-            (entity_id, seq)
-            for entity_id, seqs in sorted(recorded.items())
-            for seq in sorted(seqs - marked.get(entity_id, frozenset()))
-            if seq % self._every == 0
-        ]
-
-
 PAGE = 100
 
 
@@ -96,7 +47,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class StateAt:
     """The document after an entry (None: deleted then)."""
 
     document: Document | None
@@ -232,12 +183,12 @@ class Oplog:
                 raise self._gap(entity_id, seq)
             yield archive.entry(seq)
 
-    def at_seq(self, entity_id: str, seq: int) -> State | None:
+    def at_seq(self, entity_id: str, seq: int) -> StateAt | None:
         """The document as of an entry; None: there is no such entry. At most 1 + `every` requests, or, of an archived
         entry, 3 and one for each archive before it that has to be read."""
         view = self.archives.view(entity_id)
         entry = self._seek(entity_id, seq, view)
-        return None if entry is None else State(self.state_at(entity_id, seq, [entry], view))
+        return None if entry is None else StateAt(self.state_at(entity_id, seq, [entry], view))
 
     def state_at(
         self, entity_id: str, seq: int, read: Sequence[OplogEntry] = (), view: ArchiveView | None = None
@@ -355,3 +306,49 @@ class Oplog:
         if entry.seq != seq:
             raise Corrupt(f"holds seq {entry.seq}, its name says {seq}", key=key)
         return entry
+
+
+class TimeMarks:
+    """The time marks of one model."""
+
+    def __init__(self, store: Store, resolver: StorageResolver, model: str, every: int) -> None:
+        self._store = store
+        self._resolver = resolver
+        self._model = model
+        self._every = every
+
+    def put(self, entity_id: str, entry: OplogEntry) -> None:
+        """Mark the entry if its seq is due one. Again for the same entry: nothing happens."""
+        name = mark_name(entry.ts, entry.seq) if entry.seq % self._every == 0 else None
+        if name is not None:
+            key = self._resolver.time_mark_key(self._model, entity_id, name)
+            self._store.put_if_absent(key, dumps({"seq": entry.seq, "ts": entry.ts}))
+
+    def newest(self, entity_id: str, ts: str) -> int:
+        """The seq of the newest mark that is not after a time (0: none). One request."""
+        return self.find(entity_id, ts)[0]
+
+    def find(self, entity_id: str, ts: str) -> tuple[int, ArchiveName | None]:
+        """`newest`, and the archive that begins with that entry if the mark is one of an archive."""
+        path = self._resolver.time_mark_path(self._model, entity_id)
+        first = next(self._store.list(path, start_after=f"{path}{seconds_left(ts)}", limit=1), None)
+        info = None if first is None else self._resolver.parse(first.key)
+        if info is None or info.seq is None or info.name is None:
+            return 0, None
+        return info.seq, ArchiveName.of_mark(info.name)
+
+    def put_archive(self, entity_id: str, archive: ArchiveName, ts: str) -> None:
+        """Mark an archive; `ts` is the time of its first entry."""
+        name = archive.mark(ts)
+        if name is not None:
+            key = self._resolver.time_mark_key(self._model, entity_id, name)
+            self._store.put_if_absent(key, dumps({"archive": archive.file, "ts": ts}))
+
+    def missing(self, recorded: Mapping[str, Set[int]], marked: Mapping[str, Set[int]]) -> list[tuple[str, int]]:
+        """Id and seq of the recorded entries that are due a mark and have none."""
+        return [
+            (entity_id, seq)
+            for entity_id, seqs in sorted(recorded.items())
+            for seq in sorted(seqs - marked.get(entity_id, frozenset()))
+            if seq % self._every == 0
+        ]

@@ -1,12 +1,12 @@
-"""Sentinels: small `.worm` files that tell any tool what a bucket and a collection hold.
+"""`worm push`: the schema becomes the bucket's source of truth, and sentinels say so to other tools.
 
-They are notes for readers; nothing in this library decides by them.
+The schema object changes only by compare-and-swap against the one that was read, so of two pushes at once the later one
+gets an error and never silently undoes the other. A change that would leave existing documents or their history behind
+(another path, id type, file, space or layout, no model for them any more, or nobody to look for archives) is refused
+unless forced.
 
-`worm push`: the schema becomes the bucket's source of truth, and sentinels say so to other tools.
-
-The schema object changes only by compare-and-swap against the one that was read, so of two pushes at once the later
-one is told, never silently undone. A change that would leave existing documents or their history behind (another path,
-id type, file, space or layout, no model for them any more, or nobody to look for archives) is refused unless forced.
+*Sentinels* are small `.worm` files that tell any tool what a bucket and a collection hold. They are notes for readers;
+nothing in this library decides by them.
 """
 
 from __future__ import annotations
@@ -20,33 +20,6 @@ from worm.collections.layout import BUCKET_SENTINEL, SCHEMA_KEY, KeyKind, Storag
 from worm.errors import Conflict, Corrupt, Invalid, NotFound
 from worm.schema import ModelDef, Schema, load_schema
 from worm.store.base import Lost, Object, Read, Store, Won
-
-
-def bucket_sentinel(schema: Schema, bucket: str) -> bytes:
-    """`.worm` at the root: models, and the layout that tells where system directories lie."""
-    storage: JsonObject = {"layout": schema.storage.layout}
-    for directory in ("oplog", "snapshots", "trash"):
-        override = getattr(schema.storage, directory)
-        if override is not None:
-            storage[directory] = override
-    models: list[JsonValue] = list(schema.models)
-    shape: JsonObject = {"schema": schema.version, "bucket": bucket, "models": models, "storage": storage}
-    return dumps_document(shape)
-
-
-def collection_sentinel(model: ModelDef, *, count: JsonValue = 0, last_modified: JsonValue = None) -> bytes:
-    """`.worm` of a collection. `idType` is null for a singleton, `lastModified` until something is known."""
-    shape: JsonObject = {
-        "model": model.name,
-        "idType": model.id_type,
-        "mode": model.mode,
-        "oplog": model.oplog,
-        "softDelete": model.soft_delete,
-        "count": count,
-        "lastModified": last_modified,
-    }
-    return dumps_document(shape)
-
 
 _SENTINEL_ATTEMPTS_MAX = 5
 
@@ -101,6 +74,32 @@ def push_schema(store: Store, schema: Schema, *, force: bool = False) -> PushRep
             if schema.models[name].oplog and not before.oplog
         ),
     )
+
+
+def bucket_sentinel(schema: Schema, bucket: str) -> bytes:
+    """`.worm` at the root: models, and the layout that tells where system directories lie."""
+    storage: JsonObject = {"layout": schema.storage.layout}
+    for directory in ("oplog", "snapshots", "trash"):
+        override = getattr(schema.storage, directory)
+        if override is not None:
+            storage[directory] = override
+    models: list[JsonValue] = list(schema.models)
+    shape: JsonObject = {"schema": schema.version, "bucket": bucket, "models": models, "storage": storage}
+    return dumps_document(shape)
+
+
+def collection_sentinel(model: ModelDef, *, count: JsonValue = 0, last_modified: JsonValue = None) -> bytes:
+    """`.worm` of a collection. `idType` is null for a singleton, `lastModified` until something is known."""
+    shape: JsonObject = {
+        "model": model.name,
+        "idType": model.id_type,
+        "mode": model.mode,
+        "oplog": model.oplog,
+        "softDelete": model.soft_delete,
+        "count": count,
+        "lastModified": last_modified,
+    }
+    return dumps_document(shape)
 
 
 def _parse(current: Object) -> Schema:

@@ -11,6 +11,9 @@ key's versions; every version after the last recorded one becomes an entry, in o
 - A version of a commit older than the recorded delete landed late, after its sender gave up: no entry (`is_late`).
 - Another's entry under our seq: the same version means done; else the hint was stale: again, from the true tail.
 
+Beside the oplog stand time marks, snapshots and trash, as the model's definition asks. They follow their entries, and
+are looked at again whenever a version is met again: that makes good what a crash after the entry left out.
+
 Proof that one version is new without a listing: an SDK write carries the etag that its If-Match named; when that is the
 recorded head's etag, nothing lies between.
 """
@@ -18,16 +21,18 @@ recorded head's etag, nothing lies between.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
-from worm.clock import Clock, SystemClock, iso_seconds
+from worm.clock import Clock, iso_seconds
 from worm.codec.diff import diff
 from worm.codec.strict_json import JsonValue
-from worm.collections.companions import Companions, NoCompanions, Recorded, failure_of
 from worm.collections.documents import OP, Documents, Origin, actor_of, entry_metadata, is_written_over
 from worm.collections.entries import Document, Head, OplogEntry
 from worm.collections.oplog import Oplog, Taken
+from worm.collections.origins import Origins
+from worm.collections.snapshots import Snapshots
+from worm.collections.trash import Deletion, Trash
 from worm.errors import Invalid, Unavailable, WormError
 from worm.store.base import NULL_VERSION, Object, Version
 
@@ -56,6 +61,17 @@ class Reconciled:
     is_late: bool = False  # what is there is of a commit that a later one deleted
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An entry that stands in the oplog now, ours or another's of the same version, and the documents around it."""
+
+    id: str
+    entry: OplogEntry
+    previous: Head | None
+    before: Document | None
+    after: Document | None
+
+
 class _StartAgain(Exception):
     """The hint was stale, or a version vanished while we looked."""
 
@@ -70,9 +86,11 @@ class Reconciler:
 
     documents: Documents
     oplog: Oplog
-    clock: Clock = field(default_factory=SystemClock)
-    known: Mapping[str, Document] = field(default_factory=dict)
-    companions: Companions = field(default_factory=NoCompanions)
+    snapshots: Snapshots
+    trash: Trash
+    origins: Origins
+    clock: Clock
+    known: Mapping[str, Document]
 
     def reconcile(
         self, entity_id: str, hint: Head | None, sightings: Sequence[Sighting] = (), *, recheck: bool = False
@@ -106,9 +124,43 @@ class Reconciler:
         previous = None if before is None else Head.of(before)
         after = None if found.op == "delete" else result.state()
         recorded = Recorded(result.id, found, previous, found.snapshot, after)
-        mark, follow = partial(self.companions.mark, result.id, found), partial(self.companions.follow, recorded)
-        failure = failure_of(mark, follow)
+        failure = failure_of(partial(self.oplog.marks.put, result.id, found), partial(self.follow, recorded))
         result.unkept = result.unkept or failure
+
+    # Beside the oplog
+
+    def follow(self, recorded: Recorded) -> None:
+        """The snapshot that is due after a write, the place in the trash after a delete."""
+        entry = recorded.entry
+        if recorded.after is not None:
+            if self.snapshots.is_due(entry.seq):
+                self.snapshots.take(recorded.id, entry.seq, entry.ts, recorded.after)
+        elif self.documents.definition.soft_delete and recorded.before is not None:
+            self._put_into_trash(recorded, recorded.before)
+
+    def _put_into_trash(self, recorded: Recorded, document: Document) -> None:
+        """What lay under the key when it was deleted: the recorded document, or an invalid one that was put over it."""
+        entry, previous = recorded.entry, recorded.previous
+        etag, version_id = (None, None) if previous is None else (previous.etag, previous.version_id)
+        body: bytes | None = None
+        skipped = entry.metadata.get("skipped")
+        newest = skipped[-1] if isinstance(skipped, list) and skipped else None
+        if isinstance(newest, dict) and isinstance(newest.get("versionId"), str):
+            key = self.documents.key(recorded.id)
+            found = self.documents.store.get(key, version_id=str(newest["versionId"]))
+            if found is not None:
+                body, etag, version_id = found.body, found.etag, found.version_id
+        self.trash.rescue(
+            recorded.id,
+            document,
+            Deletion(etag or "", version_id, entry.actor, entry.ts),
+            body=body,
+            is_recorded=lambda other: self._is_recorded(recorded, other),
+        )
+
+    def _is_recorded(self, recorded: Recorded, etag: str) -> bool:
+        """Does one of the entries before this one name the etag?"""
+        return any(entry.etag == etag for entry in self.oplog.page(recorded.id, recorded.entry.seq, self.oplog.every))
 
 
 class _Round:
@@ -117,7 +169,6 @@ class _Round:
     def __init__(self, owner: Reconciler, entity_id: str, hint: Head | None, sightings: Sequence[Sighting]) -> None:
         self._owner = owner
         self._documents = owner.documents
-        self._companions = owner.companions
         self._id = entity_id
         self._key = owner.documents.key(entity_id)
         self._sightings = sightings
@@ -147,7 +198,7 @@ class _Round:
             self._settle(latest)
             self._look_for_a_forgotten_oplog()
         if self._deleted is not None:
-            self._keep(partial(self._companions.follow, self._deleted))
+            self._keep(partial(self._owner.follow, self._deleted))
         last = (self._rejected, self._unkept, self._is_late)
         return Reconciled(self._id, self._head, self._state, self._appended, *last)
 
@@ -242,14 +293,16 @@ class _Round:
             self._rejected = mistake
             self._skipped.append({"versionId": version.version_id, "etag": version.etag, "reason": mistake.message})
             return
-        if source is not None and self._companions.is_late(self._id, source, self._head):
+        if source is not None and self._owner.origins.is_late(self._id, source, self._head):
             self._is_late = True
             return
         before = self._state()
         if before is not None or after is not None:
             entry = self._entry(version, source, before, after, reverted)
             outcome = self._owner.oplog.append(self._id, entry, self._head)
-            self._keep(partial(self._companions.mark, self._id, outcome.entry if isinstance(outcome, Taken) else entry))
+            self._keep(
+                partial(self._owner.oplog.marks.put, self._id, outcome.entry if isinstance(outcome, Taken) else entry)
+            )
             if isinstance(outcome, Taken):
                 # Another's entry of this very version is as good as ours. With more to come, the tail is sought.
                 is_this = version.version_id is not None and Head.of(outcome.entry).names(version)
@@ -267,7 +320,7 @@ class _Round:
         """Snapshots follow their entry at once; of deletes only one that still stands at the end goes to the trash."""
         self._deleted = recorded if recorded.after is None else None
         if recorded.after is not None:
-            self._keep(partial(self._companions.follow, recorded))
+            self._keep(partial(self._owner.follow, recorded))
 
     def _keep(self, keep: Callable[[], None]) -> None:
         failure = failure_of(keep)
@@ -309,12 +362,23 @@ class _Round:
 
     def _origin(self, version: Version, source: Object | None) -> Origin:
         if source is not None:
-            named = Origin(actor_of(source), self._companions.commit_of(self._id, source))
+            named = Origin(actor_of(source), self._owner.origins.commit_of(self._id, source))
         else:
-            named = self._companions.deletion(self._id, self._head) if self._head is not None else Origin()
+            named = self._owner.origins.deletion(self._id, self._head) if self._head is not None else Origin()
         seen = (one.actor for one in self._sightings if one.actor is not None and one.version_id == version.version_id)
         return Origin(named.actor if named.actor is not None else next(seen, None), named.commit)
 
 
 def _as_version(found: Object) -> Version:
     return Version(found.key, found.version_id, found.etag, found.size, found.last_modified, True)
+
+
+def failure_of(*keeps: Callable[[], None]) -> WormError | None:
+    """Do all of them, whichever fails; the first failure."""
+    failures: list[WormError] = []
+    for keep in keeps:
+        try:
+            keep()
+        except WormError as error:
+            failures.append(error)
+    return failures[0] if failures else None

@@ -1,22 +1,16 @@
-"""Which objects a relayout moves, and where each goes.
+"""`worm relayout`: oplog, snapshots and trash of an existing bucket move to another layout.
 
-*Moved*: an oplog entry or archive, a time mark, a snapshot, a trash copy or a tombstone whose directory lies elsewhere
-then.
-What lies in those directories under no name of this library is *foreign*: counted, never touched.
-
-`.worm.relayout.json`: what a relayout remembers between two runs.
-
-It is written before the first copy, so that a run after a crash knows where the objects were, even when the schema says
-the new layout already. `since` is the store's own time of its creation: an object under the old layout that is older
-was seen by the first pass; a younger one was written by somebody who did not pause.
-
-What a relayout has to say: its report, and its errors.
-
-`worm relayout`: oplog, snapshots and trash of an existing bucket move to another layout.
+*Moved* is an oplog entry or archive, a time mark, a snapshot, a trash copy or a tombstone whose directory lies
+elsewhere then. What lies in those directories under no name of this library is *foreign*: counted, never touched.
 
 Order of writes: the marker; a copy of every object, put-if-absent, with the same bytes and metadata; the schema with
 the new storage, by compare-and-swap; copies of what was written under the old layout meanwhile; the marker again
 ("done"). Old objects are deleted last, only when asked for, each only after its copy was read and compared.
+
+The *marker*, `.worm.relayout.json`, is what a relayout remembers between two runs: a run after a crash knows where the
+objects were, even when the schema says the new layout already. `since` is the store's own time of its creation: an
+object under the old layout that is older was seen by the first pass; a younger one was written by somebody who did not
+pause.
 
 Invariants: at any moment the layout that the schema names holds everything that it held before; running again after a
 crash ends in the same state; an object is never overwritten. Two different objects for one place are a `Conflict` that
@@ -45,7 +39,6 @@ from worm.schema.definition import StorageDef
 from worm.store.base import PUT_ID, Gone, Listed, Lost, Object, ObjectInfo, Read, Store, Won
 
 Directory = Literal["oplog", "snapshots", "trash"]
-
 DIRECTORIES: dict[Directory, str] = {"oplog": OPLOG_DIR, "snapshots": SNAPSHOTS_DIR, "trash": TRASH_DIR}
 _KINDS: dict[KeyKind, Directory] = {
     KeyKind.OPLOG: "oplog",
@@ -55,181 +48,13 @@ _KINDS: dict[KeyKind, Directory] = {
     KeyKind.TRASH: "trash",
     KeyKind.TOMBSTONE: "trash",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """One object and its key in the other layout."""
-
-    listed: Listed
-    model: str
-    directory: Directory
-    target: str
-
-    @property
-    def is_for_ever(self) -> bool:
-        """History is never changed; what is packed into an archive is in it. Snapshots are pruned, trash is restored
-        and purged."""
-        return self.directory == "oplog"
-
-
-class Moves:
-    """The objects of a bucket that lie elsewhere in `target` than in `source`."""
-
-    def __init__(self, store: Store, schema: Schema, source: StorageDef, target: StorageDef) -> None:
-        self.source, self.target = source, target
-        self.foreign = 0
-        self._store = store
-        self._schema = schema
-        self._from = StorageResolver(with_storage(schema, source))
-        self._to = StorageResolver(with_storage(schema, target))
-        was, becomes = layouts(source), layouts(target)
-        self.directories: list[Directory] = [one for one in DIRECTORIES if was[one] != becomes[one]]
-
-    def reversed(self) -> Moves:
-        return Moves(self._store, self._schema, self.target, self.source)
-
-    def places(self) -> list[tuple[str, Directory]]:
-        """Every model and directory that moves."""
-        return [(model, directory) for model in self._schema.models for directory in self.directories]
-
-    def objects(self) -> Iterator[Moved]:
-        """All of them, from listings."""
-        self.foreign = 0
-        for model, directory in self.places():
-            yield from self.at(model, directory)
-
-    def at(self, model: str, directory: Directory) -> Iterator[Moved]:
-        """Those of one model and directory."""
-        definition = self._schema.model(model)
-        for listed in self._store.list(self._prefix(definition, directory)):
-            info = self._from.parse(listed.key)
-            if info.model == model and _KINDS.get(info.kind) == directory and info.id is not None:
-                yield Moved(listed, model, directory, self._target(info, model, info.id))
-            elif self._is_foreign(listed.key, definition, directory):
-                self.foreign += 1
-
-    def _prefix(self, model: ModelDef, directory: Directory) -> str:
-        layout = layouts(self.source)[directory]
-        if layout == "root":
-            return f"{DIRECTORIES[directory]}/{model.collection}/"
-        path = self._from.collection_path(model.name)
-        if layout == "collection" or model.is_singleton:
-            return f"{path}{DIRECTORIES[directory]}/"
-        return path
-
-    def _target(self, info: KeyInfo, model: str, id: str) -> str:
-        if info.kind is KeyKind.OPLOG and info.seq is not None:
-            return self._to.oplog_key(model, id, info.seq)
-        if info.kind is KeyKind.TIME_MARK and info.name is not None:
-            return self._to.time_mark_key(model, id, info.name)
-        if info.kind is KeyKind.ARCHIVE and info.name is not None:
-            return self._to.archive_path(model, id) + info.name
-        if info.kind is KeyKind.SNAPSHOT and info.name is not None:
-            return self._to.snapshot_key(model, id, info.name)
-        if info.kind is KeyKind.TRASH:
-            return self._to.trash_key(model, id)
-        if info.kind is KeyKind.TOMBSTONE:
-            return self._to.tombstone_key(model, id)
-        raise Invalid(f"a key of kind {info.kind.value} has no place in a layout")
-
-    def _is_foreign(self, key: str, model: ModelDef, directory: Directory) -> bool:
-        """In a directory of ours, but of neither layout: a note that somebody put there."""
-        inside = f"/{DIRECTORIES[directory]}/" in f"/{key}"
-        known = any(resolver.parse(key).kind is not KeyKind.UNKNOWN for resolver in (self._from, self._to))
-        return inside and not known
-
-
-def with_storage(schema: Schema, storage: StorageDef) -> Schema:
-    """The same schema with another storage."""
-    return schema.model_copy(update={"storage": storage})
-
-
 RELAYOUT_KEY = ".worm.relayout.json"
-
-State = Literal["copying", "done"]
-
-
-@dataclass(frozen=True, slots=True)
-class Marker:
-    """The relayout that was begun last. `done`: everything is copied, only the old objects may be left."""
-
-    source: StorageDef
-    target: StorageDef
-    state: State
-    since: str
-    etag: str
-
-
-def read_marker(store: Store) -> Marker | None:
-    found = store.get(RELAYOUT_KEY)
-    return None if found is None else _decode(found)
-
-
-def begin_marker(store: Store, source: StorageDef, target: StorageDef, replaced: Marker | None) -> Marker:
-    """Write it, in the place of a done one. `Conflict` when somebody else begins at the same time."""
-    body = _encode(source, target, "copying")
-    if replaced is None:
-        outcome: Won | Lost | Gone = store.put_if_absent(RELAYOUT_KEY, body)
-    else:
-        outcome = store.put_if_match(RELAYOUT_KEY, body, replaced.etag)
-    if not isinstance(outcome, Won):
-        raise Conflict("another relayout began at the same time", key=RELAYOUT_KEY, hint="run it again to go on")
-    written = read_marker(store)
-    if written is None or written.etag != outcome.etag:
-        raise Conflict("another relayout took over", key=RELAYOUT_KEY, hint="run it again to go on")
-    return written
-
-
-def finish_marker(store: Store, marker: Marker) -> Marker:
-    """Say that everything is copied and verified; another run may have said so first."""
-    if marker.state == "done":
-        return marker
-    body = _encode(marker.source, marker.target, "done", marker.since)
-    outcome = store.put_if_match(RELAYOUT_KEY, body, marker.etag)
-    current = read_marker(store)
-    if current is None or (not isinstance(outcome, Won) and current.state != "done"):
-        raise Conflict("another relayout took over", key=RELAYOUT_KEY, hint="run it again to go on")
-    return current
-
-
-def same_places(one: StorageDef, other: StorageDef) -> bool:
-    """Whether two definitions put every directory into the same place."""
-    return layouts(one) == layouts(other)
-
-
-def layouts(storage: StorageDef) -> dict[str, str]:
-    """`{"oplog": "root", "snapshots": "root", "trash": "root"}`."""
-    return {
-        "oplog": storage.oplog_layout,
-        "snapshots": storage.snapshots_layout,
-        "trash": storage.trash_layout,
-    }
-
-
-def _encode(source: StorageDef, target: StorageDef, state: State, since: str | None = None) -> bytes:
-    shape: dict[str, JsonValue] = {
-        "version": 1,
-        "from": cast(JsonValue, layouts(source)),
-        "to": cast(JsonValue, layouts(target)),
-        "state": state,
-    }
-    if since is not None:
-        shape["since"] = since
-    return dumps(shape)
-
-
-def _decode(found: Object) -> Marker:
-    shape = loads_own(found.body, key=RELAYOUT_KEY)
-    state = shape.get("state")
-    if shape.get("version") != 1 or state not in ("copying", "done"):
-        raise Corrupt("not a relayout marker of a version this code reads", key=RELAYOUT_KEY)
-    try:
-        source, target = (StorageDef.model_validate(shape.get(name)) for name in ("from", "to"))
-    except ValidationError as error:
-        raise Corrupt("the relayout marker names no layouts", key=RELAYOUT_KEY) from error
-    since = str(shape.get("since") or iso_seconds(found.last_modified))
-    return Marker(source, target, cast(State, state), since, found.etag)
+MarkerState = Literal["copying", "done"]
+CHUNK = 100
+Step = Literal["copy", "second pass", "verify", "delete"]
+Progress = Callable[[Step, int], None]
+Check = Callable[[Schema], Sequence[str]]
+"""Problems of the moved oplogs, for people; while there is one, nothing old is deleted."""
 
 
 @dataclass
@@ -254,40 +79,6 @@ class RelayoutReport:
     def is_nothing(self) -> bool:
         """Whether everything lies where it should already."""
         return same_places(self.source, self.target)
-
-
-def both(moved: Moved) -> str:
-    return f"{moved.listed.key} and {moved.target}"
-
-
-def conflict(pairs: Sequence[str]) -> Conflict:
-    more = f" (and {len(pairs) - 1} more pairs)" if len(pairs) > 1 else ""
-    return Conflict(
-        f"different objects for one place: {pairs[0]}{more}",
-        hint="somebody wrote during the relayout; keep the right one of each pair, move the other away, run it again",
-    )
-
-
-def pushed_meanwhile(expected: str | None) -> Conflict:
-    return Conflict(
-        "another schema was pushed during the relayout", key=SCHEMA_KEY, expected=expected, hint="run it again to go on"
-    )
-
-
-def told(storage: StorageDef) -> str:
-    """`collection`, or `collection --trash root`: as the command takes it."""
-    places = layouts(storage)
-    usual = storage.layout if storage.layout in places.values() else places["oplog"]
-    others = [f"--{name} {place}" for name, place in places.items() if place != usual]
-    return " ".join([usual, *others])
-
-
-CHUNK = 100
-
-Step = Literal["copy", "second pass", "verify", "delete"]
-Progress = Callable[[Step, int], None]
-Check = Callable[[Schema], Sequence[str]]
-"""Problems of the moved oplogs, for people; while there is one, nothing old is deleted."""
 
 
 class Relayout:
@@ -543,3 +334,199 @@ def _chunks(moves: Iterable[Moved]) -> Iterator[list[Moved]]:
     rest = iter(moves)
     while chunk := list(islice(rest, CHUNK)):
         yield chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """One object and its key in the other layout."""
+
+    listed: Listed
+    model: str
+    directory: Directory
+    target: str
+
+    @property
+    def is_for_ever(self) -> bool:
+        """History is never changed; what is packed into an archive is in it. Snapshots are pruned, trash is restored
+        and purged."""
+        return self.directory == "oplog"
+
+
+class Moves:
+    """The objects of a bucket that lie elsewhere in `target` than in `source`."""
+
+    def __init__(self, store: Store, schema: Schema, source: StorageDef, target: StorageDef) -> None:
+        self.source, self.target = source, target
+        self.foreign = 0
+        self._store = store
+        self._schema = schema
+        self._from = StorageResolver(with_storage(schema, source))
+        self._to = StorageResolver(with_storage(schema, target))
+        was, becomes = layouts(source), layouts(target)
+        self.directories: list[Directory] = [one for one in DIRECTORIES if was[one] != becomes[one]]
+
+    def reversed(self) -> Moves:
+        return Moves(self._store, self._schema, self.target, self.source)
+
+    def places(self) -> list[tuple[str, Directory]]:
+        """Every model and directory that moves."""
+        return [(model, directory) for model in self._schema.models for directory in self.directories]
+
+    def objects(self) -> Iterator[Moved]:
+        """All of them, from listings."""
+        self.foreign = 0
+        for model, directory in self.places():
+            yield from self.at(model, directory)
+
+    def at(self, model: str, directory: Directory) -> Iterator[Moved]:
+        """Those of one model and directory."""
+        definition = self._schema.model(model)
+        for listed in self._store.list(self._prefix(definition, directory)):
+            info = self._from.parse(listed.key)
+            if info.model == model and _KINDS.get(info.kind) == directory and info.id is not None:
+                yield Moved(listed, model, directory, self._target(info, model, info.id))
+            elif self._is_foreign(listed.key, definition, directory):
+                self.foreign += 1
+
+    def _prefix(self, model: ModelDef, directory: Directory) -> str:
+        layout = layouts(self.source)[directory]
+        if layout == "root":
+            return f"{DIRECTORIES[directory]}/{model.collection}/"
+        path = self._from.collection_path(model.name)
+        if layout == "collection" or model.is_singleton:
+            return f"{path}{DIRECTORIES[directory]}/"
+        return path
+
+    def _target(self, info: KeyInfo, model: str, id: str) -> str:
+        if info.kind is KeyKind.OPLOG and info.seq is not None:
+            return self._to.oplog_key(model, id, info.seq)
+        if info.kind is KeyKind.TIME_MARK and info.name is not None:
+            return self._to.time_mark_key(model, id, info.name)
+        if info.kind is KeyKind.ARCHIVE and info.name is not None:
+            return self._to.archive_path(model, id) + info.name
+        if info.kind is KeyKind.SNAPSHOT and info.name is not None:
+            return self._to.snapshot_key(model, id, info.name)
+        if info.kind is KeyKind.TRASH:
+            return self._to.trash_key(model, id)
+        if info.kind is KeyKind.TOMBSTONE:
+            return self._to.tombstone_key(model, id)
+        raise Invalid(f"a key of kind {info.kind.value} has no place in a layout")
+
+    def _is_foreign(self, key: str, model: ModelDef, directory: Directory) -> bool:
+        """In a directory of ours, but of neither layout: a note that somebody put there."""
+        inside = f"/{DIRECTORIES[directory]}/" in f"/{key}"
+        known = any(resolver.parse(key).kind is not KeyKind.UNKNOWN for resolver in (self._from, self._to))
+        return inside and not known
+
+
+def with_storage(schema: Schema, storage: StorageDef) -> Schema:
+    """The same schema with another storage."""
+    return schema.model_copy(update={"storage": storage})
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """The relayout that was begun last. `done`: everything is copied, only the old objects may be left."""
+
+    source: StorageDef
+    target: StorageDef
+    state: MarkerState
+    since: str
+    etag: str
+
+
+def read_marker(store: Store) -> Marker | None:
+    found = store.get(RELAYOUT_KEY)
+    return None if found is None else _decode(found)
+
+
+def begin_marker(store: Store, source: StorageDef, target: StorageDef, replaced: Marker | None) -> Marker:
+    """Write it, in the place of a done one. `Conflict` when somebody else begins at the same time."""
+    body = _encode(source, target, "copying")
+    if replaced is None:
+        outcome: Won | Lost | Gone = store.put_if_absent(RELAYOUT_KEY, body)
+    else:
+        outcome = store.put_if_match(RELAYOUT_KEY, body, replaced.etag)
+    if not isinstance(outcome, Won):
+        raise Conflict("another relayout began at the same time", key=RELAYOUT_KEY, hint="run it again to go on")
+    written = read_marker(store)
+    if written is None or written.etag != outcome.etag:
+        raise Conflict("another relayout took over", key=RELAYOUT_KEY, hint="run it again to go on")
+    return written
+
+
+def finish_marker(store: Store, marker: Marker) -> Marker:
+    """Say that everything is copied and verified; another run may have said so first."""
+    if marker.state == "done":
+        return marker
+    body = _encode(marker.source, marker.target, "done", marker.since)
+    outcome = store.put_if_match(RELAYOUT_KEY, body, marker.etag)
+    current = read_marker(store)
+    if current is None or (not isinstance(outcome, Won) and current.state != "done"):
+        raise Conflict("another relayout took over", key=RELAYOUT_KEY, hint="run it again to go on")
+    return current
+
+
+def _encode(source: StorageDef, target: StorageDef, state: MarkerState, since: str | None = None) -> bytes:
+    shape: dict[str, JsonValue] = {
+        "version": 1,
+        "from": cast(JsonValue, layouts(source)),
+        "to": cast(JsonValue, layouts(target)),
+        "state": state,
+    }
+    if since is not None:
+        shape["since"] = since
+    return dumps(shape)
+
+
+def _decode(found: Object) -> Marker:
+    shape = loads_own(found.body, key=RELAYOUT_KEY)
+    state = shape.get("state")
+    if shape.get("version") != 1 or state not in ("copying", "done"):
+        raise Corrupt("not a relayout marker of a version this code reads", key=RELAYOUT_KEY)
+    try:
+        source, target = (StorageDef.model_validate(shape.get(name)) for name in ("from", "to"))
+    except ValidationError as error:
+        raise Corrupt("the relayout marker names no layouts", key=RELAYOUT_KEY) from error
+    since = str(shape.get("since") or iso_seconds(found.last_modified))
+    return Marker(source, target, cast(MarkerState, state), since, found.etag)
+
+
+def same_places(one: StorageDef, other: StorageDef) -> bool:
+    """Whether two definitions put every directory into the same place."""
+    return layouts(one) == layouts(other)
+
+
+def layouts(storage: StorageDef) -> dict[str, str]:
+    """`{"oplog": "root", "snapshots": "root", "trash": "root"}`."""
+    return {
+        "oplog": storage.oplog_layout,
+        "snapshots": storage.snapshots_layout,
+        "trash": storage.trash_layout,
+    }
+
+
+def told(storage: StorageDef) -> str:
+    """`collection`, or `collection --trash root`: as the command takes it."""
+    places = layouts(storage)
+    usual = storage.layout if storage.layout in places.values() else places["oplog"]
+    others = [f"--{name} {place}" for name, place in places.items() if place != usual]
+    return " ".join([usual, *others])
+
+
+def conflict(pairs: Sequence[str]) -> Conflict:
+    more = f" (and {len(pairs) - 1} more pairs)" if len(pairs) > 1 else ""
+    return Conflict(
+        f"different objects for one place: {pairs[0]}{more}",
+        hint="somebody wrote during the relayout; keep the right one of each pair, move the other away, run it again",
+    )
+
+
+def pushed_meanwhile(expected: str | None) -> Conflict:
+    return Conflict(
+        "another schema was pushed during the relayout", key=SCHEMA_KEY, expected=expected, hint="run it again to go on"
+    )
+
+
+def both(moved: Moved) -> str:
+    return f"{moved.listed.key} and {moved.target}"

@@ -1,13 +1,5 @@
-"""Tombstones: `.worm.tombstone` beside a trashed copy says who deleted the document, when, and until when it is kept.
-
-The tombstone is the decision object of the trash: every step of a delete, a restore or a purge that others must see is
-a compare-and-swap on it. `state` tells what is under way: nothing (None), "replacing" (an older deletion gives way to a
-newer one and the copy may still be the older one), "restoring", "purging". `revision` grows with every swap, so that
-bytes under compare-and-swap never repeat.
-
-Finding tombstones: by id, by listing, and among the versions that were removed.
-
-Trash: what a soft delete leaves, `<trash directory>/<file>` (the copy) and `.worm.tombstone` beside it.
+"""Trash: what a soft delete leaves, `<trash directory>/<file>` (the *copy*) and `.worm.tombstone` beside it, which says
+who deleted the document, when, and until when it is kept.
 
 - *put away*: copy, tombstone, and then the caller deletes the document; a crash never leaves neither. An entity counts
   as trashed only while its document does not exist.
@@ -16,10 +8,15 @@ Trash: what a soft delete leaves, `<trash directory>/<file>` (the copy) and `.wo
 - *purge*: tombstone to "purging", the copy goes, the tombstone last, so that no unreachable copy stays.
 - An *expired* one (`deletedAt` + `ttl` days) is hidden at once, and purged when a worker comes by.
 
-The tombstone decides (see `tombstone.py`). An id that was deleted before, or whose restore or purge is under way, is
-taken over: tombstone to "replacing", then the copy, then the tombstone without a state; whoever worked on the older
-deletion loses its compare-and-swap and stops. An unknown outcome (`CommitStateUnknown`) goes to the caller as it is,
-and nothing is cleaned up. Where a copy is missing, the version that the tombstone names is read instead.
+The tombstone decides: every step of a delete, a restore or a purge that others must see is a compare-and-swap on it.
+Its `state` tells what is under way: nothing (None), "replacing" (an older deletion gives way to a newer one and the
+copy may still be the older one), "restoring", "purging". `revision` grows with every swap, so that bytes under
+compare-and-swap never repeat.
+
+An id that was deleted before, or whose restore or purge is under way, is taken over: tombstone to "replacing", then the
+copy, then the tombstone without a state; whoever worked on the older deletion loses its compare-and-swap and stops. An
+unknown outcome (`CommitStateUnknown`) goes to the caller as it is, and nothing is cleaned up. Where a copy is missing,
+the version that the tombstone names is read instead.
 """
 
 from __future__ import annotations
@@ -38,9 +35,17 @@ from worm.collections.layout import KeyKind
 from worm.errors import Conflict, Corrupt, NotFound, UnsafeStore
 from worm.store.base import Gone, Listed, Lost, Object, ObjectInfo, Read, Store, Won
 
-State = Literal["replacing", "restoring", "purging"]
+TombstoneState = Literal["replacing", "restoring", "purging"]
 STATES: frozenset[str] = frozenset({"replacing", "restoring", "purging"})
 REVISION_MAX = 2**53
+PAGE = 100
+OnCorrupt = Callable[[Corrupt], None]
+IsWanted = Callable[[datetime | None], bool]
+"""Asked with the older of the dates of tombstone and copy. None: there is no copy, so something was under way."""
+__all__ = ["Tombstone", "Trash", "Trashed", "delete_unchanged"]
+ROUNDS_MAX = 10
+SAME_DELETION = timedelta(hours=1)
+"""A tombstone that is older than the delete by more is left from an attempt that never deleted anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,7 @@ class Tombstone:
     deleted_by: str | None = None
     etag: str | None = None
     version_id: str | None = None
-    state: State | None = None
+    state: TombstoneState | None = None
     revision: int = 0
 
     def to_bytes(self) -> bytes:
@@ -92,7 +97,7 @@ class Tombstone:
             deleted_by=cast("str | None", shape.get("deletedBy")),
             etag=cast("str | None", shape.get("etag")),
             version_id=cast("str | None", shape.get("versionId")),
-            state=cast("State | None", state),
+            state=cast("TombstoneState | None", state),
             revision=revision,
         )
 
@@ -114,7 +119,7 @@ class Tombstone:
     def is_expired(self, now: datetime) -> bool:
         return self.expires is not None and self.expires <= now
 
-    def swapped(self, state: State | None) -> Tombstone:
+    def swapped(self, state: TombstoneState | None) -> Tombstone:
         """What a compare-and-swap to this state stores."""
         return replace(self, state=state, revision=self.revision + 1)
 
@@ -133,32 +138,14 @@ class Tombstone:
         return replace(self, state=None, revision=0) == replace(other, state=None, revision=0)
 
 
-def delete_unchanged(store: Store, key: str, etag: str, version_id: str | None) -> Won | Lost | Gone:
-    """Delete the key if it still has this etag.
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """Which version of a document is deleted, by whom and when."""
 
-    A store without conditional deletes that keeps versions (the object has a version id) gets a read and a plain
-    delete: what another writer stored in between is then a version behind the delete marker, not lost. Where there are
-    no versions either, the delete is refused (`UnsafeStore`).
-    """
-    try:
-        return store.delete_if_match(key, etag)
-    except UnsafeStore:
-        if version_id is None:
-            raise
-    current = store.get(key)
-    if current is None:
-        return Gone()
-    if current.etag != etag:
-        return Lost(current)
-    store.delete(key)
-    return Won("")
-
-
-PAGE = 100
-
-OnCorrupt = Callable[[Corrupt], None]
-IsWanted = Callable[[datetime | None], bool]
-"""Asked with the older of the dates of tombstone and copy. None: there is no copy, so something was under way."""
+    etag: str
+    version_id: str | None
+    by: str | None
+    at: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,75 +160,6 @@ class Trashed:
     @classmethod
     def of(cls, entity_id: str, found: Object) -> Trashed:
         return cls(entity_id, Tombstone.from_bytes(found.body, found.key), found.etag, found.version_id)
-
-
-class Tombstones:
-    """The tombstones of one model."""
-
-    def __init__(self, documents: Documents) -> None:
-        self._store = documents.store
-        self._resolver = documents.resolver
-        self._name = documents.name
-
-    def key(self, entity_id: str) -> str:
-        return self._resolver.tombstone_key(self._name, entity_id)
-
-    def read(self, entity_id: str) -> Trashed | None:
-        found = self._store.get(self.key(entity_id))
-        return None if found is None else Trashed.of(entity_id, found)
-
-    def last_removed(self, entity_id: str) -> Tombstone | None:
-        """The tombstone that a restore or a purge removed last, as long as the store keeps old versions."""
-        key = self.key(entity_id)
-        for version in self._store.versions(key):
-            if not version.is_delete_marker:
-                found = self._store.get(key, version_id=version.version_id)
-                return None if found is None else Trashed.of(entity_id, found).tombstone
-        return None
-
-    def pages(self, is_wanted: IsWanted, on_corrupt: OnCorrupt | None) -> Iterator[list[Trashed]]:
-        """The tombstones that are wanted by their listing, read in concurrent pages. A corrupt one raises, or goes to
-        `on_corrupt`."""
-        keys = self._listed(is_wanted)
-        while page := list(islice(keys, PAGE)):
-            found = self._store.get_many([Read(key) for _, key in page])
-            trashed: list[Trashed] = []
-            for (entity_id, _), item in zip(page, found, strict=True):
-                if isinstance(item, Exception):
-                    raise item
-                if item is None:
-                    continue
-                try:
-                    trashed.append(Trashed.of(entity_id, item))
-                except Corrupt as damage:
-                    if on_corrupt is None:
-                        raise
-                    on_corrupt(damage)
-            yield trashed
-
-    def _listed(self, is_wanted: IsWanted) -> Iterator[tuple[str, str]]:
-        """Copy and tombstone lie side by side in a listing. Where they do not, the copy seems to be missing, which only
-        costs reading the tombstone."""
-        for entity_id, rows in groupby(self._rows(), key=lambda row: row[0]):
-            dates = {kind: (listed.key, listed.last_modified) for _, kind, listed in rows}
-            if KeyKind.TOMBSTONE not in dates:
-                continue
-            key, written = dates[KeyKind.TOMBSTONE]
-            if is_wanted(min(written, dates[KeyKind.TRASH][1]) if KeyKind.TRASH in dates else None):
-                yield entity_id, key
-
-    def _rows(self) -> Iterator[tuple[str, KeyKind, Listed]]:
-        for listed in self._store.list(self._resolver.trash_root(self._name)):
-            info = self._resolver.parse(listed.key)
-            if info.kind in (KeyKind.TOMBSTONE, KeyKind.TRASH) and info.model == self._name and info.id:
-                yield info.id, info.kind, listed
-
-
-__all__ = ["Tombstone", "Trash", "Trashed", "delete_unchanged"]
-
-ROUNDS_MAX = 10
-SAME_DELETION = timedelta(hours=1)
-"""A tombstone that is older than the delete by more is left from an attempt that never deleted anything."""
 
 
 class Trash:
@@ -264,44 +182,32 @@ class Trash:
 
     # Deleting
 
-    def put_away(
-        self,
-        entity_id: str,
-        body: bytes,
-        *,
-        etag: str,
-        version_id: str | None,
-        deleted_by: str | None,
-        deleted_at: str,
-    ) -> None:
+    def put_away(self, entity_id: str, body: bytes, deletion: Deletion) -> None:
         """Copy and tombstone of the document version that the caller deletes next (`delete_unchanged`). `Conflict` when
         something is in the trash already and the document is not that version any more."""
-        mine = self._tombstone(entity_id, etag, version_id, deleted_by, deleted_at)
+        mine = self._tombstone(entity_id, deletion)
         if not self._put_fresh(entity_id, mine, body):
-            self._take_over(entity_id, mine, body, lambda _: self._must_be_current(entity_id, etag))
+            self._take_over(entity_id, mine, body, lambda _: self._must_be_current(entity_id, deletion.etag))
 
     def rescue(
         self,
         entity_id: str,
         document: Document,
+        deletion: Deletion,
         *,
         body: bytes | None = None,
-        etag: str,
-        version_id: str | None,
-        deleted_by: str | None,
-        deleted_at: str,
         is_recorded: Callable[[str], bool] = lambda _: True,
     ) -> None:
         """Put away a document that is deleted already (`body`: its very bytes, where they are known). Nothing happens
         when the trash has this deletion or a newer one, or had it: what was purged or restored does not come back with
         a late event. `is_recorded` tells whether the history knows an etag: a tombstone of one that it does not know is
         of an invalid document, which lay over ours and was deleted with it."""
-        mine = self._tombstone(entity_id, etag, version_id, deleted_by, deleted_at)
+        mine = self._tombstone(entity_id, deletion)
 
         def is_superseded(there: Tombstone | None) -> bool:
             if there is None:
                 return False
-            if there.is_of(etag, version_id):
+            if there.is_of(deletion.etag, deletion.version_id):
                 return there.state != "replacing" and there.moment + SAME_DELETION >= mine.moment
             if there.moment > mine.moment:
                 return True
@@ -314,11 +220,9 @@ class Trash:
         if found is not None or not self._put_fresh(entity_id, mine, content):
             self._take_over(entity_id, mine, content, is_superseded)
 
-    def _tombstone(
-        self, entity_id: str, etag: str, version_id: str | None, deleted_by: str | None, deleted_at: str
-    ) -> Tombstone:
+    def _tombstone(self, entity_id: str, one: Deletion) -> Tombstone:
         path = self._documents.key(entity_id)
-        return Tombstone(deleted_at, path, self._ttl_days, deleted_by, etag or None, version_id)
+        return Tombstone(one.at, path, self._ttl_days, one.by, one.etag or None, one.version_id)
 
     def _put_fresh(self, entity_id: str, mine: Tombstone, body: bytes) -> bool:
         """The usual way: nothing is in the trash. False when something is."""
@@ -517,3 +421,86 @@ class Trash:
             if isinstance(removed, Lost):
                 return removed
         return delete_unchanged(self._store, self.tombstone_key(found.id), found.etag, found.version_id)
+
+
+class Tombstones:
+    """The tombstones of one model."""
+
+    def __init__(self, documents: Documents) -> None:
+        self._store = documents.store
+        self._resolver = documents.resolver
+        self._name = documents.name
+
+    def key(self, entity_id: str) -> str:
+        return self._resolver.tombstone_key(self._name, entity_id)
+
+    def read(self, entity_id: str) -> Trashed | None:
+        found = self._store.get(self.key(entity_id))
+        return None if found is None else Trashed.of(entity_id, found)
+
+    def last_removed(self, entity_id: str) -> Tombstone | None:
+        """The tombstone that a restore or a purge removed last, as long as the store keeps old versions."""
+        key = self.key(entity_id)
+        for version in self._store.versions(key):
+            if not version.is_delete_marker:
+                found = self._store.get(key, version_id=version.version_id)
+                return None if found is None else Trashed.of(entity_id, found).tombstone
+        return None
+
+    def pages(self, is_wanted: IsWanted, on_corrupt: OnCorrupt | None) -> Iterator[list[Trashed]]:
+        """The tombstones that are wanted by their listing, read in concurrent pages. A corrupt one raises, or goes to
+        `on_corrupt`."""
+        keys = self._listed(is_wanted)
+        while page := list(islice(keys, PAGE)):
+            found = self._store.get_many([Read(key) for _, key in page])
+            trashed: list[Trashed] = []
+            for (entity_id, _), item in zip(page, found, strict=True):
+                if isinstance(item, Exception):
+                    raise item
+                if item is None:
+                    continue
+                try:
+                    trashed.append(Trashed.of(entity_id, item))
+                except Corrupt as damage:
+                    if on_corrupt is None:
+                        raise
+                    on_corrupt(damage)
+            yield trashed
+
+    def _listed(self, is_wanted: IsWanted) -> Iterator[tuple[str, str]]:
+        """Copy and tombstone lie side by side in a listing. Where they do not, the copy seems to be missing, which only
+        costs reading the tombstone."""
+        for entity_id, rows in groupby(self._rows(), key=lambda row: row[0]):
+            dates = {kind: (listed.key, listed.last_modified) for _, kind, listed in rows}
+            if KeyKind.TOMBSTONE not in dates:
+                continue
+            key, written = dates[KeyKind.TOMBSTONE]
+            if is_wanted(min(written, dates[KeyKind.TRASH][1]) if KeyKind.TRASH in dates else None):
+                yield entity_id, key
+
+    def _rows(self) -> Iterator[tuple[str, KeyKind, Listed]]:
+        for listed in self._store.list(self._resolver.trash_root(self._name)):
+            info = self._resolver.parse(listed.key)
+            if info.kind in (KeyKind.TOMBSTONE, KeyKind.TRASH) and info.model == self._name and info.id:
+                yield info.id, info.kind, listed
+
+
+def delete_unchanged(store: Store, key: str, etag: str, version_id: str | None) -> Won | Lost | Gone:
+    """Delete the key if it still has this etag.
+
+    A store without conditional deletes that keeps versions (the object has a version id) gets a read and a plain
+    delete: what another writer stored in between is then a version behind the delete marker, not lost. Where there are
+    no versions either, the delete is refused (`UnsafeStore`).
+    """
+    try:
+        return store.delete_if_match(key, etag)
+    except UnsafeStore:
+        if version_id is None:
+            raise
+    current = store.get(key)
+    if current is None:
+        return Gone()
+    if current.etag != etag:
+        return Lost(current)
+    store.delete(key)
+    return Won("")

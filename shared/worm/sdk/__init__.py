@@ -1,1 +1,1 @@
-"""The verbs of the SDK, one module each; `worm.model` is where to import from."""
+"""The verbs of programs; `worm.model` is where to import from."""

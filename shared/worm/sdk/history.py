@@ -1,7 +1,12 @@
-"""The past of a document: its entries, any earlier state, and going back to one.
+"""The past of a document: its entries, any earlier state, full copies of it, and going back.
 
 History is what is recorded. With `maintenance="inline"` every write of this session is, at once; with `"events"` it is
 once the workers have seen the event, usually seconds later. Nothing here waits for them or does their work.
+
+Snapshots are full copies of a document, taken on demand. The copies that the schema asks for (`snapshots.every`) are
+taken where entries are recorded, inline or by the workers.
+
+A module of its own because it is one group of verbs: `Model` (`model.py`) is made of five such groups.
 """
 
 from __future__ import annotations
@@ -12,16 +17,18 @@ from worm.clock import iso_seconds
 from worm.codec.diff import Diff, FieldDiff
 from worm.codec.diff import diff as document_diff
 from worm.codec.strict_json import JsonObject
-from worm.collections.entries import Document, OplogEntry
+from worm.collections.entries import Document, Head, OplogEntry
 from worm.collections.heads import Heads
 from worm.collections.ids import SINGLETON_ID
-from worm.errors import Invalid, NotFound
-from worm.sdk.core import Core
+from worm.collections.snapshots import SnapshotInfo
+from worm.errors import Invalid, NotFound, Unavailable
+from worm.sdk.access import Access, Touched
 from worm.sdk.memory import Seen
+from worm.store.base import ObjectInfo, Version
 
 
-class History(Core):
-    """`get_history`, `get_at`, `diff`, `rollback`."""
+class History(Access):
+    """`get_history`, `get_at`, `diff`, `diff_between`, `rollback`, `snapshot`, `list_snapshots`, `restore_snapshot`."""
 
     def get_history(
         self, id: str = SINGLETON_ID, *, limit: int | None = None, before_seq: int | None = None
@@ -92,7 +99,63 @@ class History(Core):
             )
         return self._bring_back(id, state, actor, {"rollback": to_seq})
 
-    # For other verbs
+    # Snapshots
+
+    def snapshot(self, id: str = SINGLETON_ID) -> JsonObject:
+        """Keep a full copy of the document as it is now: `{"ts", "size", "seq"}`, `ts` being its name. Taking the same
+        state again changes nothing. `Unavailable` while the workers have not recorded the newest version yet."""
+        self._begin_write(creates=True)
+        self._require_oplog(id)
+        tail = self._newest(id)
+        document = self._state_at(id, tail.seq)
+        if document is None:
+            raise NotFound(f"{self.name} '{id}' is deleted", key=self._document_key(id), hint="restore it first")
+        taken = self._collection.snapshots.take(id, tail.seq, tail.ts, document)
+        return {**_shown(taken), "seq": taken.seq}
+
+    def list_snapshots(self, id: str = SINGLETON_ID) -> list[JsonObject]:
+        """The snapshots of a document, oldest first: `[{"ts": "2026-02-24T12:00:00Z", "size": 1234}, …]`."""
+        self._require_oplog(id)
+        found = self._collection.snapshots.list(id)
+        if not found:
+            self._tail(id)  # a document that never was has no snapshots to list: `NotFound`
+        return [_shown(info) for info in found]
+
+    def restore_snapshot(self, id: str, ts: str, *, actor: str | None = None) -> Document:
+        """Save the document of a snapshot again, as `rollback` does with an entry."""
+        self._begin_write()
+        self._checked(id)
+        found = self._collection.snapshots.read(id, ts)
+        if found is None:
+            raise NotFound(
+                f"{self.name} '{id}' has no snapshot {ts}", hint="`worm snapshot list` (list_snapshots) names them"
+            )
+        return self._bring_back(id, found.document, actor, {"snapshot": ts})
+
+    def _newest(self, entity_id: str) -> OplogEntry:
+        """The entry of the document as it is stored now. Inline what is not recorded yet is recorded first."""
+        current = self._session.store.head(self._document_key(entity_id))
+        try:
+            tail = self._tail(entity_id)
+        except NotFound:
+            if current is None:
+                raise
+        else:
+            if _is_of(tail, current):
+                return tail
+        self._current(entity_id)  # `Invalid` where it is a broken document, which nobody records
+        if self._session.settings.maintenance == "inline":
+            self._maintain([Touched(entity_id)])
+            tail = self._tail(entity_id)
+            if _is_of(tail, self._session.store.head(self._document_key(entity_id))):
+                return tail
+        raise Unavailable(
+            f"{self.name} '{entity_id}': the newest version is not recorded yet",
+            key=self._document_key(entity_id),
+            hint="try again in some seconds; if that does not help, the workers are not running: `worm repair`",
+        )
+
+    # What these need
 
     def _bring_back(self, entity_id: str, state: Document, actor: str | None, note: JsonObject) -> Document:
         """Save an earlier state over the current document, valid or not, or where there is none."""
@@ -151,3 +214,14 @@ def _moment(time: datetime | str) -> datetime:
         return time.astimezone(UTC)
     except OverflowError as mistake:
         raise Invalid(f"{time.isoformat()} is outside the calendar in UTC") from mistake
+
+
+def _is_of(tail: OplogEntry, current: ObjectInfo | None) -> bool:
+    if current is None:
+        return tail.op == "delete"
+    version = Version(current.key, current.version_id, current.etag, current.size, current.last_modified, True)
+    return tail.op != "delete" and Head.of(tail).names(version)
+
+
+def _shown(info: SnapshotInfo) -> JsonObject:
+    return {"ts": info.ts, "size": info.size}

@@ -2,26 +2,37 @@
 
 - *seen*: the etag that the session read or wrote last; a save is conditional on it. Of the newest ones also the
   document, which saves reading it again to compute a diff.
-- *own writes*: documents that the session wrote, and ids that it deleted, until the table knows (`own_writes.py`).
+- *own writes*: documents that the session wrote, and ids that it deleted, until the table knows: a query shows them at
+  once.
+
+How it is told that the table knows a write, without a request: by the seq where the session recorded the write itself;
+else by `updatedAt`, or by the row that is gone. Clocks differ, and callers may give any `updatedAt`: a row that is no
+later than a version that the session wrote over does not know the write, whatever the time in the write itself. After
+`OWN_SECONDS` the table is believed in any case. Of more than `OWN_MAX` the oldest go first; then a query may show what
+the table has of them.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Protocol
 
-from worm.clock import Clock
+from worm.clock import Clock, moment_of
+from worm.codec.field_path import Missing, field_value
 from worm.codec.strict_json import JsonValue
+from worm.collections.changes import Row
+from worm.collections.collection import Collection
 from worm.collections.documents import TRUST
 from worm.collections.entries import Document
-from worm.collections.space_log import commit_of, entity_name
 from worm.schema import IndexDef, ModelDef
-from worm.sdk.own_writes import Known, OwnWrite, OwnWrites
 from worm.store.base import Object, ObjectInfo, Won
+from worm.tables.index import entry_key
 
 DOCUMENTS_MAX = 1000
 
@@ -40,15 +51,14 @@ class Seen:
 class Memory:
     """Safe across threads."""
 
-    def __init__(self, clock: Clock, definition: ModelDef) -> None:
+    def __init__(self, clock: Clock, collection: Collection) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._definition = definition
+        self._collection = collection
         self._versions: dict[str, tuple[str, str | None, datetime]] = {}
         self._commits: dict[str, int] = {}  # of the versions, in a model of a space
-        self._newer: dict[str, int] = {}  # commits that documents may not have yet
         self._documents: OrderedDict[str, Document] = OrderedDict()
-        self._own = OwnWrites(clock, definition)
+        self._own = OwnWrites(clock, collection.definition)
 
     def seen(self, entity_id: str) -> Seen | None:
         with self._lock:
@@ -89,7 +99,6 @@ class Memory:
         """The session committed this document (None: its deletion) to the model's space, over that one."""
         with self._lock:
             self._forget(entity_id)
-            self._newer[entity_id] = seq
             if document is not None:
                 self._remember(entity_id, Won(""), document)
                 self._commits[entity_id] = seq
@@ -97,40 +106,20 @@ class Memory:
                 entity_id, deepcopy(document), _updated(over if document is None else document), _updated(over)
             )
 
-    def heard(self, entity_id: str, seq: int) -> None:
-        """The log has this commit of it, by whomever."""
-        with self._lock:
-            self._newer[entity_id] = seq
-
-    def is_behind(self, entity_id: str, found: ObjectInfo | None) -> bool:
-        """Is the stored object from before a commit that this session made, or heard of?"""
-        with self._lock:
-            newer = self._newer.get(entity_id)
-            if newer is None or (self.commit_of(entity_id, found) or 0) < newer:
-                return newer is not None
-            del self._newer[entity_id]
-            return False
-
-    def applied(self, ids: Iterable[str]) -> None:
-        """What the session committed of these is in the documents."""
-        with self._lock:
-            for entity_id in ids:
-                self._newer.pop(entity_id, None)
-
     def recorded(self, entity_id: str, seq: int) -> None:
         """What the session wrote stands in the oplog up to this seq."""
         with self._lock:
             self._own.recorded(entity_id, seq)
 
-    def unsettled(self, ids: Iterable[str]) -> dict[str, int]:
+    def unfolded(self, ids: Iterable[str]) -> dict[str, int]:
         """Own writes of these ids that tables may not know, by number. For `folded`."""
         with self._lock:
             return self._own.numbers(ids)
 
-    def folded(self, unsettled: Mapping[str, int]) -> None:
+    def folded(self, unfolded: Mapping[str, int]) -> None:
         """Queries need not be told of these writes any more; of later ones of the same ids they do."""
         with self._lock:
-            self._own.settle(unsettled)
+            self._own.drop(unfolded)
 
     def forget(self, entity_id: str) -> None:
         """The document is not there (any more)."""
@@ -154,9 +143,7 @@ class Memory:
 
     def commit_of(self, entity_id: str, found: ObjectInfo | None) -> int | None:
         """The commit that the object is of; None where it is of none, or the model in no space."""
-        if self._definition.space is None:
-            return None
-        return commit_of(found, entity_name(self._definition.name, entity_id))
+        return self._collection.origins.commit_of(entity_id, found)
 
     def _note_commit(self, entity_id: str, stored: Won | ObjectInfo) -> None:
         commit = None if isinstance(stored, Won) else self.commit_of(entity_id, stored)
@@ -180,3 +167,177 @@ class Memory:
 
 def _updated(document: Mapping[str, JsonValue] | None) -> str:
     return str((document or {}).get("updatedAt", ""))
+
+
+OWN_SECONDS = 3600
+OWN_MAX = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class OwnWrite:
+    """A write of this session, with its number among them. `document` None: deleted. `seq`: of its entry, where the
+    session recorded it itself; `updated`: the time in what was written, or in what was deleted ("": not
+    known); `over`: the latest time in the versions that it, and own writes just before it, replaced."""
+
+    number: int
+    document: Document | None
+    updated: str
+    at: datetime
+    seq: int | None = None
+    over: str = ""
+
+    def is_in(self, row: Row | None) -> bool:
+        """Does the row, by its `updatedAt`, tell of this write or of a later one?"""
+        is_deletion = self.document is None
+        if row is None or (is_deletion and not self.updated):
+            return False
+        seen = str(row.get("updatedAt", ""))
+        if not is_deletion and seen == self.updated:
+            return seen != self.over  # the same time twice tells nothing
+        if self.over and not _is_later(seen, self.over):
+            return False
+        return _is_later(seen, self.updated) if is_deletion else not _is_later(self.updated, seen)
+
+
+class Known(Protocol):
+    """What a table knows: its rows, and the newest seq that it has folded of every entity."""
+
+    @property
+    def rows(self) -> Mapping[str, Row]: ...
+    @property
+    def seqs(self) -> Mapping[str, int]: ...
+
+
+class OwnWrites:
+    """The newest write of every id, oldest first. Not for several threads at once."""
+
+    def __init__(self, clock: Clock, definition: ModelDef) -> None:
+        self._clock = clock
+        self._is_needed = definition.keeps_manifest  # else queries read the documents
+        self._writes: OrderedDict[str, OwnWrite] = OrderedDict()
+        self._values = [(index, _Values(index)) for index in definition.indexes.values()]
+        self._count = 0
+        self._compared: tuple[weakref.ref[Known], int] | None = None
+
+    def __len__(self) -> int:
+        return len(self._writes)
+
+    def add(self, entity_id: str, document: Document | None, updated: str, over: str = "") -> None:
+        """The document is kept as it is: nobody may change it. `over`: the time in the version that it replaced."""
+        if not self._is_needed:
+            return
+        before = self._writes.get(entity_id)
+        if before is not None and _is_later(before.over, over):
+            over = before.over
+        self._drop(entity_id)
+        self._count += 1
+        self._writes[entity_id] = OwnWrite(self._count, document, updated, self._clock.now(), over=over)
+        for _, values in self._values:
+            values.add(entity_id, document)
+        self._forget_old()
+        if len(self._writes) > OWN_MAX:
+            self._drop(next(iter(self._writes)))
+
+    def recorded(self, entity_id: str, seq: int) -> None:
+        own = self._writes.get(entity_id)
+        if own is not None:
+            self._writes[entity_id] = replace(own, seq=seq)
+
+    def numbers(self, ids: Iterable[str]) -> dict[str, int]:
+        """Those of these ids that are remembered, each with the number of its write."""
+        return {one: self._writes[one].number for one in ids if one in self._writes}
+
+    def drop(self, numbers: Mapping[str, int]) -> None:
+        """Forget these writes, but none that came after them."""
+        for entity_id, number in numbers.items():
+            own = self._writes.get(entity_id)
+            if own is not None and own.number == number:
+                self._drop(entity_id)
+
+    def unknown_to(self, known: Known) -> dict[str, Document | None]:
+        """What the table does not know yet; None for a deletion. What it knows is forgotten.
+
+        A table that has not changed since it was asked last is only asked for what was written since.
+        """
+        self._forget_old()
+        compared = 0
+        if self._compared is not None and self._compared[0]() is known:
+            compared = self._compared[1]
+        news: list[str] = []
+        for entity_id in reversed(self._writes):
+            if self._writes[entity_id].number <= compared:
+                break
+            news.append(entity_id)
+        for entity_id in news:
+            if _is_known(entity_id, self._writes[entity_id], known):
+                self._drop(entity_id)
+        self._compared = weakref.ref(known), self._count
+        return {entity_id: own.document for entity_id, own in self._writes.items()}
+
+    def recent(self) -> dict[str, OwnWrite]:
+        """All of them."""
+        self._forget_old()
+        return dict(self._writes)
+
+    def ids_with(self, index: IndexDef, values: Sequence[JsonValue]) -> set[str]:
+        """The ids of documents among them that have one of the values in the indexed field."""
+        self._forget_old()
+        kept = next((kept for known, kept in self._values if known == index), None)
+        return set() if kept is None else kept.ids(values)
+
+    def _forget_old(self) -> None:
+        before = self._clock.now() - timedelta(seconds=OWN_SECONDS)
+        while self._writes:
+            oldest = next(iter(self._writes))
+            if self._writes[oldest].at > before:
+                return
+            self._drop(oldest)
+
+    def _drop(self, entity_id: str) -> None:
+        own = self._writes.pop(entity_id, None)
+        if own is not None:
+            for _, values in self._values:
+                values.remove(entity_id, own.document)
+
+
+class _Values:
+    """Which of the documents have a value in an indexed field."""
+
+    def __init__(self, index: IndexDef) -> None:
+        self._index = index
+        self._ids: dict[str, set[str]] = {}
+
+    def ids(self, values: Sequence[JsonValue]) -> set[str]:
+        return set().union(*(self._ids.get(entry_key(value), ()) for value in values))
+
+    def add(self, entity_id: str, document: Document | None) -> None:
+        for key in self._keys(document):
+            self._ids.setdefault(key, set()).add(entity_id)
+
+    def remove(self, entity_id: str, document: Document | None) -> None:
+        for key in self._keys(document):
+            self._ids[key].discard(entity_id)
+            if not self._ids[key]:
+                del self._ids[key]
+
+    def _keys(self, document: Document | None) -> set[str]:
+        value = field_value(document, self._index.field) if document is not None else None
+        if document is None or isinstance(value, Missing):
+            return set()
+        is_multiple = self._index.type == "multiValue" and isinstance(value, list)
+        return {entry_key(item) for item in value} if is_multiple and isinstance(value, list) else {entry_key(value)}
+
+
+def _is_later(one: str, other: str) -> bool:
+    """As times where both are; else as texts."""
+    first, second = moment_of(one), moment_of(other)
+    return one > other if first is None or second is None else first > second
+
+
+def _is_known(entity_id: str, own: OwnWrite, known: Known) -> bool:
+    if own.seq is not None:
+        return known.seqs.get(entity_id, 0) >= own.seq
+    row = known.rows.get(entity_id)
+    if own.document is None and row is None:
+        return entity_id in known.seqs  # never heard of: the creation itself may still come
+    return own.is_in(row)

@@ -1,32 +1,55 @@
-"""Reading what is there now: by id, and by query."""
+"""Reading what is there now: by id, by query, as totals.
+
+*populate* replaces references by the documents that they name. A field of type `ref`, or an array of such, is given by
+name. Every distinct target is read once, all at the same time; what is not there (any more) is None, in an array too.
+One level deep.
+
+A module of its own because it is one group of verbs: `Model` (`model.py`) is made of five such groups.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from typing import TypedDict
 
 from worm.codec.strict_json import JsonValue
 from worm.collections.collection import Collection
 from worm.collections.entries import Document
 from worm.collections.ids import SINGLETON_ID
-from worm.errors import Invalid
+from worm.errors import Invalid, WormError
 from worm.query.aggregate import Aggregate
 from worm.query.execute import Outcome, Reader
+from worm.query.fetch import CHUNK, read_documents
 from worm.query.filters import Filter
 from worm.query.plan import Plan, Request
 from worm.query.query import Query, Row
 from worm.query.stream import Stream
+from worm.schema import FieldDef, ModelDef
 from worm.schema.definition import undeclared_fields
-from worm.sdk.core import Core
-from worm.sdk.populate import populate as populate_rows
-from worm.sdk.populate import populated_fields
+from worm.sdk.access import Access, Result
 from worm.sdk.rows import Rows
+from worm.store.base import Object, Read
 
 Sort = Mapping[str, str] | Sequence[Mapping[str, str]]
 Fields = Sequence[str] | str
 
 
-class Reading(Core):
-    """`find_by_id`, `exists`, `find_all`, `find_batches`, `count`, `aggregate`, `explain`."""
+class _Asked(TypedDict):
+    """What makes a query, as `find_all` and `explain` take it by name."""
+
+    filter: Mapping[str, object] | None
+    sort: Sort | None
+    limit: int | None
+    offset: int
+    cursor: str | None
+
+
+FOUND_CHUNK = 500
+
+
+class Reading(Access):
+    """`find_by_id`, `find_many`, `exists`, `find_all`, `find_batches`, `count`, `aggregate`, `explain`."""
 
     def find_by_id(self, id: str = SINGLETON_ID) -> Document | None:
         """The document as it is stored now, or None."""
@@ -38,6 +61,45 @@ class Reading(Core):
         self._memory.read(id, stored, document)  # as stored: a raw upload need not carry its id
         return {"id": id, **document}
 
+    def find_many(self, ids: Sequence[str]) -> list[Result[Document]]:
+        """`find_by_id` for each."""
+        results: list[Result[Document]] = []
+        for start in range(0, len(ids), FOUND_CHUNK):
+            results += self._find_chunk(ids[start : start + FOUND_CHUNK])
+        return results
+
+    def _find_chunk(self, ids: Sequence[str]) -> list[Result[Document]]:
+        refused: dict[str, WormError] = {}
+        for one in ids:
+            try:
+                self._checked(one)
+            except WormError as error:
+                refused[one] = error
+        valid = [one for one in ids if one not in refused]
+        reads = [Read(self._collection.documents.key(one)) for one in valid]
+        answers = self._session.store.get_many(reads, max_bytes=self._collection.max_bytes)
+        found = dict(zip(valid, answers, strict=True))
+        return [Result(one, error=refused[one]) if one in refused else self._found(one, found[one]) for one in ids]
+
+    def _found(self, entity_id: str, found: Object | Exception | None) -> Result[Document]:
+        if isinstance(found, Invalid):
+            return Result(entity_id, error=self._broken(entity_id, found))
+        if isinstance(found, WormError):
+            return Result(entity_id, error=found)
+        if isinstance(found, Exception):
+            raise found
+        if self.logged is not None:
+            found = self.logged.latest(entity_id, found)
+        if found is None:
+            self._memory.forget(entity_id)
+            return Result(entity_id)
+        try:
+            document = self._parsed(entity_id, found)
+        except WormError as error:
+            return Result(entity_id, error=error)
+        self._memory.read(entity_id, found, document)
+        return Result(entity_id, {"id": entity_id, **document})
+
     def remembered(self, id: str) -> Document:
         """The document as this session read or wrote it last; empty where it did not. No request."""
         seen = self._memory.seen(id)
@@ -45,7 +107,7 @@ class Reading(Core):
 
     def exists(self, id: str = SINGLETON_ID) -> bool:
         found = self._session.store.head(self._collection.documents.key(id))
-        if self.logged is not None and self._memory.is_behind(id, found):
+        if self.logged is not None and self.logged.is_behind(id, found):
             return self.logged.known(id).document is not None
         return found is not None
 
@@ -71,7 +133,8 @@ class Reading(Core):
 
         What this session wrote, restored or deleted is in it (or not) at once, also before the workers have folded it.
         """
-        request = self._request(filter, sort, select, limit, offset, cursor, populate, strategy or _strategy, whole)
+        asked: _Asked = {"filter": filter, "sort": sort, "limit": limit, "offset": offset, "cursor": cursor}
+        request = self._request(asked, select, populate, strategy or _strategy, whole=whole)
         return self._rows(request, self._answered(request))
 
     def explain(
@@ -90,7 +153,8 @@ class Reading(Core):
         analyze: bool = False,
     ) -> Plan:
         """How `find_all` would answer, why, and what it would cost. `analyze` runs it and adds what it took."""
-        request = self._request(filter, sort, select, limit, offset, cursor, populate, strategy or _strategy, whole)
+        asked: _Asked = {"filter": filter, "sort": sort, "limit": limit, "offset": offset, "cursor": cursor}
+        request = self._request(asked, select, populate, strategy or _strategy, whole=whole)
         if analyze:
             return self._reader.analyze(request, lambda: self._answered(request))
         return self._reader.explain(request)
@@ -108,7 +172,8 @@ class Reading(Core):
         In the order of ids; what this session wrote and the table does not know yet comes last. `plan` of a batch says
         how it was found.
         """
-        request = self._request(filter, None, select, None, 0, None, None, None, whole)
+        asked: _Asked = {"filter": filter, "sort": None, "limit": None, "offset": 0, "cursor": None}
+        request = self._request(asked, select, whole=whole)
         if batch_size < 1:
             raise Invalid("must be at least 1", path="batch_size")
         stream = Stream(self.table, request, self._memory, self._tables)
@@ -142,33 +207,24 @@ class Reading(Core):
 
     def _request(
         self,
-        filter: Mapping[str, object] | None,
-        sort: Sort | None,
+        asked: _Asked,
         select: Sequence[str] | None,
-        limit: int | None,
-        offset: int,
-        cursor: str | None,
-        populate: Fields | None,
-        strategy: str | None,
+        populate: Fields | None = None,
+        strategy: str | None = None,
+        *,
         whole: bool,
     ) -> Request:
         fields = populated_fields(self._collection.definition, populate)
         chosen = select if select is None or isinstance(select, str) else (*select, *fields)
-        query = Query.of(
-            filter=filter, sort=sort, select=chosen, limit=limit, offset=offset, cursor=cursor, model=self.name
-        )
+        query = Query.of(**asked, select=chosen, model=self.name)
         undeclared_fields(self._collection.definition, sorted(query.fields()))
         return Request.of(query, fields, strategy, whole=whole)
 
     def _answered(self, request: Request) -> Outcome:
         outcome = self._reader.run(request)
         if request.populate:
-            populate_rows(self._collection.definition, outcome.page.rows, request.populate, self._collection_of)
+            populate_rows(self._collection.definition, outcome.page.rows, request.populate, self._session.collection)
         return outcome
-
-    def _collection_of(self, name: str) -> Collection:
-        session = self._session
-        return Collection(session.store, session.resolver, name, session.schema.model(name), session.clock, session.ids)
 
     def _rows(self, request: Request, outcome: Outcome) -> Rows[Row]:
         return self._packed(request, outcome.page.rows, outcome.plan, outcome.page.cursor)
@@ -176,3 +232,60 @@ class Reading(Core):
     def _packed(self, request: Request, rows: Sequence[Row], plan: Plan, cursor: str | None = None) -> Rows[Row]:
         definition, select = self._collection.definition, request.query.select
         return Rows(rows, definition=definition, plan=plan, cursor=cursor, select=select)
+
+
+Find = Callable[[str], Collection]
+"""The collection of a model."""
+
+
+def populated_fields(definition: ModelDef, names: Sequence[str] | str | None) -> tuple[str, ...]:
+    """The checked names, each once; `Invalid` for a field that refers to nothing."""
+    listed = [names] if isinstance(names, str) else list(names or ())
+    known = [name for name, field in definition.fields.items() if _target(field)]
+    for name in listed:
+        if name not in known:
+            raise Invalid(
+                f"{name!r} is no reference", path="populate", hint=f"references: {', '.join(known) or 'none'}"
+            )
+    return tuple(dict.fromkeys(listed))
+
+
+def populate_rows(definition: ModelDef, rows: Sequence[Row], names: Sequence[str], find: Find) -> None:
+    """Replace the references in the rows."""
+    wanted: dict[str, dict[str, Document | None]] = {}
+    for name in names:
+        targets = wanted.setdefault(_target(definition.fields[name]), {})
+        for row in rows:
+            targets.update(dict.fromkeys(_references(row.get(name))))
+    for model, targets in wanted.items():
+        targets.update(_read(find(model), sorted(targets)))
+    for name in names:
+        found = wanted[_target(definition.fields[name])]
+        for row in rows:
+            if name in row:
+                row[name] = _replaced(row[name], found)
+
+
+def _target(field: FieldDef) -> str:
+    """The model that a field refers to; empty when it does not."""
+    item = field.items if field.type == "array" and field.items is not None else field
+    return item.model or "" if item.type == "ref" else ""
+
+
+def _references(value: JsonValue) -> list[str]:
+    return [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, str)]
+
+
+def _read(collection: Collection, ids: Sequence[str]) -> dict[str, Document]:
+    found: dict[str, Document] = {}
+    for start in range(0, len(ids), CHUNK):
+        for one, document in read_documents(collection, ids[start : start + CHUNK]).items():
+            found[one] = {"id": one, **document}
+    return found
+
+
+def _replaced(value: JsonValue, found: dict[str, Document | None]) -> JsonValue:
+    """A copy for each place: the caller may change it."""
+    if isinstance(value, list):
+        return [_replaced(item, found) for item in value]
+    return deepcopy(found.get(value)) if isinstance(value, str) else value

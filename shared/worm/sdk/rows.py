@@ -30,7 +30,7 @@ from worm.errors import Invalid
 from worm.query.plan import Plan
 from worm.schema import FieldDef, ModelDef
 from worm.schema.definition import TIME_FIELDS, find_field
-from worm.sdk.dumping import dump
+from worm.sdk.objects import dump
 
 if TYPE_CHECKING:
     import pandas

@@ -18,16 +18,15 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from worm.bridge.commits import KnownDocument, SpaceModel, Write, commit
+from worm.bridge.origins import entity_name
 from worm.codec.strict_json import JsonValue
 from worm.collections.entries import Document
 from worm.collections.ids import SINGLETON_ID
-from worm.collections.space_log import entity_name
 from worm.errors import Invalid
-from worm.sdk.committing import Write, commit
-from worm.sdk.context import Context
-from worm.sdk.core import Touched
-from worm.sdk.logged import Known, Logged
+from worm.sdk.access import Touched
 from worm.sdk.model import Model
+from worm.session import Session
 from worm.spaces.operations import ConfirmedRead
 
 
@@ -36,9 +35,9 @@ class _Entry:
     """A document in the course of a transaction; `after` is what it is to be, where it is written."""
 
     model: Model
-    logged: Logged
+    logged: SpaceModel
     id: str
-    known: Known
+    known: KnownDocument
     after: Document | None = None
     is_written: bool = False
 
@@ -47,10 +46,10 @@ class _Entry:
         return self.after if self.is_written else self.known.document
 
 
-class Transaction:
+class DocumentTransaction:
     """For one thread, and for one block. `seq` is the commit, once there is one."""
 
-    def __init__(self, session: Context, model: Callable[[str], Model], *, actor: str | None = None) -> None:
+    def __init__(self, session: Session, model: Callable[[str], Model], *, actor: str | None = None) -> None:
         self._session = session
         self._model = model
         self._actor = actor
@@ -100,13 +99,13 @@ class Transaction:
         written = [entry for entry in self._entries.values() if _is_change(entry)]
         if not written:
             return
-        writes = [Write(one.logged.target, one.id, one.known.document, one.after, one.known.at) for one in written]
+        writes = [Write(one.logged, one.id, one.known.document, one.after, one.known.at) for one in written]
         reads = [ConfirmedRead(entity, entry.known.at) for entity, entry in self._entries.items()]
-        done = commit(written[0].logged.space, writes, reads, actor=self._actor or self._session.actor)
+        done = commit(writes, reads, actor=self._actor or self._session.settings.actor)
         self.seq = done.commit.seq
         models = {one.model.name: one.model for one in written}
         for name, model in models.items():
-            own = [write for write in writes if write.target.collection.name == name]
+            own = [write for write in writes if write.model.collection.name == name]
             model._maintain([Touched(write.id, unfreed=done.unfreed.get(write.entity)) for write in own])
 
     def _write(self, entry: _Entry, after: Document | None) -> None:

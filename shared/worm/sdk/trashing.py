@@ -2,6 +2,8 @@
 
 The tombstone decides: restoring and purging are transitions of it by compare-and-swap (see `collections/trash.py`), so
 that of a restore and a purge at once exactly one happens.
+
+A module of its own because it is one group of verbs: `Model` (`model.py`) is made of five such groups.
 """
 
 from __future__ import annotations
@@ -12,11 +14,11 @@ from worm.collections.entries import Document
 from worm.collections.ids import SINGLETON_ID
 from worm.collections.trash import Trashed
 from worm.errors import Conflict, Invalid, UniqueViolation, WormError
-from worm.sdk.core import Core, Touched
+from worm.sdk.access import Access, Touched
 from worm.store.base import Lost, Object
 
 
-class Trashing(Core):
+class Trashing(Access):
     """`list_trashed`, `restore`, `purge`, `purge_expired`."""
 
     def list_trashed(self) -> list[JsonObject]:
@@ -52,7 +54,7 @@ class Trashing(Core):
             self._commit_back(entity_id, document, actor)
             return
         key = self._collection.documents.key(entity_id)
-        metadata = write_metadata(actor=actor or self._session.actor, parent=None, op="restore")
+        metadata = write_metadata(actor=actor or self._session.settings.actor, parent=None, op="restore")
         reservation = self._claiming.reserve(entity_id, None, document, None)
         with self._claiming.around(reservation):
             outcome = self._session.store.put_if_absent(key, body, metadata=metadata)
@@ -63,7 +65,7 @@ class Trashing(Core):
             self._memory.forget(entity_id)
         else:
             self._memory.wrote(entity_id, stored, document)
-        self._claiming.settle(reservation, stored, None, is_new=True)
+        self._claiming.confirm(reservation, stored, None, is_new=True)
 
     def _commit_back(self, entity_id: str, document: Document | None, actor: str | None) -> None:
         """The same for a model in a space: the restore is a commit."""

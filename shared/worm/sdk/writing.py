@@ -1,27 +1,38 @@
-"""Creating, saving, changing and deleting single documents."""
+"""Creating, saving, changing and deleting documents, one or many.
+
+Many at once: concurrent inside, one result for each, in order. Inline maintenance folds the bulk once. One item's error
+fails no other. Of several documents with one id only the first is saved, the others fail: this code does not guess
+which of them should stay. Documents that share a unique value are saved one after the other, in order: the first that
+can be saved gets it.
+
+A module of its own because it is one group of verbs: `Model` (`model.py`) is made of five such groups.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from worm.clock import backoff, iso_seconds
 from worm.codec.field_path import Missing
 from worm.codec.strict_json import JsonValue, check_json
 from worm.collections.claims import Holders
 from worm.collections.entries import Document
-from worm.collections.ids import SINGLETON_ID, check_id, id_text, new_id
+from worm.collections.ids import SINGLETON_ID, check_id, id_text, new_id, typed_problem
 from worm.collections.reconcile import Sighting
-from worm.collections.trash import delete_unchanged
-from worm.errors import Conflict, Invalid, NotFound
-from worm.sdk.core import Core, Touched
+from worm.collections.trash import Deletion, delete_unchanged
+from worm.errors import Conflict, Invalid, NotFound, WormError
+from worm.sdk.access import Access, Result, Touched
 from worm.sdk.memory import Seen
 from worm.store.base import Gone, Lost
+from worm.store.parallel import in_parallel
 
 PATCH_ATTEMPTS = 60
+T = TypeVar("T")
 
 
-class Writing(Core):
-    """`create`, `save`, `patch`, `delete`."""
+class Writing(Access):
+    """`create`, `save`, `patch`, `delete`, `save_many`, `delete_many`."""
 
     def create(self, data: Mapping[str, JsonValue], id: str | None = None) -> Document:
         """A new, checked document with id and times; not stored until `save`."""
@@ -83,6 +94,72 @@ class Writing(Core):
         self._maintain([removed[1]])
         return True
 
+    # Many at once
+
+    def save_many(
+        self, documents: Sequence[Mapping[str, JsonValue]], *, actor: str | None = None
+    ) -> list[Result[Document]]:
+        """`save` for each. A document whose id an earlier one has is not saved: `Invalid`."""
+        ids = [self._named(document) for document in documents]
+        holders = self._claiming.holders(documents) if self._claiming.is_needed else None
+        first = {one: position for position, one in reversed(list(enumerate(ids)))}
+
+        def save(position: int) -> tuple[Document, Touched]:
+            one = ids[position]
+            if one and first[one] != position:
+                raise Invalid(
+                    f"{self.name} '{one}' is twice in this bulk",
+                    key=self._collection.documents.key(one) if self._is_id(one) else None,
+                    hint="only the first one was tried; give the other its own id, or save it afterwards",
+                )
+            return self._save(documents[position], actor, holders)
+
+        shared = self._claiming.shared_values(documents) if self._claiming.is_needed else None
+        return self._bulk(ids, range(len(documents)), save, shared)
+
+    def delete_many(self, ids: Sequence[str], *, actor: str | None = None) -> list[Result[Document]]:
+        """`delete` for each; `document` is what was deleted."""
+        return self._bulk(ids, ids, lambda one: self._delete(one, actor))
+
+    def _named(self, document: Mapping[str, JsonValue]) -> str:
+        """The id in the result; empty where there is none."""
+        given = SINGLETON_ID if self._collection.definition.is_singleton else document.get("id")
+        return "" if given is None else str(given)
+
+    def _is_id(self, text: str) -> bool:
+        return typed_problem(self._collection.definition.id_type, text) is None
+
+    def _bulk(
+        self,
+        ids: Sequence[str],
+        items: Sequence[T],
+        work: Callable[[T], tuple[Document, Touched] | None],
+        shared: Sequence[Iterable[Hashable]] | None = None,
+    ) -> list[Result[Document]]:
+        results: list[Result[Document]] = [Result(one) for one in ids]
+        touched: dict[str, Touched] = {}
+
+        def one_group(positions: Sequence[int]) -> None:
+            for position in positions:
+                try:
+                    done = work(items[position])
+                except WormError as error:
+                    results[position] = Result(ids[position], error=error)
+                    continue
+                if done is not None:
+                    results[position] = Result(ids[position], done[0])
+                    touched.setdefault(ids[position], done[1])
+
+        names = [{one, *more} for one, more in zip(ids, shared or [()] * len(ids), strict=True)]
+        in_parallel(one_group, groups_of(names))
+        try:
+            self._maintain(list(touched.values()))
+        except WormError as error:
+            return [
+                Result(one.id, one.document, error) if one.document is not None and one.ok else one for one in results
+            ]
+        return results
+
     # For transactions
 
     def _draft(self, document: Mapping[str, JsonValue], entity_id: str, before: Document | None) -> Document:
@@ -102,7 +179,7 @@ class Writing(Core):
             return new_id(definition.id_type, self._session.ids)
         return self._checked(id_text(definition.id_type, given))
 
-    # Without maintenance, for bulks
+    # Without maintenance
 
     def _save(
         self, document: Mapping[str, JsonValue], actor: str | None, holders: Holders | None = None
@@ -121,26 +198,21 @@ class Writing(Core):
         """The deleted document (only its id where it was no valid one), or None where there was none."""
         self._begin_write()
         self._checked(entity_id)
+        actor = actor or self._session.settings.actor
         if self.logged is not None:
             removed = self.logged.delete(entity_id, actor)
             return (
                 None if removed is None else ({"id": entity_id, **removed[0]}, Touched(entity_id, unfreed=removed[1]))
             )
-        actor = actor or self._session.actor
         found = self._session.store.get(self._collection.documents.key(entity_id))
         if found is None:
             self._memory.forget(entity_id)
             return None
         reservation = self._claiming.leaving(found, entity_id)
         if self._collection.definition.soft_delete:
-            self._collection.trash.put_away(
-                entity_id,
-                found.body,
-                etag=found.etag,
-                version_id=found.version_id,
-                deleted_by=actor,
-                deleted_at=iso_seconds(self._session.clock.now()),
-            )
+            at = iso_seconds(self._session.clock.now())
+            deletion = Deletion(found.etag, found.version_id, actor, at)
+            self._collection.trash.put_away(entity_id, found.body, deletion)
         outcome = delete_unchanged(self._session.store, found.key, found.etag, found.version_id)
         if isinstance(outcome, Lost):
             raise self._defeat(entity_id, found.etag, outcome)
@@ -162,3 +234,23 @@ class Writing(Core):
 
     def _missing(self, entity_id: str) -> NotFound:
         return NotFound(f"there is no {self.name} '{entity_id}'", key=self._collection.documents.key(entity_id))
+
+
+def groups_of(names: Sequence[Iterable[Hashable]]) -> list[list[int]]:
+    """The positions that share a name, directly or through others, together and in order."""
+    leader = list(range(len(names)))
+
+    def leading(position: int) -> int:
+        while leader[position] != position:
+            leader[position] = leader[leader[position]]
+            position = leader[position]
+        return position
+
+    first: dict[Hashable, int] = {}
+    for position, own in enumerate(names):
+        for name in own:
+            leader[leading(position)] = leading(first.setdefault(name, position))
+    groups: dict[int, list[int]] = {}
+    for position in range(len(names)):
+        groups.setdefault(leading(position), []).append(position)
+    return list(groups.values())

@@ -9,11 +9,6 @@ looks at what really happened. Reads listings only: one of all versions, and for
 - `append-removed`: the oplog knows a document of which no version is left.
 On a store without versions only the oplog tells of an overwrite, once it is recorded.
 
-Documents of a model in a space against its log: which are of an older commit than all documents should have.
-
-A document that is of no commit is somebody's own, and one that is missing was deleted by hand or by its own commit:
-both stay as they are until the next commit that writes them.
-
 verify: recompute everything derived from the source, and name every difference.
 
 Shares no cache with any writer. Reads, per model: all object versions (listing), all oplog entries, all documents, and
@@ -39,16 +34,12 @@ from worm.codec.diff import apply as apply_diff
 from worm.codec.strict_json import dumps
 from worm.collections.changes import Change
 from worm.collections.claims import audit_claims
-from worm.collections.collection import Collection, Keepers
+from worm.collections.collection import Collection
 from worm.collections.entries import Document, Head, OplogEntry
 from worm.collections.heads import Heads
 from worm.collections.id_ranges import IdRange
-from worm.collections.space_log import commit_of, entity_name
 from worm.errors import Corrupt, Invalid
-from worm.spaces.applied import applied_key
-from worm.spaces.opening import database_id
-from worm.spaces.space import Space
-from worm.store.base import NULL_VERSION, Object, Read, Version
+from worm.store.base import NULL_VERSION, Version
 from worm.tables.build import build_manifest, empty_manifest
 from worm.tables.index import Index
 from worm.tables.manifest import Manifest
@@ -92,45 +83,6 @@ def _findings(versions: list[Version], entries: int) -> Iterator[tuple[str, str]
         yield "append-deleted", f"{markers} delete marker{'s' if markers > 1 else ''}"
     if not bodies:
         yield "append-removed", "no version is left"
-
-
-CHUNK = 500
-
-
-def outdated(collection: Collection) -> Iterator[tuple[str, int, int]]:
-    """Id, its commit, and the commit that the log has. Reads every document of the model."""
-    space = _space(collection)
-    if space is None:
-        return
-    applied, ids = collection.applied(), list(collection.current_ids())
-    for start in range(0, len(ids), CHUNK):
-        some = {entity_name(collection.name, one): one for one in ids[start : start + CHUNK]}
-        states = space.read_many(list(some))
-        reads = [Read(collection.documents.key(one)) for one in some.values()]
-        for (entity, one), found in zip(some.items(), collection.store.get_many(reads), strict=True):
-            has = commit_of(found, entity) if isinstance(found, Object) else None
-            if has is not None and has < states[entity].seq <= applied:
-                yield one, has, states[entity].seq
-
-
-def audit_space(collection: Collection) -> list[Difference]:
-    """What `worm verify` says about a model in a space; nothing about another."""
-    space, name = _space(collection), collection.definition.space
-    if space is None or name is None:
-        return []
-    found: list[Difference] = []
-    applied, newest = collection.applied(), space.seq
-    if applied < newest:
-        what = f"commits up to {applied} of {newest} are in the documents (`worm repair` goes on)"
-        found.append(Difference("documents-behind", collection.name, applied_key(database_id(name)), what))
-    for one, has, wanted in outdated(collection):
-        what = f"it is of commit {has}, the log has {wanted} (`worm repair` brings it)"
-        found.append(Difference("document-outdated", collection.name, collection.documents.key(one), what))
-    return found
-
-
-def _space(collection: Collection) -> Space | None:
-    return None if collection.space_log is None else collection.space_log.open()
 
 
 __all__ = ["Difference", "VerifyReport", "verify_collection"]
@@ -182,7 +134,8 @@ def verify_collection(collection: Collection) -> VerifyReport:
         report.differ(found.kind, found.key, found.detail)
     if collection.definition.mode == "append":
         report.differences += audit_append(collection)
-    report.differences += audit_space(collection)
+    for kind, key, detail in collection.origins.audit():
+        report.differ(kind, key, detail)
     return report
 
 
@@ -296,7 +249,7 @@ class _Entity:
     def _is_late(self, version: Version, head: Head | None) -> bool:
         """A write that landed after the commit that deleted the document: not part of the history."""
         found = None if version.is_delete_marker else self._collection.documents.version(version)
-        return found is not None and Keepers(self._collection).is_late(self._id, found, head)
+        return found is not None and self._collection.origins.is_late(self._id, found, head)
 
     def _document(self, version: Version) -> Document | None:
         found = self._collection.documents.version(version)

@@ -4,8 +4,8 @@ Per batch: group the segments by log, and apply each log once, to its end, whate
 where the root says that the last one ended, and is published by one compare-and-swap; so messages may come twice, late,
 in any order and to several workers at once. A message is done when the root says that its segment is applied.
 
-The log of a space is also the truth of documents (`workers/materialize.py`). They are brought to its end whatever the
-root says: who flushed may have died before, or be a writer that has no business with documents.
+The log of a space is also the truth of documents (`maintenance/materialize.py`). They are brought to its end whatever
+the root says: who flushed may have died before, or be a writer that has no business with documents.
 
 Logs of databases without pages, and of branches that are deleted, are nobody's work: their messages are ignored.
 """
@@ -20,13 +20,12 @@ from worm.clock import Deadline
 from worm.errors import Corrupt, Invalid, NotFound, Unavailable
 from worm.log.keys import DbKeys
 from worm.log.segment import VERIFY
+from worm.maintenance.materialize import Materializer
 from worm.pages.apply import Applier
 from worm.pages.manifest import PagesRoot
 from worm.schema.fields import segment_problem
-from worm.workers.batch import BatchOutcome, Message
-from worm.workers.events import hints_of
-from worm.workers.materialize import Materializer
-from worm.workers.workspace import Workspace
+from worm.session import Session
+from worm.workers.batch import BatchOutcome, Message, hints_of
 
 FLUSH_SECONDS = 20.0
 """A flush cannot be stopped half-way, so none is begun with less time than this."""
@@ -51,10 +50,10 @@ class _Log:
 class Apply:
     """The apply worker."""
 
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self._appliers: dict[str, Applier] = {}
-        self._materializer = Materializer.of(workspace)
+        self._materializer = Materializer(session)
 
     def run(self, messages: Sequence[Message], left: Deadline) -> BatchOutcome:
         """Apply the logs that a batch of SQS messages names, until no time is left; what is not applied then fails."""
@@ -68,7 +67,7 @@ class Apply:
         return outcome
 
     def _group(self, messages: Sequence[Message], outcome: BatchOutcome) -> list[_Log]:
-        settings, logs = self._workspace.settings, dict[DbKeys, _Log]()
+        settings, logs = self._session.settings, dict[DbKeys, _Log]()
         for message in messages:
             try:
                 hints = hints_of(message.body, bucket=settings.bucket, prefix=settings.prefix)
@@ -116,7 +115,7 @@ class Apply:
         """The log was read to its end, and yet not all of these segments came: are they there?"""
         for slot in sorted(slot for slot in log.slots if slot > end):
             key = log.keys.slot(slot)
-            if self._workspace.store.head(key) is None or _branch_of(root, log.keys.branch) is None:
+            if self._session.store.head(key) is None or _branch_of(root, log.keys.branch) is None:
                 outcome.ignored += 1
                 continue
             what = f"the log ends with slot {end}: segments before this one are missing"
@@ -125,7 +124,7 @@ class Apply:
     def _applier(self, db_id: str) -> Applier:
         applier = self._appliers.pop(db_id, None)
         if applier is None:
-            applier = Applier(self._workspace.store, db_id, clock=self._workspace.clock, ids=self._workspace.ids)
+            applier = Applier(self._session.store, db_id, clock=self._session.clock, ids=self._session.ids)
         self._appliers[db_id] = applier
         for forgotten in list(self._appliers)[:-REMEMBERED_MAX]:
             del self._appliers[forgotten]

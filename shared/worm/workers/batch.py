@@ -1,14 +1,21 @@
-"""Messages of a queue batch and what became of each.
+"""Messages of a queue batch: what they say, and what becomes of each.
+
+A message carries S3 events, as an EventBridge envelope or a plain S3 notification. An event is a hint that says where
+to look. What we take from it: the key, which version it was of (to name the actor of that version), and who made it.
+Messages that carry no hint for this bucket (`s3:TestEvent`, another bucket) give none.
 
 Three endings: done, *failed* (something may be better next time: the queue delivers again, and after maxReceiveCount it
-goes to the DLQ), and *rejected* (it can never succeed: to the DLQ at once, with the reason).
+goes to the DLQ), and *rejected* (it can never succeed, or cannot be understood: to the DLQ at once, with the reason).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import cast
+from urllib.parse import unquote_plus
 
+from worm.codec.strict_json import JsonValue, loads
 from worm.errors import Invalid
 
 
@@ -47,3 +54,81 @@ class BatchOutcome:
     def reject_all(self, messages: Iterable[str], reason: Invalid) -> None:
         for message in messages:
             self.reject(message, reason)
+
+
+MAX_MESSAGE_BYTES = 1024 * 1024
+EVENTBRIDGE_KINDS = frozenset({"Object Created", "Object Deleted"})
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHint:
+    """Something may have happened to this key."""
+
+    key: str
+    version_id: str | None = None
+    actor: str | None = None
+
+
+def hints_of(body: str, *, bucket: str, prefix: str = "") -> list[KeyHint]:
+    """The hints of one message for our bucket and prefix; keys are relative to the prefix."""
+    message = loads(body.encode("utf-8", "surrogatepass"), max_bytes=MAX_MESSAGE_BYTES)
+    if not isinstance(message, dict):
+        raise Invalid("the message is not a JSON object", hint="only S3 events belong into this queue")
+    found = []
+    for event_bucket, hint in _hints(message):
+        inside = event_bucket == bucket and hint.key.startswith(prefix)
+        if inside:
+            found.append(KeyHint(hint.key[len(prefix) :], hint.version_id, hint.actor))
+    return found
+
+
+def _hints(message: Mapping[str, JsonValue]) -> Iterator[tuple[str, KeyHint]]:
+    if "detail-type" in message:
+        yield from _eventbridge(message)
+    elif "Records" in message:
+        for record in cast("list[JsonValue]", _expect(message, "Records", list)):
+            yield from _notification(record)
+    elif message.get("Event") == "s3:TestEvent":
+        return
+    else:
+        raise Invalid("the message is neither an EventBridge event nor an S3 notification")
+
+
+def _eventbridge(message: Mapping[str, JsonValue]) -> Iterator[tuple[str, KeyHint]]:
+    if message.get("detail-type") not in EVENTBRIDGE_KINDS:
+        return
+    detail = cast("dict[str, JsonValue]", _expect(message, "detail", dict))
+    bucket = cast("dict[str, JsonValue]", _expect(detail, "bucket", dict))
+    described = cast("dict[str, JsonValue]", _expect(detail, "object", dict))
+    key = cast(str, _expect(described, "key", str))
+    version_id, requester = described.get("version-id"), detail.get("requester")
+    yield (
+        cast(str, _expect(bucket, "name", str)),
+        KeyHint(key, _text(version_id), _text(requester)),
+    )
+
+
+def _notification(record: JsonValue) -> Iterator[tuple[str, KeyHint]]:
+    if not isinstance(record, dict):
+        raise Invalid("a record of the S3 notification is not an object")
+    s3 = cast("dict[str, JsonValue]", _expect(record, "s3", dict))
+    bucket = cast("dict[str, JsonValue]", _expect(s3, "bucket", dict))
+    described = cast("dict[str, JsonValue]", _expect(s3, "object", dict))
+    key = unquote_plus(cast(str, _expect(described, "key", str)))
+    identity = record.get("userIdentity")
+    principal = identity.get("principalId") if isinstance(identity, dict) else None
+    yield (
+        cast(str, _expect(bucket, "name", str)),
+        KeyHint(key, _text(described.get("versionId")), _text(principal)),
+    )
+
+
+def _expect(shape: Mapping[str, JsonValue], name: str, kind: type) -> JsonValue:
+    value = shape.get(name)
+    if not isinstance(value, kind):
+        raise Invalid(f"the event has no {name!r} of type {kind.__name__}")
+    return value
+
+
+def _text(value: JsonValue) -> str | None:
+    return value if isinstance(value, str) and value and value != "null" else None

@@ -10,20 +10,20 @@ delivers it again: then a snapshot or the trash may be missing beside a recorded
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from worm.collections.changes import Change, encode_changes
+from worm.collections.collection import EntityOutcome
 from worm.collections.entries import Head
 from worm.collections.heads import Heads
 from worm.collections.layout import KeyKind
-from worm.collections.reconcile import Reconciled, Sighting
+from worm.collections.reconcile import Sighting
 from worm.errors import Invalid, Unavailable
+from worm.session import Session
 from worm.store.base import Won
 from worm.tables.table import Table
-from worm.workers.batch import BatchOutcome, Message
-from worm.workers.events import KeyHint, hints_of
-from worm.workers.workspace import Workspace
+from worm.workers.batch import BatchOutcome, KeyHint, Message, hints_of
 
 # Heads remembered while the tables worker is behind; forgetting one costs a few requests, nothing else.
 HANDED_ON_MAX = 50_000
@@ -40,28 +40,16 @@ class _Entity:
     is_redelivered: bool = False
 
 
-@dataclass(frozen=True)
-class EntityOutcome:
-    """What reconciling one entity came to: `change` where the table has to learn something."""
-
-    change: Change | None = None
-    appended: int = 0
-    error: Exception | None = None
-    is_late: bool = False
-    """The document came back after a commit had deleted it: no news. The sweep deletes it, who may; capture may not."""
-    is_mended: bool = False
-
-
 class Capture:
     """The capture worker. Keeps, per model, the heads that this process recorded and handed on since the heads file."""
 
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self._handed_on: dict[str, dict[str, Head]] = {}
 
     def run(self, messages: Sequence[Message]) -> BatchOutcome:
         """Capture a batch of SQS messages."""
-        self._workspace.refresh()
+        self._session.refresh()
         outcome = BatchOutcome()
         entities = self._group(messages, outcome)
         for model in sorted({entity.model for entity in entities}):
@@ -70,7 +58,7 @@ class Capture:
 
     def _group(self, messages: Sequence[Message], outcome: BatchOutcome) -> list[_Entity]:
         entities: dict[tuple[str, str], _Entity] = {}
-        settings = self._workspace.settings
+        settings = self._session.settings
         for message in messages:
             try:
                 hints = hints_of(message.body, bucket=settings.bucket, prefix=settings.prefix)
@@ -90,7 +78,7 @@ class Capture:
 
     def _identify(self, hint: KeyHint) -> tuple[str, str] | None:
         """Model and id of a document key; None for keys that are not ours; `Invalid` for a bad id among ours."""
-        info = self._workspace.resolver.parse(hint.key)
+        info = self._session.resolver.parse(hint.key)
         if info.kind is KeyKind.DOCUMENT and info.model is not None and info.id is not None:
             return info.model, info.id
         if info.kind is KeyKind.UNKNOWN and info.model is not None:
@@ -98,7 +86,7 @@ class Capture:
         return None
 
     def _capture_model(self, model: str, entities: Sequence[_Entity], outcome: BatchOutcome) -> None:
-        table = self._workspace.table(model)
+        table = self._session.table(model)
         definition = table.collection.definition
         if not definition.oplog and not definition.keeps_manifest:
             outcome.ignored += len(entities)
@@ -132,9 +120,9 @@ class Capture:
                 return EntityOutcome()
             sightings = [Sighting(hint.version_id, hint.actor) for hint in entity.hints]
             folded = heads.get(entity.id)
-            return reconcile_entity(table, entity.id, known, folded, sightings, recheck=entity.is_redelivered)
+            return table.collection.reconcile(entity.id, known, folded, sightings, recheck=entity.is_redelivered)
 
-        return self._workspace.in_parallel(one, entities)
+        return self._session.in_parallel(one, entities)
 
     def _forget_folded(self, model: str, heads: Heads) -> dict[str, Head]:
         """Heads that reached the heads file need no memory of ours."""
@@ -150,7 +138,7 @@ class Capture:
         if not changes:
             return
         collection = table.collection
-        key = collection.resolver.change_set_key(collection.name, self._workspace.ids.ulid())
+        key = collection.resolver.change_set_key(collection.name, self._session.ids.ulid())
         if not isinstance(collection.store.put_if_absent(key, encode_changes(collection.name, changes)), Won):
             raise Unavailable("another change set has this name", key=key, hint="retried with a new name")
         waiting = self._handed_on.setdefault(collection.name, {})
@@ -163,27 +151,3 @@ def newer_head(one: Head | None, other: Head | None) -> Head | None:
     if one is None or other is None:
         return one or other
     return one if one.seq >= other.seq else other
-
-
-def reconcile_entity(
-    table: Table,
-    entity_id: str,
-    hint: Head | None,
-    folded: Head | None,
-    sightings: Iterable[Sighting] = (),
-    *,
-    recheck: bool = False,
-) -> EntityOutcome:
-    """Reconcile one entity; never raises, the error is part of the outcome."""
-    try:
-        result = table.collection.reconciler().reconcile(entity_id, hint, tuple(sightings), recheck=recheck)
-        failure = result.rejected or result.unkept
-        return EntityOutcome(_news(table, result, folded), result.appended, failure, result.is_late)
-    except Exception as error:  # noqa: BLE001 - one bad entity must not fail the others; reported for its messages
-        return EntityOutcome(error=error)
-
-
-def _news(table: Table, result: Reconciled, folded: Head | None) -> Change | None:
-    if result.head is None or (folded is not None and folded.seq >= result.head.seq):
-        return None
-    return Change(result.id, result.head, table.collection.row(result.state()))

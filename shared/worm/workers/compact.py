@@ -17,7 +17,7 @@ from worm.pages.apply import Applier, databases
 from worm.pages.collect import PageCollector
 from worm.pages.compact import Compactor
 from worm.schema.fields import segment_problem
-from worm.workers.workspace import Workspace
+from worm.session import Session
 
 STEP_SECONDS = 60.0
 """A step (a flush, a merge, an image) cannot be stopped half-way, so none is begun with less time than this."""
@@ -51,14 +51,14 @@ class CompactReport:
 class Compact:
     """The compact worker."""
 
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     def run(self, left: Deadline, names: Iterable[str] | None = None) -> list[CompactReport]:
         """Compact these databases (default: all that have pages), one after the other, until the deadline."""
         if names is None:
-            chosen = [name for name in databases(self._workspace.store) if not segment_problem(name)]
-            self._workspace.ids.rng.shuffle(chosen)
+            chosen = [name for name in databases(self._session.store) if not segment_problem(name)]
+            self._session.ids.rng.shuffle(chosen)
         else:
             chosen = checked_names(names)
 
@@ -81,7 +81,7 @@ class Compact:
             return report
 
     def _compact(self, report: CompactReport, left: Deadline, is_named: bool) -> bool:
-        applier = Applier(self._workspace.store, report.database, clock=self._workspace.clock, ids=self._workspace.ids)
+        applier = Applier(self._session.store, report.database, clock=self._session.clock, ids=self._session.ids)
         pages = applier.root.read() if is_named else applier.root.find()
         if pages is None:
             return False
@@ -119,14 +119,14 @@ class Compact:
 
     def _rounds(self, database: str, left: Deadline) -> Iterator[Compactor]:
         """A compaction does a bounded amount of work: more of them as long as there is time."""
-        workspace = self._workspace
-        compactor = Compactor(workspace.store, database, clock=workspace.clock, ids=workspace.ids)
+        session = self._session
+        compactor = Compactor(session.store, database, clock=session.clock, ids=session.ids)
         while left() > 0:
             yield compactor
 
     def _collect(self, report: CompactReport) -> None:
-        workspace = self._workspace
-        garbage = PageCollector(workspace.store, report.database, clock=workspace.clock, ids=workspace.ids).run()
+        session = self._session
+        garbage = PageCollector(session.store, report.database, clock=session.clock, ids=session.ids).run()
         report.dropped = len(garbage.dropped)
         report.deleted = len(garbage.deleted) + len(garbage.orphans)
         report.slots = garbage.slots

@@ -1,25 +1,28 @@
-"""The bridge from a Lambda invocation to a worker: SQS records in, partial-batch answer out, logs and metrics between.
+"""From a Lambda invocation to a worker: SQS records in, partial-batch answer out, logs and metrics between.
 
-Every failure is logged with its reason. A rejected message goes to the DLQ at once with the reason as an attribute
-(there is no use in trying again); if that fails, it counts as failed and the queue takes it there later.
+Every failure is logged with its reason. A rejected message goes to the DLQ at once, with the reason as a message
+attribute (there is no use in trying again); if that fails, it counts as failed and the queue takes it there later.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from typing import Any
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
 from worm.clock import Ids, SystemClock
 from worm.errors import Unavailable
+from worm.session import Session, Settings
 from worm.store.s3 import S3Store
 from worm.workers.batch import BatchOutcome, Message
-from worm.workers.dead_letters import DeadLetters
-from worm.workers.settings import Settings
-from worm.workers.workspace import Workspace
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+
 
 Event = Mapping[str, Any]
 PartialBatchAnswer = dict[str, list[dict[str, str]]]
@@ -28,13 +31,13 @@ VALUES_SHOWN = 20
 
 
 @cache
-def workspace() -> Workspace:
+def session() -> Session:
     """One per process, made at the first invocation from the environment."""
     settings = Settings.from_environment()
     clock = SystemClock()
     ids = Ids.system(clock)
     store = S3Store(settings.bucket, settings.prefix, role=settings.role, ids=ids, clock=clock, tag_derived=True)
-    return Workspace(store, settings, ids=ids, clock=clock)
+    return Session(store, settings, ids=ids, clock=clock)
 
 
 def run_batch(
@@ -47,7 +50,7 @@ def run_batch(
 ) -> PartialBatchAnswer:
     """Run a worker on the records of an SQS event."""
     messages = [_message(record) for record in event["Records"]]
-    requests = workspace().store.requests
+    requests = session().store.requests
     with requests.measure() as spent:
         outcome = run(messages)
     failed = set(outcome.failed)
@@ -105,3 +108,40 @@ def seconds_left(context: Any) -> Callable[[], float]:
         return float(context.get_remaining_time_in_millis()) / 1000 - SAFETY_SECONDS
 
     return left
+
+
+REASON_CHARACTERS_MAX = 1000
+
+
+class DeadLetters:
+    """The DLQ of one worker. boto3 is imported at the first dead letter, not at start: good batches never need it."""
+
+    def __init__(self, queue_url: str) -> None:
+        self._queue_url = queue_url
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> DeadLetters | None:
+        """From WORM_DLQ_URL; None when it is not set."""
+        url = (os.environ if environment is None else environment).get("WORM_DLQ_URL", "")
+        return cls(url) if url else None
+
+    @cached_property
+    def _client(self) -> SQSClient:
+        import boto3
+
+        return boto3.client("sqs")
+
+    def send(self, body: str, reason: str) -> None:
+        """`Unavailable` when the queue did not take it."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        printable = "".join(character if character.isprintable() else " " for character in reason)
+        text = printable[:REASON_CHARACTERS_MAX] or "unknown"
+        try:
+            self._client.send_message(
+                QueueUrl=self._queue_url,
+                MessageBody=body,
+                MessageAttributes={"reason": {"DataType": "String", "StringValue": text}},
+            )
+        except (BotoCoreError, ClientError) as error:
+            raise Unavailable(f"the dead letter queue did not take the message: {error}") from error

@@ -14,7 +14,7 @@ from itertools import islice
 from worm.clock import Deadline
 from worm.collections.trash import Trash, Trashed
 from worm.errors import Corrupt, WormError
-from worm.workers.workspace import Workspace
+from worm.session import Session
 
 CHUNK = 64
 
@@ -45,19 +45,19 @@ class PurgeReport:
 class Purge:
     """The purge worker."""
 
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     def run(
         self, deadline: Deadline, models: Iterable[str] | None = None, *, dry_run: bool = False
     ) -> list[PurgeReport]:
         """Purge and prune the models (default: all), one after the other, until the deadline."""
-        self._workspace.refresh()
-        names = sorted(self._workspace.schema.models) if models is None else list(models)
+        self._session.refresh()
+        names = sorted(self._session.schema.models) if models is None else list(models)
         return [self._purge_model(model, deadline, dry_run) for model in names]
 
     def _purge_model(self, model: str, deadline: Deadline, dry_run: bool) -> PurgeReport:
-        table = self._workspace.table(model)
+        table = self._session.table(model)
         collection, report = table.collection, PurgeReport(model)
         if collection.definition.soft_delete:
             self._purge_expired(collection.trash, report, deadline, dry_run)
@@ -65,7 +65,7 @@ class Purge:
             report.finished = False
             return report
         if collection.definition.snapshots.enabled:
-            pruned = collection.snapshots.prune(self._workspace.clock.now(), dry_run=dry_run, deadline=deadline)
+            pruned = collection.snapshots.prune(self._session.clock.now(), dry_run=dry_run, deadline=deadline)
             report.pruned = pruned.removed
             report.finished = report.finished and pruned.finished
         report.table_files = table.collect(dry_run=dry_run)
@@ -81,12 +81,12 @@ class Purge:
             except WormError as error:
                 return error
 
-        expired = trash.expired(self._workspace.clock.now(), on_corrupt=corrupt)
+        expired = trash.expired(self._session.clock.now(), on_corrupt=corrupt)
         for chunk in _chunks(expired, deadline):
             if chunk is None:
                 report.finished = False
                 return
-            for item, outcome in zip(chunk, self._workspace.in_parallel(one, chunk), strict=True):
+            for item, outcome in zip(chunk, self._session.in_parallel(one, chunk), strict=True):
                 if isinstance(outcome, WormError):
                     report.problems[item.id] = str(outcome)
                 elif outcome:

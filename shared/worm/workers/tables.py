@@ -7,27 +7,26 @@ from collections.abc import Sequence
 from worm.collections.changes import Change, decode_changes
 from worm.collections.layout import KeyKind
 from worm.errors import Corrupt, Invalid, NotFound
+from worm.session import Session
 from worm.store.base import Read
-from worm.workers.batch import BatchOutcome, Message
-from worm.workers.events import hints_of
-from worm.workers.workspace import Workspace
+from worm.workers.batch import BatchOutcome, Message, hints_of
 
 
 class Fold:
     """The tables worker."""
 
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     def run(self, messages: Sequence[Message]) -> BatchOutcome:
         """Fold the change sets that a batch of SQS messages names."""
-        self._workspace.refresh()
+        self._session.refresh()
         outcome = BatchOutcome()
         origin = self._keys(messages, outcome)
         changes: dict[str, list[Change]] = {}
         sources: dict[str, set[str]] = {}
         keys = list(origin)
-        for key, found in zip(keys, self._workspace.store.get_many([Read(key) for key in keys]), strict=True):
+        for key, found in zip(keys, self._session.store.get_many([Read(key) for key in keys]), strict=True):
             if isinstance(found, Exception):
                 outcome.fail(origin[key], found)
             elif found is None:
@@ -35,7 +34,7 @@ class Fold:
             else:
                 try:
                     model, listed = decode_changes(found.body, key)
-                    self._workspace.schema.model(model)
+                    self._session.schema.model(model)
                 except Corrupt as damage:
                     outcome.fail(origin[key], damage)
                 except NotFound:
@@ -49,7 +48,7 @@ class Fold:
 
     def _keys(self, messages: Sequence[Message], outcome: BatchOutcome) -> dict[str, set[str]]:
         """Change set keys and the messages that name them."""
-        settings, origin = self._workspace.settings, dict[str, set[str]]()
+        settings, origin = self._session.settings, dict[str, set[str]]()
         for message in messages:
             try:
                 hints = hints_of(message.body, bucket=settings.bucket, prefix=settings.prefix)
@@ -57,14 +56,14 @@ class Fold:
                 outcome.reject(message.id, mistake)
                 continue
             keys = [hint.key for hint in hints]
-            ours = [key for key in keys if self._workspace.resolver.parse(key).kind is KeyKind.CHANGE_SET]
+            ours = [key for key in keys if self._session.resolver.parse(key).kind is KeyKind.CHANGE_SET]
             outcome.ignored += len(keys) - len(ours) + (not keys)
             for key in ours:
                 origin.setdefault(key, set()).add(message.id)
         return origin
 
     def _fold_model(self, model: str, changes: Sequence[Change], messages: set[str], outcome: BatchOutcome) -> None:
-        table = self._workspace.table(model)
+        table = self._session.table(model)
         before = table.attempts
         try:
             if table.collection.definition.oplog:

@@ -6,8 +6,7 @@ stopped (`.worm.sweep/<collection>.json`) and the next one goes on from there.
 
 Before that, the documents of models in a space are brought to the end of its log, and a document that came back after a
 commit had deleted it goes again. Where nothing is behind, a space costs a look at the end of its log, and two
-requests.
-"""
+requests."""
 
 from __future__ import annotations
 
@@ -17,16 +16,15 @@ from dataclasses import dataclass, field, replace
 from worm.clock import Deadline, iso_seconds
 from worm.codec.strict_json import dumps, loads_own
 from worm.collections.changes import Change
-from worm.collections.collection import Collection
+from worm.collections.collection import Collection, EntityOutcome
 from worm.collections.entries import Head
 from worm.collections.heads import Heads
 from worm.errors import Corrupt, WormError
+from worm.maintenance.materialize import Materialized, Materializer
+from worm.session import Session
 from worm.spaces.opening import database_id
 from worm.tables.build import empty_manifest
 from worm.tables.table import Table
-from worm.workers.capture import EntityOutcome, reconcile_entity
-from worm.workers.materialize import Materialized, Materializer
-from worm.workers.workspace import Workspace
 
 CHUNK = 200
 
@@ -58,20 +56,20 @@ class SweepReport:
 
 
 class Sweep:
-    """The sweep worker."""
+    """The sweep of a session's models."""
 
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
-        self._materializer = Materializer.of(workspace)
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._materializer = Materializer(session)
 
     def run(self, deadline: Deadline, models: Iterable[str] | None = None, *, resume: bool = True) -> list[SweepReport]:
         """Sweep the models (default: all), one after the other, until the deadline. `resume` False: from the start."""
-        self._workspace.refresh()
-        names = sorted(self._workspace.schema.models) if models is None else list(models)
+        self._session.refresh()
+        names = sorted(self._session.schema.models) if models is None else list(models)
         spaces = {name: self._materialize(name, deadline) for name in self._spaces(names)}
         reports = [self._attempt_model(model, deadline, resume) for model in names]
         for report in reports:
-            found = spaces.pop(self._workspace.schema.model(report.model).space or "", None)  # told once
+            found = spaces.pop(self._session.schema.model(report.model).space or "", None)  # told once
             if isinstance(found, WormError):
                 report.error, report.finished = report.error or found, False
             elif found is not None:
@@ -80,7 +78,7 @@ class Sweep:
         return reports
 
     def _spaces(self, names: Iterable[str]) -> list[str]:
-        models = self._workspace.schema.models
+        models = self._session.schema.models
         found = (models[name].space for name in names if name in models)
         return sorted({space for space in found if space is not None})
 
@@ -99,7 +97,7 @@ class Sweep:
             return SweepReport(model, finished=False, error=error)
 
     def _sweep_model(self, model: str, deadline: Deadline, resume: bool) -> SweepReport:
-        table = self._workspace.table(model)
+        table = self._session.table(model)
         definition = table.collection.definition
         report = SweepReport(model)
         if not definition.oplog:
@@ -146,10 +144,10 @@ class Sweep:
 
     def _reconcile(self, table: Table, suspects: list[str], heads: dict[str, Head], report: SweepReport) -> None:
         def one(entity_id: str) -> EntityOutcome:
-            outcome = reconcile_entity(table, entity_id, heads.get(entity_id), heads.get(entity_id))
+            outcome = table.collection.reconcile(entity_id, heads.get(entity_id), heads.get(entity_id))
             return self._mended(table, entity_id, outcome) if outcome.is_late else outcome
 
-        outcomes = self._workspace.in_parallel(one, suspects)
+        outcomes = self._session.in_parallel(one, suspects)
         for entity_id, outcome in zip(suspects, outcomes, strict=True):
             report.reconciled += 1
             report.recorded += outcome.appended
@@ -185,14 +183,14 @@ class Sweep:
 
     def _cursor(self, collection: Collection) -> str | None:
         key = _cursor_key(collection)
-        found = self._workspace.store.get(key)
+        found = self._session.store.get(key)
         try:
             return None if found is None else str(loads_own(found.body, key=key).get("after", "")) or None
         except Corrupt:
             return None  # a whole pass instead; the next cursor replaces it
 
     def _save_cursor(self, collection: Collection, after: str) -> None:
-        self._workspace.store.put(_cursor_key(collection), dumps({"version": 1, "after": after}))
+        self._session.store.put(_cursor_key(collection), dumps({"version": 1, "after": after}))
 
 
 def _cursor_key(collection: Collection) -> str:

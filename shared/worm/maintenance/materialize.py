@@ -1,7 +1,7 @@
 """materialize: commits of a space in, documents of its models out. From the documents on all goes as always: capture
 records them, tables are folded.
 
-Commits are applied in their order, from where the last run ended (`spaces/applied.py`). Every document carries the
+Commits are applied in their order, from where the last run ended (`bridge/applied.py`). Every document carries the
 commit that it is of, and a write is conditional on the object that was read: whoever is late finds a newer commit there
 and writes nothing. So commits may come twice, and to several at once.
 
@@ -10,32 +10,30 @@ was. A run that has reason to doubt (somebody else is at work, or died) asks the
 spite of all that by one that stalls between reading and writing is made good by itself: a run ends only when it has
 seen the end of the log after its last write.
 
-The log wins. A document that somebody changed or deleted by hand is overwritten by the next commit that writes it.
-"""
+The log wins. A document that somebody changed or deleted by hand is overwritten by the next commit that writes it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from worm.clock import Clock, Deadline, Ids
+from worm.bridge.applied import Applied, applied_file, applied_key
+from worm.bridge.documents import DocumentWriting, Step, operations_of, steps_of
+from worm.bridge.origins import commit_of, entity_name, in_space
+from worm.clock import Deadline
 from worm.collections.collection import Collection
 from worm.collections.ids import typed_problem
-from worm.collections.space_log import commit_of, entity_name
 from worm.collections.trash import delete_unchanged
 from worm.errors import NotFound, WormError
-from worm.schema import Schema
-from worm.spaces.applied import Applied, applied_file, applied_key
+from worm.schema import ModelDef
+from worm.session import Session
 from worm.spaces.opening import PREFIX
 from worm.spaces.results import LogEntry
 from worm.spaces.space import Space
-from worm.store.base import Store, Won
+from worm.store.base import Won
 from worm.store.cas import CasFile
 from worm.store.parallel import in_parallel
-from worm.workers.commit_steps import Step, operations_of, steps_of
-from worm.workers.commit_writing import DocumentWriting
-from worm.workers.workspace import Workspace
 
 BATCH, OPERATIONS_MAX = 200, 1000
 """Commits, and what they write, between two looks at the clock."""
@@ -54,52 +52,27 @@ class Materialized:
 
 
 class Materializer:
-    """Writes the documents of all models of a store that are in a space. Not for several threads at once."""
+    """Writes the documents of all models of a session that are in a space."""
 
-    def __init__(
-        self,
-        store: Store,
-        schema: Callable[[], Schema],
-        collection: Callable[[str], Collection],
-        spaces: Callable[[str], Space | None],
-        *,
-        clock: Clock,
-        ids: Ids,
-    ) -> None:
-        self._store = store
-        self._schema = schema
-        self._collection = collection
-        self._spaces = spaces
-        self._clock = clock
-        self._ids = ids
-
-    @classmethod
-    def of(cls, workspace: Workspace) -> Materializer:
-        """For a worker."""
-        store, clock, ids = workspace.store, workspace.clock, workspace.ids
-
-        def schema() -> Schema:
-            try:
-                workspace.refresh()
-            except NotFound:
-                return Schema(models={})  # nobody has pushed one: there are no models
-            return workspace.schema
-
-        def collection(model: str) -> Collection:
-            return workspace.table(model).collection
-
-        return cls(store, schema, collection, workspace.spaces.get, clock=clock, ids=ids)
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     def run(self, db_id: str, left: Deadline) -> Materialized:
         """Apply the commits of the database `space-<name>` to the end of its log, or until no time is left."""
         if not db_id.startswith(PREFIX):
             return Materialized()
         name = db_id.removeprefix(PREFIX)
-        models = {model for model, definition in self._schema().models.items() if definition.space == name}
-        space = self._spaces(name) if models else None
-        if space is None:
-            return Materialized()
-        return _Run(self._store, self._collection, space, models, db_id, self._clock, self._ids).run(left)
+        with self._session.materializing:
+            models = {model for model, definition in self._models().items() if definition.space == name}
+            space = self._session.spaces.get(name) if models else None
+            return Materialized() if space is None else _Run(self._session, space, models, db_id).run(left)
+
+    def _models(self) -> Mapping[str, ModelDef]:
+        try:
+            self._session.refresh()
+        except NotFound:
+            return {}  # nobody has pushed a schema: there are no models
+        return self._session.schema.models
 
     def mend(self, model: str, entity_id: str) -> bool:
         """Make one document what the log says, where it is of an older commit than the documents should have: a write
@@ -107,18 +80,18 @@ class Materializer:
 
         A document that is not of a commit is somebody's own and stays; so does the trash, which has what the commit
         deleted."""
-        collection, entity = self._collection(model), entity_name(model, entity_id)
-        name = collection.definition.space
-        space = None if name is None else self._spaces(name)
-        if name is None or space is None:
+        collection, entity = self._session.collection(model), entity_name(model, entity_id)
+        origins, store = in_space(collection), self._session.store
+        space = None if origins is None else origins.space()
+        if origins is None or space is None:
             return False
-        applied, state = collection.applied(), space.read(entity)
-        found = self._store.head(collection.documents.key(entity_id))
+        applied, state = origins.applied(), space.read(entity)
+        found = store.head(collection.documents.key(entity_id))
         has = commit_of(found, entity)
         if found is None or has is None or not has < state.seq <= applied:
             return False
         if not state.exists:
-            return isinstance(delete_unchanged(self._store, found.key, found.etag, found.version_id), Won)
+            return isinstance(delete_unchanged(store, found.key, found.etag, found.version_id), Won)
         step = steps_of(next(space.log(after=state.seq - 1, limit=1)), space)[entity]
         return DocumentWriting(collection, entity_id, [step], lambda: state.seq, lambda: True).run(must_ask=True) > 0
 
@@ -127,20 +100,18 @@ class Materializer:
 class _Run:
     """One run over one space."""
 
-    store: Store
-    collection: Callable[[str], Collection]
+    session: Session
     space: Space
     models: set[str]
     db_id: str
-    clock: Clock
-    ids: Ids
     name: str = ""
     is_alone: bool = True
     report: Materialized = field(default_factory=Materialized)
 
     def run(self, left: Deadline) -> Materialized:
-        report, file = self.report, applied_file(self.store, self.db_id, clock=self.clock, ids=self.ids)
-        report.upto = (file.read() or Applied()).start(self.clock.now())
+        session, report = self.session, self.report
+        file = applied_file(session.store, self.db_id, clock=session.clock, ids=session.ids)
+        report.upto = (file.read() or Applied()).start(session.clock.now())
         try:
             report.is_done = self._follow(file, left)
         except WormError:
@@ -181,24 +152,24 @@ class _Run:
 
     def _begin(self, file: CasFile[Applied]) -> int:
         """From now on others see this run. After which commit it begins."""
-        self.name = self.ids.ulid()
+        self.name = self.session.ids.ulid()
         held: Applied | None = None
 
         def begin(found: Applied | None) -> Applied:
             nonlocal held
             held = found
-            return (found or Applied()).begun(self.name, self.clock.now())
+            return (found or Applied()).begun(self.name, self.session.clock.now())
 
         file.update(begin)
         # One that was at work when we came, or whose work we take over, may have applied some of it; and whatever was
         # applied before a file that is lost.
         self.is_alone = held is not None and not held.runs
-        return (held or Applied()).start(self.clock.now())
+        return (held or Applied()).start(self.session.clock.now())
 
     @cached_property
     def keeps_versions(self) -> bool:
         """Does the store remember what was deleted?"""
-        newest = next(iter(self.store.versions(applied_key(self.db_id))), None)
+        newest = next(iter(self.session.store.versions(applied_key(self.db_id))), None)
         return newest is not None and newest.version_id is not None
 
     def _apply(self, entries: Sequence[LogEntry]) -> None:
@@ -207,7 +178,7 @@ class _Run:
         for entry in entries:
             for entity, step in steps_of(entry, self.space).items():
                 model, _, entity_id = entity.partition("/")
-                if model not in self.models or not _is_id(self.collection(model), entity_id):
+                if model not in self.models or not _is_id(self.session.collection(model), entity_id):
                     self.report.ignored += 1
                     continue
                 steps.setdefault((model, entity_id), []).append(step)
@@ -216,7 +187,7 @@ class _Run:
 
     def _write(self, model: str, entity_id: str, steps: Sequence[Step]) -> int:
         writing = DocumentWriting(
-            self.collection(model), entity_id, steps, lambda: self.space.seq, lambda: self.keeps_versions
+            self.session.collection(model), entity_id, steps, lambda: self.space.seq, lambda: self.keeps_versions
         )
         return writing.run(must_ask=not self.is_alone)
 

@@ -1,5 +1,7 @@
-"""Unique values around one write of the SDK: claimed before, confirmed after, freed at the end; see
-`collections/claims.py`.
+"""Unique values around one write: claimed before, confirmed after, freed at the end; see `collections/claims.py`.
+
+A document may have a value without a claim, if a raw upload put it there. So before a value is claimed the index is
+asked. It may lag, so it only names candidates; the documents decide. One look per index serves a whole bulk.
 
 A write that turns out to have lost a claim (it stalled between claim and document for longer than the grace period) is
 undone where that is possible without taking anything from others, and is an error in any case.
@@ -7,27 +9,42 @@ undone where that is possible without taking anything from others, and is an err
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from worm.codec.strict_json import JsonValue, dumps_document
-from worm.collections.claims import Givers, Holders, IdsWith, IndexHolders, Reservation, no_givers, readable_values
+from worm.collections.claims import (
+    Claims,
+    Givers,
+    Holders,
+    Reservation,
+    UniqueValue,
+    no_givers,
+    unique_indexes,
+    unique_value,
+)
 from worm.collections.collection import Collection
 from worm.collections.documents import write_metadata
 from worm.collections.entries import Document
 from worm.collections.trash import delete_unchanged
-from worm.errors import CommitStateUnknown, Unavailable, UniqueViolation, WormError
-from worm.sdk.memory import Memory
-from worm.store.base import Gone, Lost, Object, Won
+from worm.errors import CommitStateUnknown, Invalid, Unavailable, UniqueViolation, WormError
+from worm.schema import IndexDef
+from worm.store.base import Gone, Lost, Object, Read, Won
+
+CHUNK = 500
+IdsWith = Callable[[IndexDef, Sequence[JsonValue]], set[str] | None]
+"""The ids that an index has under any of the values; None: the index cannot answer now."""
 
 
 class Claiming:
     """The claims of one model's writes in one session. Costs nothing on a model without a unique index."""
 
-    def __init__(self, collection: Collection, memory: Memory, ids_with: IdsWith) -> None:
+    def __init__(self, collection: Collection, ids_with: IdsWith, forget: Callable[[str], None]) -> None:
+        """`forget`: called with the id of a document whose write was undone."""
         self._collection = collection
         self._claims = collection.claims
-        self._memory = memory
+        self._forget = forget
         self._ids_with = ids_with
         self.is_needed = self._claims.are_needed
 
@@ -70,13 +87,13 @@ class Claiming:
             self._claims.cancel(reservation, error)
             raise
 
-    def settle(self, reservation: Reservation, stored: Won | Object, before: Document | None, *, is_new: bool) -> None:
+    def confirm(self, reservation: Reservation, stored: Won | Object, before: Document | None, *, is_new: bool) -> None:
         """After the write: `UniqueViolation`, and the write is undone, if a claim was lost meanwhile."""
         violation = self.lost(reservation)
         if violation is None:
             return
         if self._undo(reservation, stored, before, is_new=is_new):
-            self._memory.forget(reservation.id)
+            self._forget(reservation.id)
             self._claims.cancel(reservation, violation)
             violation.hint = "the save took so long that its claim was taken over; it was undone"
         else:
@@ -99,7 +116,7 @@ class Claiming:
 
     def free(self, reservation: Reservation) -> WormError | None:
         """The values that the document does not have any more are free. The error where one could not be freed: the
-        write is done, so that it is reported last (`Core._maintain`)."""
+        write is done, so that it is reported last (`Access._maintain`)."""
         try:
             self._claims.free(reservation)
         except WormError as error:
@@ -128,3 +145,62 @@ class Claiming:
 
     def _named(self, reservation: Reservation) -> str:
         return f"{self._collection.name} '{reservation.id}'"
+
+
+class IndexHolders(Holders):
+    """The other documents that have a unique value of these documents. Safe across threads."""
+
+    def __init__(self, claims: Claims, ids_with: IdsWith, documents: Sequence[Mapping[str, JsonValue]]) -> None:
+        self._claims = claims
+        self._ids_with = ids_with
+        self._saved = documents
+        self._lock = threading.Lock()
+        self._candidates: dict[str, set[str]] = {}
+        self._holding: dict[str, dict[bytes, list[str]]] = {}
+
+    def of(self, value: UniqueValue, entity_id: str) -> str | None:
+        with self._lock:
+            if value.field not in self._candidates:
+                self._candidates[value.field] = self._look_up(value.field)
+            if not self._candidates[value.field] - {entity_id}:
+                return None
+            if value.field not in self._holding:
+                self._holding[value.field] = self._read(value.field, sorted(self._candidates[value.field]))
+            others = self._holding[value.field].get(value.canonical, [])
+        candidates = (other for other in others if other != entity_id)
+        return next((other for other in candidates if not self._claims.is_outdated(other, value)), None)
+
+    def _look_up(self, field: str) -> set[str]:
+        """The candidates. An index that cannot answer names none: claims are what decides between saves."""
+        index = next(one for one in unique_indexes(self._claims.documents.definition) if one.field == field)
+        values = readable_values(self._claims, self._saved)
+        wanted = {value.canonical: value.value for value in values if value.field == field}
+        return self._ids_with(index, list(wanted.values())) or set()
+
+    def _read(self, field: str, ids: Sequence[str]) -> dict[bytes, list[str]]:
+        """Who has which value, by the documents as they are stored now."""
+        documents, holding = self._claims.documents, dict[bytes, list[str]]()
+        for start in range(0, len(ids), CHUNK):
+            chunk = ids[start : start + CHUNK]
+            reads = [Read(documents.key(one)) for one in chunk]
+            for one, found in zip(
+                chunk, self._claims.store.get_many(reads, max_bytes=documents.max_bytes), strict=True
+            ):
+                if isinstance(found, Exception) and not isinstance(found, Invalid):
+                    raise found
+                stored = documents.recorded(found) if isinstance(found, Object) else None
+                value = None if stored is None else unique_value(field, stored)
+                if value is not None:
+                    holding.setdefault(value.canonical, []).append(one)
+        return holding
+
+
+def readable_values(claims: Claims, documents: Iterable[Mapping[str, JsonValue]]) -> Iterator[UniqueValue]:
+    """The unique values of what is to be saved. What is no JSON is refused where it is saved; here it has no value."""
+    for document in documents:
+        for value in claims.values(document):
+            try:
+                if value.canonical:
+                    yield value
+            except Invalid:
+                continue

@@ -1,4 +1,4 @@
-"""What every verb needs: checked ids, access modes, one conditional write, and the maintenance after it.
+"""What every verb needs: checked ids, access modes, one conditional write, one read, and the maintenance after a write.
 
 Inline maintenance does at once what the deployed workers do after the event: reconcile, then fold. It works on any
 number of entities at once, so a bulk is folded once. When it fails the document is stored all the same, and the error
@@ -7,37 +7,51 @@ says so; the next save, sweep or `worm repair` makes it good.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import Generic, TypeVar
 
+from worm.bridge.commits import SpaceModel
 from worm.clock import backoff, iso_millis
 from worm.codec.strict_json import JsonObject, JsonValue, check_json, dumps_document, loads_document
 from worm.collections.changes import Change
+from worm.collections.claiming import Claiming
 from worm.collections.claims import Holders
-from worm.collections.collection import Collection
 from worm.collections.documents import write_metadata
 from worm.collections.entries import Document
 from worm.collections.heads import Heads
 from worm.collections.ids import check_id
 from worm.collections.reconcile import Reconciled, Sighting
 from worm.errors import CommitStateUnknown, Conflict, Invalid, Unavailable, WormError
+from worm.maintenance.materialize import Materializer
 from worm.schema import IndexDef
 from worm.schema.definition import TIME_FIELDS
 from worm.schema.fields import is_datetime
-from worm.sdk.claiming import Claiming
-from worm.sdk.committing import Target
-from worm.sdk.context import Context
-from worm.sdk.logged import Logged
 from worm.sdk.memory import Memory, Seen
+from worm.session import Session
+from worm.spaces.opening import database_id
 from worm.store.base import Gone, Lost, Object, Won
 from worm.store.parallel import in_parallel
-from worm.tables.table import Table
 
-T = TypeVar("T")
-R = TypeVar("R")
 RECONCILE_ATTEMPTS = 5
+D = TypeVar("D")
+
+
+@dataclass(frozen=True, slots=True)
+class Result(Generic[D]):
+    """What became of one item: `document` is the one saved, found or deleted (None: there was none), `error` why not.
+    Both: it is done, but history and table are behind."""
+
+    id: str
+    document: D | None = None
+    error: WormError | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +65,22 @@ class Touched:
     unfreed: WormError | None = None
 
 
-class Core:
-    """Ground of `Model`."""
+class Access:
+    """What all verbs of `Model` share. `logged` is there for a model in a space."""
 
-    def __init__(self, session: Context, collection: Collection) -> None:
+    def __init__(self, session: Session, name: str) -> None:
+        self.table = session.table(name)
         self._session = session
-        self._collection = collection
-        self._memory = Memory(session.clock, collection.definition)
+        self._collection = collection = self.table.collection
+        self._memory = Memory(session.clock, collection)
         self._tables = threading.RLock()  # a table is for one thread at a time
-        self.table = Table(collection)
-        self._claiming = Claiming(collection, self._memory, self._ids_with)
-        target, space = Target(collection, self._memory, self._claiming), collection.definition.space
-        self.logged = None if space is None else Logged(session, target, space)
+        self._claiming = Claiming(collection, self._ids_with, self._memory.forget)
+        space = collection.definition.space
+        self.logged = (
+            None
+            if space is None
+            else SpaceModel(collection, self._memory, self._claiming, partial(session.space, space))
+        )
 
     @property
     def name(self) -> str:
@@ -122,7 +140,7 @@ class Core:
         Unique values that the document gets are claimed before, those that it had are freed after; `UniqueViolation`
         when one is taken.
         """
-        body = self._encoded(entity_id, document)
+        body, actor = self._encoded(entity_id, document), actor or self._session.settings.actor
         if self.logged is not None:
             unfreed = self.logged.put(entity_id, document, parent, actor, op=op, note=note, holders=holders)
             return Touched(entity_id, unfreed=unfreed)
@@ -130,7 +148,7 @@ class Core:
         etag = None if parent is None else parent.etag
         version = None if parent is None else parent.version_id
         metadata = write_metadata(
-            actor=actor or self._session.actor,
+            actor=actor,
             parent=etag,
             parent_version=version,
             written=self._session.clock.now(),
@@ -149,7 +167,7 @@ class Core:
             if not isinstance(outcome, Won):
                 raise self._defeat(entity_id, etag, outcome)
         self._memory.wrote(entity_id, outcome, document, before)
-        self._claiming.settle(reservation, outcome, before, is_new=parent is None)
+        self._claiming.confirm(reservation, outcome, before, is_new=parent is None)
         return Touched(entity_id, parent, unfreed=self._claiming.free(reservation))
 
     def _encoded(self, entity_id: str, document: Document) -> bytes:
@@ -245,7 +263,7 @@ class Core:
 
     def _maintain(self, touched: Sequence[Touched]) -> None:
         """Do at once what the deployed workers would do after the events."""
-        if self._session.maintenance == "inline" and touched:
+        if self._session.settings.maintenance == "inline" and touched:
             with self._tables:
                 self._catch_up(touched)
         for one in touched:
@@ -253,17 +271,17 @@ class Core:
                 raise one.unfreed
 
     def _catch_up(self, touched: Sequence[Touched]) -> None:
-        unsettled = self._memory.unsettled(one.id for one in touched)
+        unfolded, space = self._memory.unfolded(one.id for one in touched), self._collection.definition.space
         try:
-            if self._collection.definition.space is not None:
-                self._session.materialize(self._collection.definition.space)
-                self._memory.applied(one.id for one in touched)
+            if self.logged is not None and space is not None:
+                Materializer(self._session).run(database_id(space), lambda: math.inf)
+                self.logged.applied(one.id for one in touched)
             if self._collection.definition.oplog:
                 self._record(touched)
             else:
                 self.table.fold_documents(one.id for one in touched)
             # Without `autoUpdate` the manifest is known to be behind now, and queries read the documents.
-            self._memory.folded(unsettled)
+            self._memory.folded(unfolded)
         except Unavailable as error:
             names = ", ".join(f"'{one.id}'" for one in touched[:3]) + (" …" if len(touched) > 3 else "")
             raise Unavailable(

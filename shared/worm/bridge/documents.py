@@ -1,20 +1,68 @@
-"""Writing the commits of a space into one document: each step over the object that was read, so that whoever is late
-finds a newer commit there and writes nothing."""
+"""Commits of a space brought into one document.
+
+A commit is a *step* for each document that it writes. Steps are written in order, each over the object that was read,
+so that whoever is late finds a newer commit there and writes nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from worm.bridge.origins import about_of, actor_of_commit, commit_metadata, commit_of, entity_name
 from worm.clock import backoff, iso_seconds
-from worm.codec.strict_json import dumps_document
+from worm.codec.strict_json import JsonObject, JsonValue, dumps_document
 from worm.collections.collection import Collection
 from worm.collections.documents import write_metadata
-from worm.collections.space_log import commit_metadata, commit_of, entity_name
-from worm.collections.trash import delete_unchanged
+from worm.collections.entries import Document
+from worm.collections.trash import Deletion, delete_unchanged
 from worm.errors import CommitStateUnknown, Conflict, Unavailable
+from worm.spaces.results import LogEntry
+from worm.spaces.rows import DELETE, MAIN, SET
+from worm.spaces.space import Space
 from worm.store.base import Gone, Lost, Object, Won
-from worm.workers.commit_steps import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one commit makes of one document; `document` None: it deletes it."""
+
+    seq: int
+    document: Document | None
+    actor: str | None
+    op: str | None = None
+    note: JsonObject | None = None
+
+
+def steps_of(entry: LogEntry, space: Space) -> dict[str, Step]:
+    """By entity. Branches have no documents."""
+    operations = entry.original.get("operations")
+    if entry.branch != MAIN or not isinstance(operations, list):
+        return {}
+    notes, actor, steps = about_of(entry).get("documents"), actor_of_commit(entry), dict[str, Step]()
+    for operation in operations:
+        if isinstance(operation, dict):
+            entity, value = str(operation.get("id")), operation.get("value")
+            if operation.get("op") not in (SET, DELETE):
+                value = space.read(entity, at=entry.seq).value
+            op, note = _said(notes, entity)
+            steps[entity] = Step(entry.seq, value if isinstance(value, dict) else None, actor, op, note)
+    return steps
+
+
+def operations_of(entry: LogEntry) -> int:
+    """How much a commit writes, at the most."""
+    operations = entry.original.get("operations")
+    return len(operations) if isinstance(operations, list) else 0
+
+
+def _said(notes: JsonValue, entity: str) -> tuple[str | None, JsonObject | None]:
+    """What belongs into the metadata of a document."""
+    given = notes.get(entity) if isinstance(notes, dict) else None
+    said = given if isinstance(given, dict) else {}
+    op, note = said.get("op"), said.get("note")
+    return op if isinstance(op, str) else None, note if isinstance(note, dict) else None
+
 
 ROUNDS_MAX = 20
 VERSIONS_MAX = 100
@@ -22,7 +70,7 @@ VERSIONS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredDocument:
     """An object as it was read or written last."""
 
     etag: str
@@ -57,7 +105,7 @@ class DocumentWriting:
         written = 0
         for attempt in range(ROUNDS_MAX):
             found = self._store.get(self._key)
-            stored = None if found is None else Stored(found.etag, found.version_id, found.body)
+            stored = None if found is None else StoredDocument(found.etag, found.version_id, found.body)
             for step in self._pending(found, must_ask=must_ask):
                 try:
                     lost, stored, done = self._write(step, stored)
@@ -104,7 +152,7 @@ class DocumentWriting:
             max((at for at, step in enumerate(self._steps, start=1) if step.document is None), default=0) :
         ]
 
-    def _write(self, step: Step, stored: Stored | None) -> tuple[bool, Stored | None, int]:
+    def _write(self, step: Step, stored: StoredDocument | None) -> tuple[bool, StoredDocument | None, int]:
         """Whether another was quicker, what is stored now, and how many writes it took."""
         if step.document is None:
             return self._delete(step, stored)
@@ -124,19 +172,14 @@ class DocumentWriting:
             outcome = self._store.put_if_match(self._key, body, stored.etag, metadata=metadata)
         if not isinstance(outcome, Won):
             return True, None, 0
-        return False, Stored(outcome.etag, outcome.version_id, body), 1
+        return False, StoredDocument(outcome.etag, outcome.version_id, body), 1
 
-    def _delete(self, step: Step, stored: Stored | None) -> tuple[bool, Stored | None, int]:
+    def _delete(self, step: Step, stored: StoredDocument | None) -> tuple[bool, StoredDocument | None, int]:
         if stored is None:
             return False, None, 0
         if self._collection.definition.soft_delete:
-            self._collection.trash.put_away(
-                self._id,
-                stored.body,
-                etag=stored.etag,
-                version_id=stored.version_id,
-                deleted_by=step.actor,
-                deleted_at=iso_seconds(self._clock.now()),
-            )
+            at = iso_seconds(self._clock.now())
+            deletion = Deletion(stored.etag, stored.version_id, step.actor, at)
+            self._collection.trash.put_away(self._id, stored.body, deletion)
         outcome = delete_unchanged(self._store, self._key, stored.etag, stored.version_id)
         return isinstance(outcome, Lost), None, int(isinstance(outcome, Won))
