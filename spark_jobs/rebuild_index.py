@@ -1,7 +1,7 @@
 """The indexes of a new base: pairs of a value and an id from the staged rows, sorted by Spark, written part by part.
 
 Spark orders text by its UTF-8 bytes, which is the order of Python's strings, so the parts are cut at the same values as
-`IndexFiles.spread` cuts them.
+`index.new_index` cuts them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from spark_jobs.cluster import JobSpec
 from spark_jobs.frames import Values, batches_of, rows_of
 from spark_jobs.rebuild_tasks import ROWS_PER_TASK, staged_frame
 from spark_jobs.staging import StagedFile, Staging
-from worm.tables.index import Index, IndexEntries, entry_keys
-from worm.tables.spread import IndexPieces, Piece, cuts
+from worm.tables.index import Index, IndexEntries, entry_keys, new_part, parts_wanted
+from worm.tables.root import IndexPieces, Piece, cuts
 from worm.tables.table import Table
-from worm.tables.trees import parts_wanted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -55,7 +54,7 @@ def build_indexes(spark: SparkSession, spec: JobSpec, files: Sequence[StagedFile
     for number, one in enumerate(table.indexes):
         definition = one.definition
         empty = Index(spec.model, definition.field, definition.type, definition.unique, "", 0, {})
-        parts = written.get(number) or [one.put_part(0, "", empty)]
+        parts = written.get(number) or [one.pieces.put(new_part(0, "", empty))]
         found[definition.field] = IndexPieces(definition.type, definition.unique, tuple(parts))
     return found
 
@@ -130,7 +129,7 @@ def _write(spec: JobSpec, starts: dict[int, list[str]], batches: Iterable[pa.Rec
             for _, key, entity_id, _ in rows:
                 gathered.put(key, entity_id)
             part = gathered.index(spec.model, "", 0)
-            piece = indexes[field].put_part(number, starts[field][number], part)
+            piece = indexes[field].pieces.put(new_part(number, starts[field][number], part))
             indexes[field].pieces.keep(set())
             yield field, number, piece.file, piece.count, piece.size
 

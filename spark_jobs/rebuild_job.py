@@ -1,10 +1,10 @@
 """The rebuild of one collection, as the driver sees it: it knows files and counts, never the rows of a large table.
 
 1. The roots are read, before anything of the source is.
-2. Each task reads a range of ids from the source and stages its rows (`worm.tables.staging`).
+2. Each task reads a range of ids from the source and stages its rows (`staging.py`).
 3. A small table is put together by the driver, as `Table.rebuild` does it. Of a large one the tasks write partitions,
    heads and parts of the indexes, exactly those that `Table.rebuild` would write.
-4. One compare-and-swap of each root makes them the table, with what was folded meanwhile (`worm.tables.staging_flip`).
+4. One compare-and-swap of each root makes them the table, with what was folded meanwhile (`staging.Flip`).
 5. Claims of unique values are made true.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from spark_jobs.cluster import JobSpec, parallelism, planned_ranges
@@ -40,23 +41,23 @@ from spark_jobs.staging import (
     Staging,
     StoredFiles,
     catch_up,
-    is_whole,
-    new_base,
-    overlapping,
     part_plans,
     questions,
     rebuild_documents,
+    staged_base,
+    staged_within,
     starts_of,
     stored_files,
-    stub_indexes,
     wish,
 )
 from worm.collections.heads import Heads
 from worm.collections.id_ranges import IdRange
 from worm.errors import Invalid, Unavailable
+from worm.tables.layout import T
 from worm.tables.manifest import Manifest
-from worm.tables.spread import Piece, Spread
+from worm.tables.root import Piece, Root
 from worm.tables.table import Table
+from worm.tables.tree import HeadsTree, ManifestTree, Tree
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,9 +121,9 @@ class _Rebuild:
         count, live = sum(file.count for file in self._files), sum(file.live for file in self._files)
         table, definition = self._table, self._collection.definition
         large = set[Kind]()
-        if definition.keeps_manifest and not is_whole(table.manifest, self._manifest_start, count):
+        if definition.keeps_manifest and not _is_whole(table.manifest, self._manifest_start, count):
             large.add("manifest")
-        if definition.oplog and not is_whole(table.heads, self._heads_start, count):
+        if definition.oplog and not _is_whole(table.heads, self._heads_start, count):
             large.add("heads")
         parts = self._build(large, count) if large else []
         if definition.keeps_manifest:
@@ -135,7 +136,7 @@ class _Rebuild:
             spec.model,
             count,
             live,
-            len(table.manifest.partitions(root)) if isinstance(root, Spread) else 0,
+            0 if root is None else len(table.manifest.partitions(root)),
             0 if claims is None else claims.changed,
             0 if claims is None else claims.conflicts,
         )
@@ -178,43 +179,34 @@ class _Rebuild:
         return stored_files(self._table, self._manifest_start, within) if is_needed else None
 
     def _flip_manifest(self, parts: Sequence[BuiltPart]) -> None:
-        table, definition = self._table, self._collection.definition
+        table = self._table
         ours = [part for part in parts if part.kind == "manifest"]
         indexes = build_indexes(self._spark, self._spec, self._files)
-        base = new_base(table.manifest, ours, indexes, definition.table_fields())
-        flip = Flip(
-            table.manifest,
-            base,
-            self._manifest_start,
-            self._catch_up_manifest,
-            differs=any(part.differs for part in ours),
-            stub=lambda is_split: stub_indexes(table, base, is_split=is_split),
-        )
+        base = staged_base(table.manifest.layout, ours, indexes)
+        differs = any(part.differs for part in ours)
+        compared = partial(self._catch_up, "manifest", table.manifest)
+        flip = Flip(table.manifest, base, self._manifest_start, compared, differs)
         flip.run()
         table.follow()
         if flip.refold:
             table.fold_documents(flip.refold)
 
     def _flip_heads(self, parts: Sequence[BuiltPart]) -> None:
-        base = new_base(self._table.heads, [part for part in parts if part.kind == "heads"])
-        flipped = Flip(self._table.heads, base, self._heads_start, self._catch_up_heads).run()
-        self._table.keep_sentinel(flipped)
+        heads = self._table.heads
+        base = staged_base(heads.layout, [part for part in parts if part.kind == "heads"])
+        compared = partial(self._catch_up, "heads", heads)
+        self._table.keep_sentinel(Flip(heads, base, self._heads_start, compared).run())
 
-    def _catch_up_manifest(self, root: Manifest | Spread) -> CatchUp:
-        if isinstance(root, Spread):
-            return self._compared("manifest", self._table.manifest.partitions(root))
-        return catch_up(self._staging, self._table, root, [file.file for file in self._files], IdRange())
-
-    def _catch_up_heads(self, root: Heads | Spread) -> CatchUp:
-        if isinstance(root, Spread):
-            return self._compared("heads", self._table.heads.partitions(root))
-        return catch_up(self._staging, self._table, root, [file.file for file in self._files], IdRange())
+    def _catch_up(self, kind: Kind, tree: ManifestTree | HeadsTree, root: Root[Manifest | Heads]) -> CatchUp:
+        if root.whole is None:
+            return self._compared(kind, tree.partitions(root))
+        return catch_up(self._staging, self._table, root.whole, [file.file for file in self._files], IdRange())
 
     def _compared(self, kind: Kind, pieces: Sequence[Piece]) -> CatchUp:
         starts = ["", *(piece.start for piece in pieces[1:])]
         ranges = [IdRange(start, end) for start, end in zip(starts, [*starts[1:], None], strict=True)]
         items = [
-            Comparison(kind, piece, within, overlapping(self._files, within))
+            Comparison(kind, piece, within, staged_within(self._files, within))
             for piece, within in zip(pieces, ranges, strict=True)
         ]
         found = run(self._spark, for_spec(compare, self._spec), items, f"{self._spec.model}: catch up")
@@ -222,8 +214,12 @@ class _Rebuild:
         return CatchUp(deltas, tuple(entity_id for one in found for entity_id in one.ids))
 
 
-def _known(root: Manifest | Heads | Spread | None) -> int:
+def _known(root: Root[Manifest | Heads] | None) -> int:
     """About how many ids there are."""
     if root is None:
         return 0
-    return root.count if isinstance(root, Spread) else root.known
+    return root.count if root.whole is None else root.whole.known
+
+
+def _is_whole(tree: Tree[T], root: Root[T] | None, count: int) -> bool:
+    return tree.layout.is_whole(count, was_spread=root is not None and root.is_spread)

@@ -23,7 +23,7 @@ from spark_jobs.staging import (
     survey,
 )
 from worm.collections.id_ranges import IdRange
-from worm.tables.spread import Piece
+from worm.tables.root import Piece
 from worm.tables.table import Table
 
 if TYPE_CHECKING:

@@ -1,18 +1,16 @@
-"""Staged rows: what a rebuild by many processes has read from the source, in immutable files beside the table.
+"""A rebuild by many processes: rows staged from the source, the parts of a new base made of them, and the flip.
 
-Each process reads the entities of one range of ids and writes their rows, sorted by id, to files named by their content
-(`stage-<hash>.json`, one row per line). From then on nothing is read from the source again, which moves on: partitions,
-heads and indexes are made of the staged files alone, so whoever repeats a part of the work gets the same bytes. No root
-names staged files; they are deleted like any file that no root names.
+*Staged rows* are what was read from the source, in immutable files beside the table (`stage-<hash>.json`, one row per
+line, sorted by id). Each process reads one range of ids and writes their rows. From then on nothing is read from the
+source again, which moves on: partitions, heads and indexes are made of the staged files alone, so whoever repeats a
+part of the work gets the same bytes. No root names staged files; they are deleted like any file that no root names.
 
-Parts of a new base from staged rows: which ranges they have, and the making of each.
+The *ranges* of the parts are exactly those that a rebuild in one process gives (`root.balanced_starts`). For that the
+ids at some positions and the number of ids in each carried range must be known; each staged file tells its share
+(`survey`).
 
-The ranges are exactly those that a rebuild in one process gives (`spread.balanced_starts`). For that the ids at some
-positions and the number of ids in each carried range must be known; each staged file tells its share (`survey`).
-
-The flip of a rebuild by many processes: one compare-and-swap makes the new base the table.
-
-What was folded since the job began is not in the base, and must not be lost:
+The *flip* is one compare-and-swap that makes the new base the table. What was folded since the job began is not in the
+base, and must not be lost:
 - deltas that the root did not have at the beginning stay deltas;
 - where the base itself is another than at the beginning (deltas were merged into it, or the table was whole), the rows
   that it knows newer than the staged ones are added as a delta;
@@ -38,22 +36,12 @@ from worm.collections.heads import Heads
 from worm.collections.id_ranges import IdRange
 from worm.errors import Corrupt
 from worm.store.parallel import in_parallel
-from worm.tables.build import CHUNK, empty_manifest, read_rows, recorded_changes
-from worm.tables.index import Index
-from worm.tables.keyed import T
+from worm.tables.build import CHUNK, empty_manifest, is_recorded, read_rows, recorded_changes
+from worm.tables.index import Index, NewIndex
+from worm.tables.layout import Edit, Layout, NewFiles, T, of_pieces
 from worm.tables.manifest import Manifest, ReadRow
-from worm.tables.pieces import Pieces
-from worm.tables.rebuild import is_recorded
-from worm.tables.spread import (
-    INLINE_PARTITIONS,
-    IndexPieces,
-    Piece,
-    Spread,
-    are_balanced,
-    counts_between,
-    cuts,
-    may_carry,
-)
+from worm.tables.pieces import Pieces, new_file
+from worm.tables.root import IndexPieces, Piece, Root, are_balanced, counts_between, cuts, may_carry
 from worm.tables.table import Table
 from worm.tables.tree import Tree
 
@@ -166,7 +154,7 @@ class Staging:
             yield from (row for row in self.rows(file) if row.id in within)
 
     def _put(self, rows: list[StagedRow], lines: list[bytes]) -> StagedFile:
-        piece = self._pieces.put(STEM, b"\n".join(lines), rows, count=len(rows))
+        piece = self._pieces.put(new_file(STEM, b"\n".join(lines), rows, count=len(rows)))
         self._pieces.keep(set())
         live = sum(row.row is not None for row in rows)
         return StagedFile(piece.file, rows[0].id, rows[-1].id, len(rows), live)
@@ -205,7 +193,7 @@ def heads_part(collection: Collection, rows: Iterable[StagedRow]) -> Heads:
     return Heads(collection.name, {one.id: one.head for one in rows if one.head is not None})
 
 
-def overlapping(files: Sequence[StagedFile], within: IdRange) -> tuple[str, ...]:
+def staged_within(files: Sequence[StagedFile], within: IdRange) -> tuple[str, ...]:
     return tuple(one.file for one in files if one.is_in(within))
 
 
@@ -245,9 +233,9 @@ class Answer:
     counts: tuple[tuple[int, ...], ...]
 
 
-def wish(kind: Kind, tree: Tree[T], root: T | Spread | None, total: int) -> Wish:
+def wish(kind: Kind, tree: Tree[T], root: Root[T] | None, total: int) -> Wish:
     """`total`: how many ids there are."""
-    wanted, maximum = tree.ranges(total)
+    wanted, maximum = tree.layout.ranges(total)
     carried = tree.carried(root)
     kept = tuple(carried) if may_carry(total, wanted, maximum, carried) else ()
     return Wish(kind, tuple(cuts(total, wanted)), kept)
@@ -321,21 +309,25 @@ def part_plans(
     kind: Kind, starts: Sequence[str], files: Sequence[StagedFile], stored: Callable[[IdRange], StoredFiles | None]
 ) -> list[PartPlan]:
     ranges = [IdRange(start, end) for start, end in zip(starts, [*starts[1:], None], strict=True)]
-    return [PartPlan(kind, number, one, overlapping(files, one), stored(one)) for number, one in enumerate(ranges)]
+    return [PartPlan(kind, number, one, staged_within(files, one), stored(one)) for number, one in enumerate(ranges)]
 
 
-def stored_files(table: Table, root: Manifest | Spread | None, within: IdRange) -> StoredFiles | None:
-    """The files of a range of a spread manifest."""
-    if not isinstance(root, Spread):
-        return None
-    pieces = table.manifest.partitions(root)
+def overlapping(pieces: Sequence[Piece], within: IdRange) -> list[Piece]:
+    """The pieces whose ranges have a part of this range."""
     ends = [*(piece.start for piece in pieces[1:]), None]
-    found = [
-        piece.file
+    return [
+        piece
         for piece, end in zip(pieces, ends, strict=True)
         if (end is None or end > within.start) and (within.end is None or piece.start < within.end)
     ]
-    return StoredFiles(tuple(found), tuple(piece.file for piece in root.deltas))
+
+
+def stored_files(table: Table, root: Root[Manifest] | None, within: IdRange) -> StoredFiles | None:
+    """The files of a range of a spread manifest."""
+    if root is None or not root.is_spread:
+        return None
+    found = overlapping(table.manifest.partitions(root), within)
+    return StoredFiles(tuple(piece.file for piece in found), tuple(piece.file for piece in root.deltas))
 
 
 def build_part(staging: Staging, table: Table, plan: PartPlan) -> BuiltPart:
@@ -344,11 +336,12 @@ def build_part(staging: Staging, table: Table, plan: PartPlan) -> BuiltPart:
     last_updated = max((row.updated for row in rows), default="")
     start, revision = plan.within.start, sum(row.seq for row in rows)
     if plan.kind == "heads":
-        piece = table.heads.put(f"{table.heads.stem}-{plan.number}", heads_part(staging.collection, rows), start=start)
+        heads = table.heads.layout.partition(plan.number, start, heads_part(staging.collection, rows))
+        piece = table.heads.put_file(heads)
         table.heads.pieces.keep(set())
         return BuiltPart(plan.kind, plan.number, piece, revision, last_updated)
     part = manifest_part(staging.collection, rows)
-    piece = table.manifest.put(f"{table.manifest.stem}-{plan.number}", part, start=start)
+    piece = table.manifest.put_file(table.manifest.layout.partition(plan.number, start, part))
     differs = plan.stored is None or _differs(table, plan.stored, plan.within, part)
     table.manifest.pieces.keep(set())
     return BuiltPart(plan.kind, plan.number, piece, revision, last_updated, differs)
@@ -357,7 +350,7 @@ def build_part(staging: Staging, table: Table, plan: PartPlan) -> BuiltPart:
 def _differs(table: Table, files: StoredFiles, within: IdRange, part: Manifest) -> bool:
     """Does the table say something else of the range than the source?"""
     try:
-        base = table.manifest.joined(table.manifest.pieces.get(files.partitions))
+        base = table.manifest.layout.joined(table.manifest.pieces.get(files.partitions))
         stored = base.merged(table.manifest.pieces.get(files.deltas))
     except Corrupt:
         return True
@@ -422,32 +415,42 @@ def _seqs(stored: Manifest | Heads) -> Mapping[str, int]:
     return {entity_id: head.seq for entity_id, head in stored.heads.items()}
 
 
-def is_whole(tree: Tree[T], root: T | Spread | None, known: int) -> bool:
-    """Is a table that knows so many ids, deleted ones too, one file? As `forming.formed` decides."""
-    stays = isinstance(root, Spread) and known > tree.threshold // 2
-    return known <= tree.threshold and not stays
-
-
-def new_base(
-    tree: Tree[T], parts: Sequence[BuiltPart], indexes: dict[str, IndexPieces] | None = None, fields: Sequence[str] = ()
-) -> Spread:
+def staged_base(
+    layout: Layout[T], parts: Sequence[BuiltPart], indexes: dict[str, IndexPieces] | None = None
+) -> Edit[T]:
     """The root that names these files; of a model without oplog it has no revision yet."""
     ordered = sorted(parts, key=lambda part: part.number)
-    pieces = tuple(part.piece for part in ordered)
-    spread = Spread(
-        tree.collection.name,
-        count=sum(piece.count for piece in pieces),
-        base_size=sum(piece.size for piece in pieces),
-        revision=sum(part.revision for part in ordered),
-        last_updated=max((part.last_updated for part in ordered), default=""),
-        partitions=pieces,
-        indexes=indexes or {},
-        fields=tuple(fields),
-        oplog=tree.collection.definition.oplog,
-    )
-    if len(pieces) > INLINE_PARTITIONS:
-        spread = replace(spread, partitions=(), directory=tree.put_directory(pieces))
-    return spread
+    last_updated = max((part.last_updated for part in ordered), default="")
+    revision = sum(part.revision for part in ordered)
+    root, directory = of_pieces(layout, [part.piece for part in ordered], revision, last_updated)
+    return Edit(replace(root, indexes=indexes or {}), "source", NewFiles(directory=directory))
+
+
+def flipped(
+    layout: Layout[T], base: Edit[T], root: Root[T] | None, deltas: Iterable[Piece], *, differs: bool
+) -> Edit[T]:
+    """The new base in the place of `root`, with what was folded meanwhile. `differs`: does it say something else than
+    the root? Whoever reads an index file from before the flip on is sent to the root."""
+    kept = tuple({piece.file: piece for piece in deltas}.values())
+    newest = base.root.last_updated
+    if root is not None and (kept or not layout.keeps_seqs):
+        newest = max(newest, root.last_updated)
+    revision = base.root.revision
+    if not layout.keeps_seqs:  # carried on, and counted when something changes
+        is_new = root is None or differs or root.last_updated < newest
+        revision = is_new + (0 if root is None else root.revision)
+    wanted = replace(base.root, deltas=kept, last_updated=newest, revision=revision)
+    stubs = index_stubs(layout, base.root, is_split=root is None or not root.is_spread)
+    return Edit(wanted, "source", replace(base.files, indexes=stubs))
+
+
+def index_stubs(layout: Layout[T], base: Root[T], *, is_split: bool) -> list[NewIndex]:
+    """The files of the indexes without entries; their parts are stored."""
+    revision = base.revision if layout.keeps_seqs else 0
+    return [
+        NewIndex(Index(base.model, one.field, one.type, one.unique, base.last_updated, revision, {}), is_split)
+        for one in layout.indexes
+    ]
 
 
 class Overtaken(Exception):
@@ -457,82 +460,54 @@ class Overtaken(Exception):
 @dataclass
 class Flip(Generic[T]):
     """One flip. `start`: the root when the job began, before anything was read from the source; `catch_up` compares a
-    whole table, or the partitions of a root, with what is staged; `stub` empties the files of the indexes, and is told
-    whether the table becomes a spread one."""
+    whole table, or the partitions of a root, with what is staged."""
 
     tree: Tree[T]
-    base: Spread
-    start: T | Spread | None
-    catch_up: Callable[[T | Spread], CatchUp]
+    base: Edit[T]
+    start: Root[T] | None
+    catch_up: Callable[[Root[T]], CatchUp]
     differs: bool = True
-    stub: Callable[[bool], None] = lambda is_split: None
     refold: set[str] = field(default_factory=set)
     _caught: tuple[object, CatchUp] | None = None
 
-    def run(self) -> Spread:
+    def run(self) -> Root[T]:
         """`refold` then has the ids of documents that must be folded once more."""
-        stored = self.tree.file.update(self._changed)
-        assert isinstance(stored, Spread)
+        stored = self.tree.publish(self._change)
+        assert stored is not None
         return stored
 
-    def _changed(self, root: T | Spread | None) -> Spread | None:
+    def _change(self, root: Root[T] | None) -> Edit[T]:
         rest, caught = self._meanwhile(root)
-        self.stub(not isinstance(root, Spread))
-        wanted = replace(self.base, deltas=(*rest.deltas, *caught.deltas))
-        if root is not None and wanted.deltas:
-            wanted = replace(wanted, last_updated=max(wanted.last_updated, root.last_updated))
         self.refold = {*rest.ids, *caught.ids}
-        if not self.tree.keeps_seqs:
-            wanted = self._counted(wanted, root)
-        return None if wanted == root else wanted
+        differs = self.differs or root != self.start
+        return flipped(self.tree.layout, self.base, root, (*rest.deltas, *caught.deltas), differs=differs)
 
-    def _counted(self, wanted: Spread, root: T | Spread | None) -> Spread:
-        """A model without oplog carries its revision on, and counts when something changes."""
-        if root is None:
-            return replace(wanted, revision=1)
-        is_new = self.differs or root != self.start or root.last_updated < wanted.last_updated
-        newest = max(wanted.last_updated, root.last_updated)
-        return replace(wanted, revision=root.revision + is_new, last_updated=newest)
-
-    def _meanwhile(self, root: T | Spread | None) -> tuple[CatchUp, CatchUp]:
+    def _meanwhile(self, root: Root[T] | None) -> tuple[CatchUp, CatchUp]:
         """Deltas that came since, and what a base that is not the one of the start knows newer."""
         if root == self.start:
             return CatchUp(), CatchUp()
         if root is None or self.tree.is_stale(root):
             raise Overtaken
-        start = self.start
-        if not isinstance(root, Spread):
+        if not root.is_spread:
             return CatchUp(), self._compared(root, root)
-        base = (root.partitions, root.directory)
-        if isinstance(start, Spread) and base == (start.partitions, start.directory):
-            known = {piece.file for piece in start.deltas}
-            return self._kept(root, known), CatchUp()
-        return self._kept(root, set()), self._compared(root, base)
+        if self.start is not None and root.base == self.start.base:
+            return self._kept(root, {piece.file for piece in self.start.deltas}), CatchUp()
+        return self._kept(root, set()), self._compared(root, root.base)
 
-    def _kept(self, root: Spread, known: set[str]) -> CatchUp:
+    def _kept(self, root: Root[T], known: set[str]) -> CatchUp:
         rest = tuple(piece for piece in root.deltas if piece.file not in known)
-        if self.tree.keeps_seqs:
+        if self.tree.layout.keeps_seqs:
             return CatchUp(rest)
         ids = (one for delta in self.tree.pieces.get([piece.file for piece in rest]) for one in delta.ids())
         return CatchUp(rest, tuple(ids))
 
-    def _compared(self, root: T | Spread, base: object) -> CatchUp:
+    def _compared(self, root: Root[T], base: object) -> CatchUp:
         if self._caught is None or self._caught[0] != base:
             self._caught = base, self.catch_up(root)
         return self._caught[1]
 
 
-def stub_indexes(table: Table, base: Spread, *, is_split: bool) -> None:
-    """Before the flip: whoever reads an index from now on asks the table's root."""
-    for files in table.indexes:
-        definition = files.definition
-        kind, unique = definition.type, definition.unique
-        revision = base.revision if table.manifest.keeps_seqs else 0
-        stub = Index(base.model, definition.field, kind, unique, base.last_updated, revision, {})
-        files.stub(stub, is_split=is_split)
-
-
-def rebuild_documents(table: Table, start: Manifest | Spread | None, rows: Iterable[StagedRow]) -> None:
+def rebuild_documents(table: Table, start: Root[Manifest] | None, rows: Iterable[StagedRow]) -> None:
     """A whole manifest of a model without oplog from staged rows. What was folded since they were read is folded once
     more."""
     read = {row.id: row.read for row in rows}

@@ -39,7 +39,7 @@ from worm.collections.claims import unique_indexes
 from worm.store.open import open_store
 from worm.tables.index import Index
 from worm.tables.manifest import Manifest
-from worm.tables.spread import Spread
+from worm.tables.root import Root
 from worm.tables.table import Table
 from worm.tables.verify import VerifyReport, absence, beside_parts, verify_index
 
@@ -172,13 +172,13 @@ def _tables(spark: SparkSession, spec: JobSpec, updated: str, revision: int) -> 
         report.differ(*absence("manifest", table.manifest.key, table.manifest.damage))
     elif root is not None and table.manifest.is_stale(root):
         report.differ("manifest-differs", table.manifest.key, "made with other fields than the schema names")
-    elif isinstance(root, Manifest):
+    elif root is not None and root.whole is not None:
         if collection.definition.oplog and (root.last_updated, root.revision) != (updated, revision):
             detail = f"lastUpdated {root.last_updated}, revision {root.revision}: not as rebuilt"
             report.differ("manifest-differs", table.manifest.key, detail)
         for files in table.indexes:
-            verify_index(files, Index.of(root, files.definition), report)
-    elif isinstance(root, Spread):
+            verify_index(files, Index.of(root.whole, files.definition), report)
+    elif root is not None:
         if collection.definition.oplog and root.last_updated != updated:
             report.differ("manifest-differs", table.manifest.key, f"lastUpdated {root.last_updated}: not as rebuilt")
         yield from _parts(spark, spec, table, root, report)
@@ -186,7 +186,9 @@ def _tables(spark: SparkSession, spec: JobSpec, updated: str, revision: int) -> 
     yield spark.createDataFrame(rows, FOUND_DDL)
 
 
-def _parts(spark: SparkSession, spec: JobSpec, table: Table, root: Spread, report: VerifyReport) -> Iterator[DataFrame]:
+def _parts(
+    spark: SparkSession, spec: JobSpec, table: Table, root: Root[Manifest], report: VerifyReport
+) -> Iterator[DataFrame]:
     """The parts of every index against the partitions that they are of."""
     parts: dict[tuple[int, int], str] = {}
     starts: dict[int, list[str]] = {}

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
+from spark_jobs.staging import overlapping
 from worm.codec.strict_json import JsonValue, dumps
 from worm.collections.changes import Row
 from worm.collections.collection import Collection
@@ -17,9 +18,8 @@ from worm.collections.heads import Heads
 from worm.collections.id_ranges import IdRange
 from worm.errors import Corrupt, Invalid
 from worm.tables.build import read_rows
-from worm.tables.keyed import T
+from worm.tables.layout import T
 from worm.tables.manifest import Manifest
-from worm.tables.spread import Spread
 from worm.tables.table import Table
 from worm.tables.tree import Tree
 from worm.tables.verify import DETAILS_MAX, VerifyReport, audit_append, verify_entities
@@ -117,18 +117,16 @@ def _verify_heads(table: Table, within: IdRange, expected: Mapping[str, Head], r
 def stored_within(tree: Tree[T], within: IdRange) -> T | None:
     """What the table says of a range; None where there is no table. Reads the files that have any of it."""
     root = tree.root()
-    if root is None or not isinstance(root, Spread):
-        whole = root
+    if root is None:
+        return None
+    if root.whole is not None:
+        whole = root.whole
     else:
-        pieces = tree.partitions(root)
-        ends = [*(piece.start for piece in pieces[1:]), None]
-        files = [
-            piece.file
-            for piece, end in zip(pieces, ends, strict=True)
-            if (end is None or end > within.start) and (within.end is None or piece.start < within.end)
-        ]
-        whole = tree.joined(tree.pieces.get(files)).merged(tree.pieces.get([delta.file for delta in root.deltas]))
-    return None if whole is None else whole.part([one for one in whole.ids() if one in within])
+        files = [piece.file for piece in overlapping(tree.partitions(root), within)]
+        whole = tree.layout.joined(tree.pieces.get(files)).merged(
+            tree.pieces.get([delta.file for delta in root.deltas])
+        )
+    return whole.part([one for one in whole.ids() if one in within])
 
 
 def _unlike(stored: Mapping[str, V], expected: Mapping[str, V]) -> Iterator[str]:

@@ -22,7 +22,7 @@ from worm.collections.heads import Heads
 from worm.store.base import Attempt, Condition, Won
 from worm.store.memory import MemoryStore
 from worm.tables.manifest import Manifest
-from worm.tables.spread import Spread
+from worm.tables.root import Counted, Root
 from worm.tables.tree import BASE_SHARE, Tree
 
 WHOLE_BATCHES = 20
@@ -65,9 +65,8 @@ class Cycle:
         self.measured: tuple[int, int] | None = None
 
     @property
-    def root(self) -> Spread | None:
-        held = self._tree.file.held.value
-        return held if isinstance(held, Spread) else None
+    def root(self) -> Root[Counted] | None:
+        return self._tree.held_spread
 
     @property
     def is_due(self) -> bool:
@@ -133,7 +132,7 @@ class Growth:
             requests.update({kind: number for kind, number in spent.items() if kind in ("GET", "PUT")})
         return {
             "entities": self._count,
-            "partition_threshold": self._table.manifest.threshold,
+            "partition_threshold": self._table.manifest.layout.threshold,
             "batch": self._batch,
             "changes": self._changes,
             "stopped_before_the_merge": is_cut,

@@ -17,7 +17,6 @@ from worm.schema import Schema, load_schema
 from worm.session import Session, Settings
 from worm.store.memory import MemoryStore
 from worm.tables.index import Index
-from worm.tables.spread import Spread
 from worm.tables.verify import verify_collection
 from worm.workers.purge import Purge
 
@@ -126,7 +125,8 @@ def test_lost_heads_do_not_stand_in_the_way() -> None:
     bucket = Bucket()
     save_all(bucket.customers(), 60)
     root = bucket.customers().table.heads.root()
-    assert isinstance(root, Spread)
+    assert root is not None
+    assert root.is_spread
     bucket.store.delete(f"org/customers/.worm.heads/{root.partitions[0].file}")
     customers = bucket.customers()
     save_all(customers, 20, "b")
@@ -223,7 +223,8 @@ def test_the_sweep_finds_that_a_file_of_a_table_is_gone(lost: str) -> None:
     bucket.customers().build_manifest()
     save(bucket.customers(), "b1")
     root = bucket.customers().table.manifest.root()
-    assert isinstance(root, Spread)
+    assert root is not None
+    assert root.is_spread
     file = {"partition": root.partitions, "delta": root.deltas, "part": root.indexes["status"].parts}[lost][0].file
     bucket.store.delete(f"org/customers/{'.worm.index/status' if lost == 'part' else '.worm.manifest'}/{file}")
     assert bucket.differences() != []
@@ -251,7 +252,8 @@ def test_parts_of_indexes_do_not_pile_up_in_memory() -> None:
         customers.build_manifest()
         save_all(bucket.customers(), 0)
     root = customers.table.manifest.root()
-    assert isinstance(root, Spread)
+    assert root is not None
+    assert root.is_spread
     assert len(customers.table.indexes[0].pieces) <= len(root.indexes["status"].parts)
 
 
@@ -326,7 +328,7 @@ def test_rows_of_a_merged_delta_are_not_taken_from_memory_without_an_oplog() -> 
     assert "z001" in manifest.entities
     other = bucket.customers()
     other.delete("z001")
-    other.table.settle(force=True)
+    other.table.tidy(force=True)
     again = reader.table.manifest.read()
     assert again is not None
     assert "z001" not in again.entities
@@ -341,11 +343,11 @@ def test_a_part_that_was_replaced_deleted_and_is_wanted_again_is_written_again()
     session.build_manifest()
     other = bucket.customers()
     other.patch("a000", {"status": "s9"})
-    other.table.settle(force=True)
+    other.table.tidy(force=True)
     bucket.clock.advance(2 * DAY)
     assert bucket.purge() > 0
     session.patch("a000", {"status": "s0"})
-    session.table.settle(force=True)
+    session.table.tidy(force=True)
     assert bucket.differences() == []
 
 

@@ -27,7 +27,6 @@ from worm.collections.entries import Head
 from worm.collections.layout import SCHEMA_KEY
 from worm.schema import load_schema
 from worm.store.open import open_store
-from worm.tables.spread import Spread
 from worm_dev.aws import start_moto
 
 COUNT = 180
@@ -40,7 +39,7 @@ WITHOUT_CONFLICTS = {"byStatus": {"field": "status"}}
 def test_the_bytes_are_those_of_a_rebuild_in_one_process(
     spark: SparkSession, file_url: str, threshold: int, oplog: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worm.tables.trees.POSTINGS_PER_PART", 60)
+    monkeypatch.setattr("worm.tables.index.POSTINGS_PER_PART", 60)
     room = Room(file_url, oplog=oplog, threshold=threshold)
     room.fill(COUNT)
     room.forget()
@@ -67,7 +66,8 @@ def test_rows_without_a_source_vanish_and_deltas_are_merged(spark: SparkSession,
     rebuild(spark, room.spec)
     assert room.verify().differences == []
     root = room.table.manifest.root()
-    assert isinstance(root, Spread)
+    assert root is not None
+    assert root.is_spread
     assert root.deltas == ()
 
 

@@ -21,7 +21,6 @@ from worm.collections.changes import Change
 from worm.collections.entries import Head
 from worm.store.base import Store
 from worm.store.open import open_store
-from worm.tables.spread import Spread
 
 COUNT = 60
 SPREAD = 20
@@ -64,7 +63,8 @@ def _damage_tables(room: Room) -> None:
     """A part of an index, and a partition of the manifest with all that the indexes have of it."""
     table = room.table
     root = table.manifest.root()
-    assert isinstance(root, Spread)
+    assert root is not None
+    assert root.is_spread
     room.store.put(table.indexes[0].pieces.key(root.indexes["status"].parts[0].file), b"{}")
     room.store.put(table.manifest.pieces.key(table.manifest.partitions(root)[-1].file), b"{}")
 

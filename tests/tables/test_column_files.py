@@ -17,9 +17,10 @@ from worm.query.execute import Reader, query_table
 from worm.query.plan import Request
 from worm.store.faulty import FaultyStore, SimulatedCrash
 from worm.tables import tree
-from worm.tables.column_files import column_file
+from worm.tables.column_files import ColumnFiles, column_file
 from worm.tables.column_rows import ColumnRows
-from worm.tables.spread import Piece, Spread, decode_directory
+from worm.tables.manifest import Manifest
+from worm.tables.root import Piece, Root, decode_directory
 from worm.tables.table import Table
 
 __all__ = ["oplog"]
@@ -36,7 +37,7 @@ def merged_on_demand_only(monkeypatch: pytest.MonkeyPatch) -> None:
 def filled(count: int = 9, *, oplog: bool = True, **more: int) -> DataPath:
     path = spread_path(oplog=oplog, **more)
     fill(path, count)
-    path.table.settle(force=True)
+    path.table.tidy(force=True)
     return path
 
 
@@ -115,7 +116,7 @@ def test_a_rebuild_gives_the_same_bytes(oplog: bool) -> None:
         change(path, entity_id, score=1)
     path.remove("c003")
     path.settle()
-    path.table.settle(force=True)
+    path.table.tidy(force=True)
     before = base_of(path)
     path.table.rebuild()
     assert base_of(path) == before
@@ -130,7 +131,7 @@ def test_a_merge_leaves_the_column_files_of_partitions_that_stay() -> None:
     path = filled(12)
     first, *others = [DIRECTORY + column_file(piece.file) for piece in root_of(path).partitions]
     change(path, "c000", score=50)
-    path.table.settle(force=True)
+    path.table.tidy(force=True)
     for key in others:
         assert len(list(path.store.versions(key))) == 1
     assert first_key(path) != first
@@ -145,13 +146,13 @@ def test_a_worker_that_stays_writes_a_column_file_that_was_deleted_meanwhile() -
     keeper.rebuild()
     before = base_of(path)
     change(path, "c001", score=50)
-    path.table.settle(force=True)
+    path.table.tidy(force=True)
     path.clock.advance(timedelta(days=2).total_seconds())
     assert purge(path) > 0
     assert not before.keys() <= files_of(path).keys()
     fill(path, 1, first=1)
     keeper.manifest.root()
-    keeper.settle(force=True)
+    keeper.tidy(force=True)
     assert base_of(path) == before
     path.assert_true()
 
@@ -171,7 +172,7 @@ def test_a_crash_between_any_two_writes_leaves_a_table_that_is_read_and_mended(
         known = columns_of(path).keys()
         try:
             path.workspace.refresh()
-            path.workspace.table("Customer").settle(force=True)
+            path.workspace.table("Customer").tidy(force=True)
             is_done = True
         except SimulatedCrash:
             is_done = False
@@ -181,7 +182,7 @@ def test_a_crash_between_any_two_writes_leaves_a_table_that_is_read_and_mended(
         assert named <= columns_of(path).keys(), "what a root names is there"
         seen.add(f"{len(news)} new, {'named' if news and news <= named else 'not named'}")
         assert requests(path, ACTIVE, path.table)[1] == [51, 50, 7, 5, 3, 1]
-        path.table.settle(force=True)
+        path.table.tidy(force=True)
         path.sweep()
         assert_answers(path)
         path.assert_true()
@@ -245,13 +246,19 @@ def test_verify_tells_it_and_a_rebuild_mends_it(how: Damage, oplog: bool) -> Non
     path.assert_true()
 
 
+def put_columns(columns: ColumnFiles, file: str, part: Manifest) -> None:
+    _, body = columns.drafted(file, part)
+    assert body is not None
+    columns.put(file, body)
+
+
 def test_a_column_file_that_says_something_else_is_told_and_mended() -> None:
     path = filled()
     before = damage(path, lambda body: body)
     piece = root_of(path).partitions[0]
     other = path.table.manifest
     (part,) = other.pieces.get([piece.file])
-    other.columns.put(piece.file, part.part(part.ids()[1:]))
+    put_columns(other.columns, piece.file, part.part(part.ids()[1:]))
     assert columns_of(path)[first_key(path)] != before
     (found,) = path.verify().differences
     assert (found.kind, found.key) == ("columns-differ", first_key(path))
@@ -283,7 +290,7 @@ def test_a_column_file_of_other_rows_is_not_believed() -> None:
     piece = root_of(path).partitions[0]
     manifest = path.table.manifest
     (part,) = manifest.pieces.get([piece.file])
-    manifest.columns.put(piece.file, part.part(part.ids()[:-1]))
+    put_columns(manifest.columns, piece.file, part.part(part.ids()[:-1]))
     table = path.table
     assert requests(path, ACTIVE, table) == (2 + len(root_of(path).partitions), [7, 5, 3, 1])
     assert list(state_of(table).damages) == [piece.file]
@@ -333,7 +340,7 @@ def test_what_was_damaged_is_forgotten_with_its_partition() -> None:
     query_table(table, ACTIVE)
     assert state_of(table).damages
     change(path, "c000", score=50)
-    path.table.settle(force=True)
+    path.table.tidy(force=True)
     query_table(table, ACTIVE)
     assert not state_of(table).damages
 
@@ -349,7 +356,7 @@ def without_columns(path: DataPath) -> None:
     older = tuple(Piece(one.file, one.count, one.size, one.start) for one in root.partitions)
     held = path.store.get("org/customers/.worm.manifest.json")
     assert held is not None
-    changed = Spread(**{name: getattr(root, name) for name in root.__slots__} | {"partitions": older})
+    changed = Root(**{name: getattr(root, name) for name in root.__slots__} | {"partitions": older})
     path.store.put("org/customers/.worm.manifest.json", changed.encode())
 
 
@@ -364,7 +371,7 @@ def test_a_table_without_column_files_is_read_as_ever_and_gets_them_with_a_merge
     assert not columns_of(path)
     path.assert_true()
     change(path, "c000", score=50)
-    path.table.settle(force=True)
+    path.table.tidy(force=True)
     assert all(piece.columns for piece in root_of(path).partitions)
     assert len(columns_of(path)) == len(root_of(path).partitions)
     path.assert_true()

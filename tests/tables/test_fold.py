@@ -150,7 +150,7 @@ def test_an_index_is_never_replaced_by_an_older_one() -> None:
     assert stale_manifest is not None
     path.put("a", {"status": "inactive"})
     path.settle()
-    old.index_files.fold(stale_manifest)
+    old.indexes[0].fold(stale_manifest)
     index = path.table.indexes[0].file.read()
     assert index is not None
     assert index.entries == {"inactive": ["a"]}

@@ -8,11 +8,21 @@ from functools import partial
 import pytest
 
 from tests.harness import DataPath
-from tests.tables.test_spread_tables import BY_STATUS, assert_answers, fill, oplog, purge, root_of, spread_path
-from worm.tables import settling, tree
+from tests.tables.test_spread_tables import (
+    BY_STATUS,
+    assert_answers,
+    fill,
+    is_spread,
+    oplog,
+    purge,
+    root_of,
+    spread_path,
+)
+from worm.tables import tree
 from worm.tables.index import Index
-from worm.tables.settling import _replacing
-from worm.tables.spread import Spread, balanced_starts
+from worm.tables.layout import merged_deltas
+from worm.tables.manifest import Manifest
+from worm.tables.root import Root, balanced_starts
 from worm.tables.table import Table
 
 __all__ = ["oplog"]
@@ -42,7 +52,7 @@ def interrupted(table: Table, meanwhile: Callable[[], None]) -> None:
         return result
 
     table.manifest.reformed = slow  # type: ignore[method-assign,assignment]
-    table.settle(force=True)
+    table.tidy(force=True)
     assert calls, "it had something to merge"
 
 
@@ -56,8 +66,8 @@ def test_deltas_that_others_merged_meanwhile_do_not_bring_an_older_row_back(oplo
         other = path.table.manifest
         two = root_of(path).deltas[:2]
         one, another = other.pieces.get([piece.file for piece in two])
-        merged = other.put("delta", one.merged([another]), level=1)
-        other.file.update(partial(_replacing, gone=two, merged=merged))
+        merged = other.layout.new_file("delta", one.merged([another]), level=1)
+        other.publish(partial(merged_deltas, gone=two, merged=merged))
 
     interrupted(path.table, merge_two)
     assert path.rows()["c001"]["status"] == "third"
@@ -96,7 +106,7 @@ def test_two_merges_of_one_base_leave_one(oplog: bool) -> None:
     def merge_too() -> None:
         second = path.table
         change(path, "c003", "y")
-        second.settle(force=True)
+        second.tidy(force=True)
 
     interrupted(path.table, merge_too)
     assert path.rows()["c003"]["status"] == "y"
@@ -111,9 +121,9 @@ def test_a_merge_of_deltas_that_are_gone_from_the_root_changes_nothing() -> None
     change(path, "c001", "older")
     two = root_of(path).deltas
     other = path.table.manifest
-    merged = other.put("delta", other.pieces.get([two[0].file])[0], level=1)
-    path.table.settle(force=True)
-    assert _replacing(root_of(path), gone=two, merged=merged) is None
+    merged = other.layout.new_file("delta", other.pieces.get([two[0].file])[0], level=1)
+    path.table.tidy(force=True)
+    assert merged_deltas(root_of(path), gone=two, merged=merged) is None
 
 
 def test_a_reader_whose_files_vanish_between_root_and_read_starts_again() -> None:
@@ -123,10 +133,10 @@ def test_a_reader_whose_files_vanish_between_root_and_read_starts_again() -> Non
     reader = path.table.manifest
     load = reader.load
 
-    def slow(root: Spread) -> object:
+    def slow(root: Root[Manifest]) -> object:
         reader.load = load  # type: ignore[method-assign]
         change(path, "c002", "y")
-        path.table.settle(force=True)
+        path.table.tidy(force=True)
         path.clock.advance(3 * 86_400)
         assert purge(path) > 0
         return load(root)
@@ -145,7 +155,7 @@ def test_a_session_that_stays_open_follows_the_base() -> None:
     assert before is not None
     assert len(before.rows) == 9
     change(path, "c001", "x")
-    path.table.settle(force=True)
+    path.table.tidy(force=True)
     after = reader.state()
     assert after is not None
     assert after.rows["c001"]["status"] == "x"
@@ -181,12 +191,12 @@ def test_a_table_stays_spread_down_to_half_the_threshold() -> None:
     for number in range(8):
         path.remove(f"c{number:03d}")
     path.settle()
-    path.table.settle(force=True)
+    path.table.tidy(force=True)
     assert root_of(path).count == 4
     path.remove("c008")
     path.settle()
-    path.table.settle(force=True)
-    assert not isinstance(path.table.manifest.root(), Spread)
+    path.table.tidy(force=True)
+    assert not is_spread(path.table.manifest)
     assert_answers(path)
     path.assert_true()
 
@@ -198,10 +208,10 @@ def test_deleted_ids_count_for_the_threshold_of_a_table_with_oplog() -> None:
     for number in range(6):
         path.remove(f"c{number:03d}")
     path.settle()
-    assert not isinstance(path.table.manifest.root(), Spread)
+    assert not is_spread(path.table.manifest)
     fill(path, 1, first=50)
     assert root_of(path).count == 1
-    assert isinstance(path.table.heads.root(), Spread)
+    assert is_spread(path.table.heads)
     assert_answers(path)
     path.assert_true()
 
@@ -209,12 +219,12 @@ def test_deleted_ids_count_for_the_threshold_of_a_table_with_oplog() -> None:
 def test_an_unchanged_partition_keeps_its_file() -> None:
     path = spread_path(threshold=4, partitions=3)
     fill(path, 12)
-    path.table.settle(force=True)
+    path.table.tidy(force=True)
     before = root_of(path).partitions
     change(path, "c001", "x")
     path.put("c0015", {"status": "new", "tags": []})
     path.settle()
-    path.table.settle(force=True)
+    path.table.tidy(force=True)
     after = root_of(path).partitions
     assert [one.start for one in after] == [one.start for one in before]
     assert [one.file == other.file for one, other in zip(before, after, strict=True)] == [False, True, True]
@@ -224,10 +234,10 @@ def test_an_unchanged_partition_keeps_its_file() -> None:
 def test_ids_that_only_grow_at_the_end_get_new_ranges() -> None:
     path = spread_path(threshold=4, partitions=3)
     fill(path, 12)
-    path.table.settle(force=True)
+    path.table.tidy(force=True)
     before = [piece.start for piece in root_of(path).partitions]
     fill(path, 30, first=100)
-    path.table.settle(force=True)
+    path.table.tidy(force=True)
     after = root_of(path).partitions
     assert [piece.start for piece in after] != before
     counts = [piece.count for piece in after]
@@ -277,7 +287,7 @@ def test_a_push_of_other_fields_builds_a_spread_table_anew() -> None:
 
 
 def test_levels_grow_with_the_logarithm_of_the_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settling, "DELTAS_MAX", 2)
+    monkeypatch.setattr(tree, "DELTAS_MAX", 2)
     path = spread_path()
     fill(path, 9)
     for number in range(17):
@@ -294,16 +304,40 @@ def test_a_merge_holds_few_partitions_at_a_time(monkeypatch: pytest.MonkeyPatch,
     change(path, "c001", "x")
     table = path.table
     held: list[int] = []
-    put = table.manifest.put
+    put = table.manifest.pieces.put
 
     def counting(*given: object, **named: object) -> object:
         held.append(len(table.manifest.pieces))
         return put(*given, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(table.manifest, "put", counting)
-    table.settle(force=True)
+    monkeypatch.setattr(table.manifest.pieces, "put", counting)
+    table.tidy(force=True)
     assert len(root_of(path).partitions) == 16
     assert len(held) == 16
     assert max(held) <= 5, "the delta, two that are read and two that are written"
     assert_answers(path)
+    path.assert_true()
+
+
+def test_a_worker_that_stays_writes_files_again_that_were_deleted_while_the_table_was_one_file() -> None:
+    path = spread_path(oplog=False, threshold=6)
+    fill(path, 12)
+    worker = path.table
+    worker.rebuild()
+    first = root_of(path).partitions
+    gone = {entity_id: path.store.get(path.key(entity_id)) for entity_id in (f"c{number:03d}" for number in range(10))}
+    for entity_id in gone:
+        path.remove(entity_id)
+    path.settle()
+    path.table.tidy(force=True)
+    path.clock.advance(3 * 86_400)
+    assert purge(path) > 0
+    assert not is_spread(path.table.manifest)
+    for entity_id, document in gone.items():
+        assert document is not None
+        path.put(entity_id, document.body)
+    worker.fold_documents(gone)
+    assert root_of(path).partitions == first
+    assert_answers(path)
+    path.settle()
     path.assert_true()

@@ -18,10 +18,13 @@ from worm.collections.entries import Head
 from worm.collections.layout import SCHEMA_KEY
 from worm.schema import IndexDef, load_schema
 from worm.store.faulty import FaultyStore, SimulatedCrash
-from worm.tables import settling, tree
+from worm.tables import tree
 from worm.tables.column_files import column_files
-from worm.tables.spread import Spread
+from worm.tables.layout import T
+from worm.tables.manifest import Manifest
+from worm.tables.root import Root
 from worm.tables.table import Table
+from worm.tables.tree import Tree
 from worm.workers.purge import Purge
 
 MANIFEST = "org/customers/.worm.manifest.json"
@@ -59,9 +62,15 @@ def change_one(path: DataPath) -> None:
     path.settle()
 
 
-def root_of(path: DataPath) -> Spread:
+def is_spread(tree: Tree[T]) -> bool:
+    root = tree.root()
+    return root is not None and root.is_spread
+
+
+def root_of(path: DataPath) -> Root[Manifest]:
     root = path.table.manifest.root()
-    assert isinstance(root, Spread)
+    assert root is not None
+    assert root.is_spread
     return root
 
 
@@ -107,10 +116,10 @@ def oplog(request: pytest.FixtureRequest) -> bool:
 def test_a_table_past_the_threshold_is_split_into_balanced_ranges(oplog: bool) -> None:
     path = spread_path(oplog=oplog)
     fill(path, 4)
-    assert not isinstance(path.table.manifest.root(), Spread)
+    assert not is_spread(path.table.manifest)
     assert_answers(path)
     fill(path, 8, first=4)
-    path.table.settle(force=True)
+    path.table.tidy(force=True)
     counts = [piece.count for piece in root_of(path).partitions]
     assert sum(counts) == 12
     assert len(counts) == 3
@@ -122,7 +131,7 @@ def test_a_table_past_the_threshold_is_split_into_balanced_ranges(oplog: bool) -
 def test_meta_tells_the_ranges() -> None:
     path = spread_path()
     fill(path, 9)
-    path.table.settle(force=True)
+    path.table.tidy(force=True)
     path.sweep()
     held = path.store.get("org/customers/.worm.manifest/_meta.json")
     assert held is not None
@@ -136,9 +145,9 @@ def test_meta_tells_the_ranges() -> None:
 
 def test_42000_entities_make_four_partitions_as_documented() -> None:
     collection = DataPath(schema_of()).collection
-    assert Table(collection).manifest.ranges(42_000) == (4, 16)
-    assert Table(collection).manifest.ranges(10_001) == (2, 16)
-    assert Table(collection).manifest.ranges(10_000_000) == (16, 16)
+    assert Table(collection).manifest.layout.ranges(42_000) == (4, 16)
+    assert Table(collection).manifest.layout.ranges(10_001) == (2, 16)
+    assert Table(collection).manifest.layout.ranges(10_000_000) == (16, 16)
 
 
 def test_the_file_of_an_index_says_that_it_is_partitioned_and_an_old_fold_cannot_bring_it_back() -> None:
@@ -151,7 +160,7 @@ def test_the_file_of_an_index_says_that_it_is_partitioned_and_an_old_fold_cannot
     stub = path.table.indexes[0].file.read()
     assert stub is not None
     assert (stub.partitioned, stub.entries) == (True, {})
-    old.index_files.fold(whole)
+    old.indexes[0].fold(whole)
     assert path.table.indexes[0].file.read() == stub
     assert_answers(path)
 
@@ -159,7 +168,7 @@ def test_the_file_of_an_index_says_that_it_is_partitioned_and_an_old_fold_cannot
 def test_folding_a_spread_table_reads_and_writes_its_root_and_a_delta_only() -> None:
     path = spread_path()
     fill(path, 40)
-    path.table.settle(force=True)
+    path.table.tidy(force=True)
     table = path.table
     table.manifest.root()
     change = Change("c001", Head(9, "e", "v", True, "2030-01-01T00:00:00Z"), {"status": "new", "tags": []})
@@ -176,7 +185,7 @@ def test_bytes_per_change_do_not_grow_with_the_table() -> None:
     for size in (40, 400):
         path = spread_path(threshold=20, partitions=16)
         fill(path, size)
-        path.table.settle(force=True)
+        path.table.tidy(force=True)
         table, before = path.table, path.store
         table.manifest.root()
         known = set(files_of(path))
@@ -191,7 +200,7 @@ def test_bytes_per_change_do_not_grow_with_the_table() -> None:
 def test_an_equal_fold_again_adds_nothing() -> None:
     path = spread_path()
     fill(path, 9)
-    path.table.settle(force=True)
+    path.table.tidy(force=True)
     change = Change("c001", Head(9, "e", "v", True, "2030-01-01T00:00:00Z"), {"status": "new"})
     path.table.fold([change])
     before = files_of(path)
@@ -200,7 +209,7 @@ def test_an_equal_fold_again_adds_nothing() -> None:
 
 
 def test_full_levels_of_deltas_are_merged(monkeypatch: pytest.MonkeyPatch, oplog: bool) -> None:
-    monkeypatch.setattr(settling, "DELTAS_MAX", 3)
+    monkeypatch.setattr(tree, "DELTAS_MAX", 3)
     monkeypatch.setattr(tree, "BASE_SHARE", 0)
     path = spread_path(oplog=oplog)
     fill(path, 9)
@@ -217,7 +226,7 @@ def test_full_levels_of_deltas_are_merged(monkeypatch: pytest.MonkeyPatch, oplog
 def test_deltas_of_a_quarter_of_the_base_are_merged_into_it(oplog: bool) -> None:
     path = spread_path(oplog=oplog, threshold=20)
     fill(path, 60)
-    path.table.settle(force=True)
+    path.table.tidy(force=True)
     bases = set()
     for number in range(40):
         path.put(f"c{number:03d}", {"status": "again", "tags": ["t0"]})
@@ -240,8 +249,8 @@ def test_a_table_that_knows_fewer_ids_becomes_one_file_again(oplog: bool) -> Non
     if oplog:
         raise_threshold(path, 30)
         change_one(path)
-    path.table.settle(force=True)
-    assert not isinstance(path.table.manifest.root(), Spread)
+    path.table.tidy(force=True)
+    assert not is_spread(path.table.manifest)
     index = path.table.indexes[0].file.read()
     assert index is not None
     assert not index.partitioned
@@ -257,7 +266,7 @@ def test_incremental_and_rebuilt_files_are_equal_byte_for_byte(oplog: bool) -> N
         path.settle()
     path.remove("c003")
     path.settle()
-    path.table.settle(force=True)
+    path.table.tidy(force=True)
     path.table.heads.root()
     kept = files_of(path)
     root = root_of(path)
@@ -292,7 +301,7 @@ def test_a_rebuild_from_nothing_gives_the_same_rows_and_entries() -> None:
 def test_a_lost_or_damaged_file_is_reported_and_made_anew(damage: str, victim: str) -> None:
     path = spread_path(threshold=20)
     fill(path, 60)
-    path.table.settle(force=True)
+    path.table.tidy(force=True)
     path.put("c001", {"status": "x", "tags": []})
     path.settle()
     root = root_of(path)
@@ -321,10 +330,10 @@ def test_a_merge_that_meets_damage_builds_the_table_anew() -> None:
     path.put("c001", {"status": "x", "tags": []})
     path.settle()
     path.store.delete(next(key for key in files_of(path) if "/partition-" in key))
-    path.table.settle(force=True)
+    path.table.tidy(force=True)
     table = path.table
     table.manifest.root()
-    table.settle(force=True)
+    table.tidy(force=True)
     path.assert_true()
 
 
@@ -335,11 +344,12 @@ def test_a_reader_whose_files_were_merged_and_deleted_reads_the_new_ones() -> No
     reader.manifest.root()
     path.put("c001", {"status": "x", "tags": []})
     path.settle()
-    path.table.settle(force=True)
+    path.table.tidy(force=True)
     path.clock.advance(3 * 86_400)
     purge(path)
     stale = reader.manifest.file.held.value
-    assert isinstance(stale, Spread)
+    assert stale is not None
+    assert stale.is_spread
     assert reader.manifest.read() == path.table.manifest.read()
 
 
@@ -348,7 +358,7 @@ def test_only_old_files_that_no_root_names_are_deleted() -> None:
     fill(path, 9)
     path.put("c001", {"status": "x", "tags": []})
     path.settle()
-    path.table.settle(force=True)
+    path.table.tidy(force=True)
     assert purge(path) == 0
     young = set(files_of(path))
     path.clock.advance(timedelta(days=2).total_seconds())
@@ -374,7 +384,7 @@ def test_only_old_files_that_no_root_names_are_deleted() -> None:
 
 def test_deltas_merged_during_a_merge_of_the_base_without_seqs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without seqs a delta that outlives the base it is in must not bring an older row back."""
-    monkeypatch.setattr(settling, "DELTAS_MAX", 3)
+    monkeypatch.setattr(tree, "DELTAS_MAX", 3)
     monkeypatch.setattr(tree, "BASE_SHARE", 0)
     path = spread_path(oplog=False)
     fill(path, 9)
@@ -388,8 +398,9 @@ def test_deltas_merged_during_a_merge_of_the_base_without_seqs(monkeypatch: pyte
     path.put("c001", {"status": "fourth", "tags": []})
     path.settle()
     root = slow.manifest.root()
-    assert isinstance(root, Spread)
-    slow.settle(force=True)
+    assert root is not None
+    assert root.is_spread
+    slow.tidy(force=True)
     assert path.table.ids_with(BY_STATUS, ["fourth"]) == {"c001"}
     assert_answers(path)
     path.assert_true()
@@ -422,7 +433,7 @@ def test_a_crash_at_any_write_is_healed_by_the_next_fold_or_sweep(
             path.run_fold(bodies)
             table = Table(path.workspace.table("Customer").collection)
             table.manifest.root()
-            table.settle(force=True)
+            table.tidy(force=True)
             done = True
         except SimulatedCrash:
             done = False
@@ -469,7 +480,7 @@ def test_any_sequence_of_changes_and_merges_gives_the_documents(
         else:
             table = path.table
             table.manifest.root()
-            table.settle(force=bool(number))
+            table.tidy(force=bool(number))
     path.settle()
     assert_answers(path)
     path.assert_true()

@@ -21,21 +21,23 @@ from spark_jobs.staging import (
     Wish,
     build_part,
     catch_up,
-    is_whole,
-    new_base,
+    flipped,
+    index_stubs,
     part_plans,
     questions,
     rebuild_documents,
+    staged_base,
     starts_of,
     stored_files,
-    stub_indexes,
     survey,
     wish,
 )
 from tests.harness import DataPath, schema_of
+from worm.collections.heads import Heads
 from worm.collections.id_ranges import IdRange, ranges_between
+from worm.tables.layout import Edit
 from worm.tables.manifest import Manifest
-from worm.tables.spread import Spread, balanced_starts, counts_between, cuts, may_carry
+from worm.tables.root import Root, balanced_starts, check, counts_between, cuts, may_carry
 from worm.tables.table import Table
 from worm.workers.purge import Purge
 
@@ -58,8 +60,9 @@ def _staged(path: DataPath) -> tuple[Staging, list[StagedFile]]:
     return staging, [file for within in ranges_between(STARTS) for file in staging.stage(within)]
 
 
-def _parts(path: DataPath, table: Table, staging: Staging, files: list[StagedFile], root: object) -> list[BuiltPart]:
-    assert root is None or isinstance(root, Manifest | Spread)
+def _parts(
+    path: DataPath, table: Table, staging: Staging, files: list[StagedFile], root: Root[Manifest] | None
+) -> list[BuiltPart]:
     total = sum(file.count for file in files)
     wishes = [wish("manifest", table.manifest, root, total)]
     answers = [survey(staging, question) for question in questions(files, wishes)]
@@ -117,9 +120,10 @@ def test_parts_and_flip_give_the_bytes_of_a_rebuild(oplog: bool) -> None:
     whole = path.table
     whole.rebuild()
     expected = whole.manifest.root()
-    assert isinstance(expected, Spread)
+    assert expected is not None
+    assert expected.is_spread
     path.store.put(table.manifest.key, before.body)
-    base = new_base(table.manifest, parts, dict(expected.indexes), expected.fields)
+    base = staged_base(table.manifest.layout, parts, dict(expected.indexes))
     flipped = Flip(table.manifest, base, start, _nothing_newer, differs=any(part.differs for part in parts)).run()
     assert flipped.encode() == expected.encode()
 
@@ -138,14 +142,16 @@ def test_what_is_folded_meanwhile_is_kept(merged: bool) -> None:
     parts = _parts(path, table, staging, files, start)
     _fill(path, [3, 50, 70], score=5)
     if merged:
-        path.table.settle(force=True)
+        path.table.tidy(force=True)
     current = path.table.manifest.root()
-    assert isinstance(current, Spread)
-    base = new_base(table.manifest, parts, dict(current.indexes), current.fields)
+    assert current is not None
+    assert current.is_spread
+    base = staged_base(table.manifest.layout, parts, dict(current.indexes))
 
-    def newer(root: object) -> CatchUp:
+    def newer(root: Root[Manifest]) -> CatchUp:
         assert merged
-        assert isinstance(root, Spread)
+        assert root is not None
+        assert root.is_spread
         found = [table.manifest.pieces.get([piece.file])[0] for piece in table.manifest.partitions(root)]
         caught = [catch_up(staging, table, one, [file.file for file in files], IdRange()) for one in found]
         return CatchUp(tuple(delta for one in caught for delta in one.deltas))
@@ -169,13 +175,14 @@ def test_a_document_that_is_deleted_meanwhile_does_not_come_back_without_oplog(k
     path.remove("c003")
     path.settle()
     if kind == "merged":
-        path.table.settle(force=True)
+        path.table.tidy(force=True)
 
-    def newer(root: object) -> CatchUp:
+    def newer(root: Root[Manifest]) -> CatchUp:
         names = [file.file for file in files]
-        if isinstance(root, Manifest):
-            return catch_up(staging, table, root, names, IdRange())
-        assert isinstance(root, Spread)
+        if root.whole is not None:
+            return catch_up(staging, table, root.whole, names, IdRange())
+        assert root is not None
+        assert root.is_spread
         pieces = table.manifest.partitions(root)
         starts = ["", *(piece.start for piece in pieces[1:])]
         ranges = [IdRange(one, end) for one, end in zip(starts, [*starts[1:], None], strict=True)]
@@ -183,8 +190,8 @@ def test_a_document_that_is_deleted_meanwhile_does_not_come_back_without_oplog(k
         caught = [catch_up(staging, table, one, names, within) for one, within in zip(found, ranges, strict=True)]
         return CatchUp(tuple(d for one in caught for d in one.deltas), tuple(i for one in caught for i in one.ids))
 
-    base = new_base(table.manifest, parts, {}, path.collection.definition.table_fields())
-    flip = Flip(table.manifest, base, start, newer, stub=lambda split: stub_indexes(table, base, is_split=split))
+    base = staged_base(table.manifest.layout, parts)
+    flip = Flip(table.manifest, base, start, newer)
     flip.run()
     table.follow()
     table.fold_documents(flip.refold)
@@ -203,9 +210,10 @@ def test_a_root_that_does_not_tell_what_was_folded_starts_the_rebuild_again(kind
     if kind == "gone":
         path.store.delete(table.manifest.key)
     else:
-        assert isinstance(start, Spread)
+        assert start is not None
+        assert start.is_spread
         path.store.put(table.manifest.key, replace(start, fields=("name",), revision=start.revision + 1).encode())
-    base = new_base(table.manifest, parts, {}, path.collection.definition.table_fields())
+    base = staged_base(table.manifest.layout, parts)
     with pytest.raises(Overtaken):
         Flip(table.manifest, base, start, _nothing_newer).run()
 
@@ -216,16 +224,15 @@ def test_an_index_file_that_came_back_is_emptied_again() -> None:
     _fill(path, range(60))
     table = path.table
     start = table.manifest.root()
-    assert isinstance(start, Spread)
+    assert start is not None
+    assert start.is_spread
     (files,) = table.indexes
     files.file.update(lambda stored: replace(stored, partitioned=False) if stored else None)
     assert files.is_whole()
     staging, staged = _staged(path)
     parts = _parts(path, table, staging, staged, start)
-    base = new_base(table.manifest, parts, dict(start.indexes), start.fields)
-    Flip(
-        table.manifest, base, start, _nothing_newer, stub=lambda split: stub_indexes(table, base, is_split=split)
-    ).run()
+    base = staged_base(table.manifest.layout, parts, dict(start.indexes))
+    Flip(table.manifest, base, start, _nothing_newer).run()
     assert not path.table.indexes[0].is_whole()
 
 
@@ -270,17 +277,30 @@ def _keys(path: DataPath) -> set[str]:
 def test_small_tables_stay_whole_and_spread_ones_stay_spread() -> None:
     path = _path(threshold=20)
     table = path.table
-    assert is_whole(table.manifest, None, 20)
-    assert not is_whole(table.manifest, None, 21)
-    spread = Spread("Customer", 0, 0, 0, "")
-    assert not is_whole(table.manifest, spread, 11)
-    assert is_whole(table.manifest, spread, 10)
+    assert table.manifest.layout.is_whole(20, was_spread=False)
+    assert not table.manifest.layout.is_whole(21, was_spread=False)
+    assert not table.manifest.layout.is_whole(11, was_spread=True)
+    assert table.manifest.layout.is_whole(10, was_spread=True)
+
+
+def test_a_delta_that_was_kept_and_caught_is_named_once() -> None:
+    """Of heads, a fold that was delivered again after a merge gives the very file that catching up gives."""
+    path = _path()
+    _fill(path, range(60))
+    layout, root = path.table.heads.layout, path.table.heads.root()
+    assert root is not None
+    delta = layout.new_file("delta", Heads("Customer")).piece
+    base = Edit(replace(root, deltas=()), "source")
+    flip = flipped(layout, base, root, (delta, delta), differs=True)
+    assert flip.root.deltas == (delta,)
+    check(root, flip.root, flip.by)
 
 
 def test_indexes_point_to_the_root_before_the_table_is_spread() -> None:
     path = _path()
     table = path.table
-    stub_indexes(table, Spread("Customer", 0, 0, 7, "2026-01-01T00:00:00Z"), is_split=True)
+    base: Root[Manifest] = Root("Customer", 0, 0, 7, "2026-01-01T00:00:00Z")
+    table.indexes[0].put(*index_stubs(table.manifest.layout, base, is_split=True))
     stored = table.indexes[0].file.read()
     assert stored is not None
     assert (stored.partitioned, stored.revision) == (True, 7)

@@ -195,7 +195,7 @@ def test_after_invalidating_the_next_state_is_made_anew(by_bytes: bool) -> None:
 def test_partitions_are_read_once_and_stay_while_deltas_come(by_bytes: bool, oplog: bool) -> None:
     path = spread_path(oplog=oplog)
     fill(path, 9)
-    path.table.settle(force=True)
+    path.table.tidy(force=True)
     table = path.table
     files = len(root_of(path).partitions)
     assert state_of(table).requests == files
@@ -218,7 +218,7 @@ def test_partitions_are_read_once_and_stay_while_deltas_come(by_bytes: bool, opl
 def test_a_spread_state_says_the_same_with_and_without_parsing(oplog: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     path = spread_path(oplog=oplog)
     fill(path, 9)
-    path.table.settle(force=True)
+    path.table.tidy(force=True)
     for entity_id in ("c000", "c004", "c004", "c011"):
         change(path, entity_id)
     path.remove("c008")
@@ -242,7 +242,7 @@ def test_a_delta_that_the_base_has_already_does_not_bring_an_older_row_back(by_b
     path = spread_path()
     fill(path, 9)
     change(path, "c001", score=50)
-    path.table.settle(force=True)
+    path.table.tidy(force=True)
     row: Row = {"status": "active", "score": 1}
     stale = Manifest("Customer", {"c001": row, "c100": row}, {"c001": 1, "c100": 1})
     writer = path.table.manifest
@@ -271,12 +271,12 @@ def test_what_a_table_wrote_itself_it_does_not_read(by_bytes: bool, oplog: bool)
 def test_a_partition_that_is_replaced_is_forgotten() -> None:
     path = spread_path()
     fill(path, 9)
-    path.table.settle(force=True)
+    path.table.tidy(force=True)
     table = path.table
     query_table(table, ACTIVE)
     before = state_of(table)
     change(path, "c000", score=100)
-    path.table.settle(force=True)
+    path.table.tidy(force=True)
     assert requests(path, ACTIVE, table)[1] == [100, 7, 5, 3, 1]
     assert (before.requests, before.rows["c000"]["score"]) == (0, 0)
     assert len(table._stored_files._parts) == len(root_of(path).partitions)
@@ -286,7 +286,7 @@ def test_a_partition_that_is_replaced_is_forgotten() -> None:
 def test_a_lost_partition_sends_the_query_to_the_documents(by_bytes: bool, how: str) -> None:
     path = spread_path()
     fill(path, 9)
-    path.table.settle(force=True)
+    path.table.tidy(force=True)
     key = f"org/customers/.worm.manifest/{root_of(path).partitions[0].file}"
     held = path.store.get(key)
     assert held is not None

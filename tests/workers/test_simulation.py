@@ -15,7 +15,7 @@ from tests.harness import DataPath, schema_of
 from worm.codec.strict_json import JsonValue
 from worm.errors import WormError
 from worm.store.faulty import Fault, FaultyStore, SimulatedCrash
-from worm.tables import settling, tree
+from worm.tables import tree
 
 SEEDS = [int(os.environ["WORM_SEED"])] if "WORM_SEED" in os.environ else range(int(os.environ.get("WORM_SEEDS", "150")))
 FAST_SEEDS = 56  # each mode is chosen by a remainder of the seed, the largest by 7 and 8: so many have every pair
@@ -139,7 +139,7 @@ def test_after_any_faults_and_one_sweep_everything_derived_equals_the_source(
 ) -> None:
     if seed % 8 > 3:  # let deltas pile up, and merge them often
         monkeypatch.setattr(tree, "BASE_SHARE", 0.5)
-        monkeypatch.setattr(settling, "DELTAS_MAX", 2)
+        monkeypatch.setattr(tree, "DELTAS_MAX", 2)
     simulation = Simulation(seed)
     simulation.run(60)
     report = simulation.path.verify()

@@ -44,7 +44,7 @@ from worm.query.query import Query
 from worm.schema import IndexDef, ModelDef
 from worm.schema.definition import TIME_FIELDS, find_field
 from worm.tables.index import entry_key
-from worm.tables.spread import Piece, Spread, covering
+from worm.tables.root import Counted, Piece, Root, covering
 from worm.tables.state import TableState
 from worm.tables.table import Table
 
@@ -471,15 +471,15 @@ class Size:
     each: int = ASSUMED_BYTES
     manifest_bytes: int = 0
     root_bytes: int = 0
-    root: Spread | None = None
+    root: Root[Counted] | None = None
 
     @classmethod
     def known(cls, table: Table, state: TableState | None) -> Size | None:
         """Without a request; None where neither the state nor a root that was read tells."""
         file = table.manifest.file
-        root = file.held.value if file.undecoded is None else None
-        if isinstance(root, Spread):
-            whole = file.held.size + root.base_size + root.delta_size
+        root = table.manifest.held_spread if file.undecoded is None else None
+        if root is not None:
+            whole = file.held.size + root.size
             scanned = file.held.size + root.scan_size
             return cls(root.count, _each(whole, root.count), scanned, file.held.size, root)
         if state is None:
@@ -533,7 +533,7 @@ def _first(needs: Needs, strategy: Strategy, size: Size) -> Cost:
     return _in_parts(indexes, size, size.root)
 
 
-def _in_parts(indexes: tuple[ByIndex, ...], size: Size, root: Spread) -> Cost:
+def _in_parts(indexes: tuple[ByIndex, ...], size: Size, root: Root[Counted]) -> Cost:
     """The file of the first index (which says that there are parts), the root for each, the parts of the values, and
     all deltas."""
     parts = [part for index in indexes for part in _parts(index, root)]
@@ -541,7 +541,7 @@ def _in_parts(indexes: tuple[ByIndex, ...], size: Size, root: Spread) -> Cost:
     return Cost({"GET": gets}, size.root_bytes + sum(part.size for part in parts) + root.delta_size)
 
 
-def _parts(index: ByIndex, root: Spread) -> Iterator[Piece]:
+def _parts(index: ByIndex, root: Root[Counted]) -> Iterator[Piece]:
     known = root.indexes.get(index.index.field)
     yield from () if known is None else covering(known.parts, map(entry_key, index.values))
 

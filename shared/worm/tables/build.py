@@ -3,23 +3,28 @@
 For a model with oplog the source is the newest entry of each entity and the document version that it names; what is
 uploaded but not yet recorded is not in it (capture's business), so a build equals what folding every recorded change
 gives, byte for byte. For a model without oplog the source is the current documents.
+
+Rebuilds run beside live folds: what was folded since the source was read stays (`manifest_anew`, `heads_anew`). A fold
+brings news to a table: recorded changes of a model with oplog, or current documents of a model without.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Protocol
+from typing import Generic
 
 from worm.clock import iso_seconds
 from worm.collections.changes import Change
 from worm.collections.collection import Collection
 from worm.collections.entries import Document, Head, OplogEntry
+from worm.collections.heads import Heads
 from worm.collections.id_ranges import IdRange
 from worm.errors import Corrupt, Invalid
 from worm.store.base import Object, Read
-from worm.tables.manifest import Manifest, ReadRow
+from worm.tables.layout import T
+from worm.tables.manifest import Manifest, ReadRow, is_stale
 
 CHUNK = 500
 Progress = Callable[[int, int | None], None]
@@ -62,21 +67,6 @@ def empty_manifest(collection: Collection) -> Manifest:
     return Manifest(collection.name, fields=definition.table_fields(), oplog=definition.oplog)
 
 
-class MadeRows(Protocol):
-    """What tells how rows were made."""
-
-    @property
-    def fields(self) -> tuple[str, ...]: ...
-    @property
-    def oplog(self) -> bool: ...
-
-
-def is_stale(collection: Collection, root: MadeRows) -> bool:
-    """Were its rows made with other fields than the schema names today, or from another source?"""
-    definition = collection.definition
-    return (root.fields, root.oplog) != (definition.table_fields(), definition.oplog)
-
-
 def read_rows(collection: Collection, ids: Iterable[str], progress: Progress = silent) -> dict[str, ReadRow]:
     """The rows of current documents."""
     rows: dict[str, ReadRow] = {}
@@ -97,7 +87,7 @@ def read_rows(collection: Collection, ids: Iterable[str], progress: Progress = s
 def _build_from_documents(collection: Collection, carry: Manifest, progress: Progress) -> Manifest:
     live = [entity_id for entity_id, version in collection.latest_versions() if not version.is_delete_marker]
     known = {*carry.entities, *carry.etags}
-    if is_stale(collection, carry):
+    if is_stale(collection.definition, carry):
         carry = replace(empty_manifest(collection), revision=carry.revision, last_updated=carry.last_updated)
     return carry.with_documents(read_rows(collection, {*live, *known}, progress)) or carry
 
@@ -138,3 +128,70 @@ def _chunks(items: Iterable[str], size: int) -> Iterator[list[str]]:
     iterator = iter(items)
     while chunk := list(islice(iterator, size)):
         yield chunk
+
+
+# Rebuilds
+
+
+def manifest_anew(collection: Collection, stored: Manifest | None, changes: Sequence[Change]) -> Manifest | None:
+    """The rebuilt manifest with what was folded since the source was read; None when that is what is stored."""
+    built = empty_manifest(collection).folded(changes) or empty_manifest(collection)
+    if stored is None or is_stale(collection.definition, stored):
+        return built
+    entities, seqs = dict(built.entities), dict(built.seqs)
+    last_updated = built.last_updated
+    for entity_id, seq in stored.seqs.items():
+        if seq > seqs.get(entity_id, 0) and is_recorded(collection, entity_id, seq):
+            seqs[entity_id] = seq
+            entities.pop(entity_id, None)
+            if entity_id in stored.entities:
+                entities[entity_id] = stored.entities[entity_id]
+            last_updated = max(last_updated, stored.last_updated)
+    wanted = replace(built, entities=entities, seqs=seqs, last_updated=last_updated, revision=sum(seqs.values()))
+    return None if wanted.encode() == stored.encode() else wanted
+
+
+def heads_anew(collection: Collection, stored: Heads | None, changes: Sequence[Change]) -> Heads | None:
+    """The rebuilt heads with what was folded since; None when that is what is stored."""
+    heads = {change.id: change.head for change in changes if change.head is not None}
+    for entity_id, head in (stored.heads if stored is not None else {}).items():
+        known = heads.get(entity_id)
+        if (known is None or head.seq > known.seq) and is_recorded(collection, entity_id, head.seq):
+            heads[entity_id] = head
+    return None if stored is not None and stored.heads == heads else Heads(collection.name, heads)
+
+
+def is_recorded(collection: Collection, entity_id: str, seq: int) -> bool:
+    """Is there such an entry? A row of a seq that nobody recorded has no source."""
+    return collection.store.head(collection.oplog.key(entity_id, seq)) is not None
+
+
+# News
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedNews(Generic[T]):
+    """Changes that are in the oplog, for manifest or heads. Idempotent and order-free: the newest seq of an id wins."""
+
+    empty: T
+    changes: Sequence[Change]
+
+    def onto(self, stored: T) -> T | None:
+        return stored.folded(self.changes)
+
+    def delta(self, revision: int) -> T:
+        return self.empty.folded(self.changes) or self.empty
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentNews:
+    """The rows of documents as they were read. A fold that lost its race reads them again."""
+
+    model: str
+    rows: dict[str, ReadRow]
+
+    def onto(self, stored: Manifest) -> Manifest | None:
+        return stored.with_documents(self.rows)
+
+    def delta(self, revision: int) -> Manifest:
+        return Manifest.of_documents(self.model, self.rows, revision)

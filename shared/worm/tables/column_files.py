@@ -15,7 +15,7 @@ from worm.store.parallel import in_parallel
 from worm.tables.column_format import REPAIR, encode_columns
 from worm.tables.column_rows import ColumnRows
 from worm.tables.manifest import Manifest
-from worm.tables.spread import Piece
+from worm.tables.root import Piece
 
 READERS = 32
 _PARTITION, _COLUMNS = ".json", ".columns"
@@ -39,16 +39,20 @@ class ColumnFiles:
         self._directory = directory
         self._sizes: dict[str, int] = {}
 
-    def put(self, file: str, part: Manifest) -> int:
-        """Write the column file of a partition unless it is known to exist; its size. Not conditional: whoever wrote it
-        before wrote the same, and what is damaged is mended. Deltas get none: they are small and read whole anyhow."""
+    def drafted(self, file: str, part: Manifest) -> tuple[int, bytes | None]:
+        """The size of the column file of a partition, and its bytes unless it is known to exist. Deltas get none: they
+        are small and read whole anyhow."""
         if not file.startswith("partition-"):
-            return 0
-        if file not in self._sizes:
-            body = encode_columns(part, _hash(file))
-            self._store.put(self._key(file), body)
-            self._sizes[file] = len(body)
-        return self._sizes[file]
+            return 0, None
+        if file in self._sizes:
+            return self._sizes[file], None
+        body = encode_columns(part, _hash(file))
+        return len(body), body
+
+    def put(self, file: str, body: bytes) -> None:
+        """Not conditional: whoever wrote it before wrote the same, and what is damaged is mended."""
+        self._store.put(self._key(file), body)
+        self._sizes[file] = len(body)
 
     def learn(self, pieces: Iterable[Piece]) -> None:
         """A root names these, so their column files exist."""

@@ -7,26 +7,33 @@ Entry keys: a string stands for itself unless it starts with `=`; every other va
 JSON (`=1`, `=true`, `=null`, `="=x"`), so `1`, `"1"`, `true` and `"true"` never collide. Whole floats are written as
 integers, because equality of numbers does not look at their type.
 
-The index of a table that is spread over files (`spread.py`) is cut into parts by ranges of entry keys; the file of the
-index then only says that it is `partitioned`.
+The index of a table that is spread over files (`root.py`) is cut into parts by ranges of entry keys, which the root
+names; the file of the index is then a *stub* that only says that it is `partitioned`. The stub comes before the root
+names parts, so no reader believes entries that nobody keeps up to date.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from worm.codec.sealed import seal, unseal
 from worm.codec.strict_json import JsonValue, dumps
 from worm.collections.changes import Row
+from worm.collections.collection import Collection
 from worm.errors import Corrupt
 from worm.schema import IndexDef
+from worm.store.cas import CasFile
 from worm.tables.manifest import Manifest
+from worm.tables.pieces import NewFile, Pieces, new_file
+from worm.tables.root import IndexPieces, Piece, Root, balanced_starts, cut
 
 Entries = dict[str, list[str] | str]
 NULL_KEY = "=null"
+POSTINGS_PER_PART = 20_000
+PART = "part"
 
 
 def entry_key(value: JsonValue) -> str:
@@ -158,3 +165,119 @@ class IndexEntries:
             entries.update({} if nulls is None else {NULL_KEY: nulls})
         kind, unique = self.definition.type, self.definition.unique
         return Index(model, self.definition.field, kind, unique, last_updated, revision, entries, conflicts)
+
+
+# Files
+
+
+@dataclass(frozen=True, slots=True)
+class NewIndex:
+    """An index of a spread table before it is stored. `parts` is empty where they are stored already; `is_split`: the
+    table was whole or is new."""
+
+    index: Index
+    is_split: bool
+    parts: tuple[NewFile[Index], ...] = ()
+
+    @property
+    def pieces(self) -> IndexPieces:
+        return IndexPieces(self.index.type, self.index.unique, tuple(file.piece for file in self.parts))
+
+
+def new_index(index: Index, parts_max: int, *, is_split: bool) -> NewIndex:
+    """Cut into parts."""
+    keys = sorted(index.entries)
+    starts = balanced_starts(keys, parts_wanted(index.postings, parts_max), parts_max)
+    cut_keys = enumerate(zip(starts, cut(keys, starts), strict=True))
+    return NewIndex(index, is_split, tuple(new_part(at, start, index.part(some)) for at, (start, some) in cut_keys))
+
+
+def new_part(number: int, start: str, part: Index) -> NewFile[Index]:
+    return new_file(f"{PART}-{number}", part.encode(), part, count=len(part.entries), start=start)
+
+
+def parts_wanted(postings: int, parts_max: int) -> int:
+    """Into how many parts an index is cut that has so many pairs of a value and an id."""
+    return min(parts_max, -(-postings // POSTINGS_PER_PART))
+
+
+class IndexFiles:
+    """One index: its file, and the parts of its entries while the table is spread."""
+
+    def __init__(self, collection: Collection, definition: IndexDef) -> None:
+        store, key = collection.store, collection.resolver.index_key(collection.name, definition.field)
+        self.definition = definition
+        self.file: CasFile[Index] = CasFile(
+            store, key, Index.decode, Index.encode, ids=collection.ids, clock=collection.clock
+        )
+        self.pieces: Pieces[Index] = Pieces(store, key.removesuffix(".json") + "/", Index.decode)
+        self._conflicts: set[str] = set()
+        self._of_delta: tuple[Manifest, Index] | None = None
+
+    @property
+    def key(self) -> str:
+        return self.file.key
+
+    def conflicts(self) -> set[str]:
+        """Entry keys that several documents have, as of what was written last. No request."""
+        held = self.file.held.value
+        return self._conflicts if held is None or held.partitioned else set(held.conflicts)
+
+    def is_whole(self) -> bool:
+        """Does its file hold entries? Of a spread table it must not: readers would believe them."""
+        stored = self.file.read()
+        return stored is not None and not stored.partitioned
+
+    # Of a whole table
+
+    def fold(self, manifest: Manifest) -> None:
+        """Write the file unless it is of this manifest or a newer one."""
+        wanted = Index.of(manifest, self.definition)
+        self.file.update(
+            lambda stored: None if stored is not None and stored.is_current(wanted, self.definition) else wanted
+        )
+
+    def replace(self, manifest: Manifest) -> None:
+        """Write the file unless it is the same, even with a lower revision."""
+        wanted = Index.of(manifest, self.definition)
+        self.file.update(lambda stored: None if stored == wanted else wanted)
+
+    # Of a spread table
+
+    def put(self, new: NewIndex) -> None:
+        """The stub, then the parts."""
+        self.stub(new.index, is_split=new.is_split)
+        if new.parts:
+            self._conflicts = set(new.index.conflicts)
+            self.pieces.keep({self.pieces.put(part).file for part in new.parts})
+
+    def stub(self, index: Index, *, is_split: bool = True) -> None:
+        """Before the table is spread, or an index of a spread one is made: whoever reads the index from now on asks the
+        table's root. A split raises the revision, so that no fold of before it brings the entries back."""
+
+        def change(stored: Index | None) -> Index | None:
+            is_stub = stored is not None and stored.partitioned
+            is_newer = stored is not None and stored.revision >= index.revision
+            return None if is_stub and (is_newer or not is_split) else index.stub()
+
+        self.file.update(change)
+
+    def index_of_delta(self, delta: Manifest) -> Index:
+        """What the deltas say, computed once per delta."""
+        if self._of_delta is None or self._of_delta[0] is not delta:
+            self._of_delta = delta, Index.of(delta, self.definition)
+        return self._of_delta[1]
+
+    def read_parts(self, pieces: Sequence[Piece]) -> list[Index]:
+        return self.pieces.get([piece.file for piece in pieces])
+
+    def joined(self, root: Root[Manifest]) -> Index | None:
+        """The index of the base, put together from its parts."""
+        known = root.indexes.get(self.definition.field)
+        if known is None:
+            return None
+        whole = Index(root.model, self.definition.field, known.type, known.unique, "", 0, {})
+        for part in self.read_parts(known.parts):
+            whole.entries.update(part.entries)
+            whole.conflicts.update(part.conflicts)
+        return whole

@@ -11,7 +11,7 @@ manifest is stale: queries read the documents, and the next fold or sweep builds
 A model without oplog has no seqs. It has the `etags` that its rows were read at instead, so that a sweep finds what no
 event reported by listing alone; its `revision` counts the writes of the manifest, and a rebuild carries it on.
 
-A large table is spread over partitions and deltas (`spread.py`). Each of them is a manifest too: of a range of ids, or
+A large table is spread over partitions and deltas (`root.py`). Each of them is a manifest too: of a range of ids, or
 of the ids that one fold touched. In a delta of a model without oplog the number of the fold stands for the seq.
 """
 
@@ -19,12 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
 from worm.codec.sealed import seal, unseal
 from worm.codec.strict_json import JsonValue, dumps
 from worm.collections.changes import Change, Row
 from worm.errors import Corrupt
+from worm.schema import ModelDef
 
 V = TypeVar("V")
 
@@ -181,6 +182,20 @@ class Manifest:
             fields=tuple(cast("list[str]", shape.get("fields") or [])),
             oplog=shape.get("oplog") is not False,
         )
+
+
+class MadeRows(Protocol):
+    """What tells how rows were made."""
+
+    @property
+    def fields(self) -> tuple[str, ...]: ...
+    @property
+    def oplog(self) -> bool: ...
+
+
+def is_stale(definition: ModelDef, root: MadeRows) -> bool:
+    """Were its rows made with other fields than the schema names today, or from another source?"""
+    return (root.fields, root.oplog) != (definition.table_fields(), definition.oplog)
 
 
 def _take(target: dict[str, V], entity_id: str, source: Mapping[str, V]) -> None:

@@ -8,17 +8,34 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, TypeVar
 
 from worm.clock import Clock
 from worm.errors import Corrupt
 from worm.store.base import Object, Read, Store
-from worm.tables.spread import Piece
+from worm.tables.root import Piece
 
 T = TypeVar("T")
 ORPHAN_AGE = timedelta(days=1)
 HASH_DIGITS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile(Generic[T]):
+    """A file before it is stored: what a root says of it, its bytes and what they mean. `beside`: the bytes of its
+    column file, where that is not known to be stored either."""
+
+    piece: Piece
+    body: bytes
+    value: T
+    beside: bytes | None = None
+
+
+def new_file(stem: str, body: bytes, value: T, *, count: int, start: str = "", level: int = 0) -> NewFile[T]:
+    file = f"{stem}-{hashlib.sha256(body).hexdigest()[:HASH_DIGITS]}.json"
+    return NewFile(Piece(file, count, len(body), start, level), body, value)
 
 
 class Pieces(Generic[T]):
@@ -29,8 +46,6 @@ class Pieces(Generic[T]):
         self._store = store
         self._decode = decode
         self._known: dict[str, T] = {}
-        self.beside: Callable[[str, T], int] | None = None
-        """Writes what lies beside a file that is put, under a name of its own; gives its size."""
 
     def __len__(self) -> int:
         """How many are kept."""
@@ -39,13 +54,13 @@ class Pieces(Generic[T]):
     def key(self, file: str) -> str:
         return self.directory + file
 
-    def put(self, stem: str, body: bytes, value: T, *, count: int, start: str = "", level: int = 0) -> Piece:
+    def put(self, new: NewFile[T]) -> Piece:
         """Write the file unless it is known to exist. Not conditional: whoever wrote it before wrote the same."""
-        file = f"{stem}-{hashlib.sha256(body).hexdigest()[:HASH_DIGITS]}.json"
+        file = new.piece.file
         if file not in self._known:
-            self._store.put(self.key(file), body)
-            self._known[file] = value
-        return Piece(file, count, len(body), start, level, self.beside(file, value) if self.beside else 0)
+            self._store.put(self.key(file), new.body)
+            self._known[file] = new.value
+        return new.piece
 
     def get(self, files: Sequence[str]) -> list[T]:
         """Concurrent reads of those not known yet; `Corrupt` when one is gone or damaged."""

@@ -21,10 +21,10 @@ from worm.tables.column_rows import ColumnRows
 from worm.tables.columns import Cell, Columns
 from worm.tables.manifest import Manifest
 from worm.tables.pieces import Pieces
-from worm.tables.spread import Piece, Spread, cut
+from worm.tables.root import Piece, Root, cut
 from worm.tables.stored_columns import MergedRows, ParsedRows, Part, RowsById, StoredColumns
 from worm.tables.stored_rows import StoredRows, is_available
-from worm.tables.trees import ManifestTree
+from worm.tables.tree import ManifestTree
 
 R = TypeVar("R")
 
@@ -61,7 +61,7 @@ class _Parsed:
 class _Stored:
     """Rows as bytes."""
 
-    def __init__(self, parts: list[Part], root: StoredRows | Spread, keeps_seqs: bool) -> None:
+    def __init__(self, parts: list[Part], root: Root[Manifest | StoredRows], keeps_seqs: bool) -> None:
         self._parts = parts
         self._root = root
         self._keeps_seqs = keeps_seqs
@@ -80,7 +80,7 @@ class _Stored:
     @property
     def revision(self) -> int:
         """A spread root knows the sum of the seqs in its base only."""
-        is_of_base = isinstance(self._root, Spread) and self._keeps_seqs
+        is_of_base = self._root.is_spread and self._keeps_seqs
         return sum(self.seqs.values()) if is_of_base else self._root.revision
 
 
@@ -136,15 +136,15 @@ class StoredFiles:
         self._parts: dict[str, Part] = {}
         self.damages: dict[str, Corrupt] = {}
 
-    def requests(self, root: Spread) -> int:
+    def requests(self, root: Root[Manifest | StoredRows]) -> int:
         """How many GETs `load` takes."""
         tree = self._tree
         if not tree.knows_partitions(root):
-            return tree.requests(root)
+            return 1 + root.partition_count + len(root.deltas)
         unknown = sum(piece.file not in self._parts for piece in self._unparsed(tree.partitions(root)))
         return unknown + tree.pieces.missing(piece.file for piece in root.deltas)
 
-    def load(self, root: Spread, fields: Sequence[str] = ()) -> _Content:
+    def load(self, root: Root[Manifest | StoredRows], fields: Sequence[str] = ()) -> _Content:
         """What this process wrote itself, and has in memory, is taken from there. The cells of `fields` are decoded as
         the files come, while others are on their way."""
         tree = self._tree
@@ -160,7 +160,7 @@ class StoredFiles:
             MergedRows.of(self._parts.get(piece.file) or self._parsed(piece), delta.part(touched))
             for piece, touched in zip(partitions, slices, strict=True)
         ]
-        return _Stored(parts, root, tree.keeps_seqs)
+        return _Stored(parts, root, tree.layout.keeps_seqs)
 
     def _read(self, pieces: Sequence[Piece], fields: Sequence[str]) -> None:
         """By their column files; by themselves where there is none, or it is damaged."""
@@ -200,7 +200,7 @@ class TableState:
         self,
         tree: ManifestTree,
         files: StoredFiles,
-        root: Manifest | Spread | StoredRows,
+        root: Root[Manifest | StoredRows],
         etag: str | None,
         root_size: int,
     ) -> None:
@@ -213,7 +213,7 @@ class TableState:
 
     @property
     def is_partitioned(self) -> bool:
-        return isinstance(self._root, Spread)
+        return self._root.is_spread
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -230,9 +230,7 @@ class TableState:
     @property
     def size_bytes(self) -> int:
         """Of all files that hold the rows."""
-        if isinstance(self._root, Spread):
-            return self._root_size + self._root.base_size + self._root.delta_size
-        return self._root_size
+        return self._root_size + self._root.size
 
     @property
     def damages(self) -> Mapping[str, Corrupt]:
@@ -242,17 +240,15 @@ class TableState:
     @property
     def requests(self) -> int:
         """How many GETs it takes to have the rows."""
-        if not isinstance(self._root, Spread) or self._loaded is not None:
-            return 0
-        return self._files.requests(self._root)
+        return self._files.requests(self._root) if self._root.is_spread and self._loaded is None else 0
 
     @property
     def partitions(self) -> int:
-        return len(self._tree.partitions(self._root)) if isinstance(self._root, Spread) else 0
+        return len(self._tree.partitions(self._root))
 
     @property
     def deltas(self) -> int:
-        return len(self._root.deltas) if isinstance(self._root, Spread) else 0
+        return len(self._root.deltas)
 
     @property
     def count_hint(self) -> int:
@@ -288,7 +284,7 @@ class TableState:
 
     def batches(self) -> Iterator[Mapping[str, Row]]:
         """The rows partition by partition, holding one partition at a time."""
-        if not isinstance(self._root, Spread) or self._loaded is not None:
+        if not self._root.is_spread or self._loaded is not None:
             yield self.rows
             return
         for part in self._tree.parts(self._root):
@@ -306,8 +302,7 @@ class TableState:
         return self._loaded
 
     def _opened(self, fields: Sequence[str]) -> _Content:
-        if isinstance(self._root, Spread):
-            return self._files.load(self._root, fields)
-        if isinstance(self._root, StoredRows):
-            return _Stored([self._root], self._root, keeps_seqs=True)
-        return _Parsed(self._root)
+        whole = self._root.whole
+        if isinstance(whole, StoredRows):
+            return _Stored([whole], self._root, keeps_seqs=True)
+        return self._files.load(self._root, fields) if whole is None else _Parsed(whole)

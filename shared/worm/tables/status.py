@@ -6,7 +6,7 @@ document that breaks its schema is recorded by nobody; it is read to tell it fro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from worm.clock import iso_seconds
 from worm.codec.strict_json import JsonValue
@@ -14,11 +14,9 @@ from worm.collections.collection import Collection
 from worm.collections.heads import Heads
 from worm.errors import Corrupt, Invalid
 from worm.store.base import Version
-from worm.tables.index import NULL_KEY, Index
+from worm.tables.index import NULL_KEY, Index, IndexFiles
 from worm.tables.manifest import Manifest
-from worm.tables.spread import Spread
 from worm.tables.table import Table
-from worm.tables.trees import IndexFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,29 +71,21 @@ def manifest_status(table: Table) -> ManifestStatus:
         newest = max((iso_seconds(version.last_modified) for version in latest.values()), default=None)
         is_empty = collection.definition.keeps_manifest and not latest
         return ManifestStatus(False, is_empty, live, newest, 0, False, ())
-    root, size = table.manifest.file.held.value, table.manifest.file.held.size
+    root, size = table.manifest.held_spread, table.manifest.file.held.size
     fresh = not table.manifest.is_stale(manifest) and _is_fresh(table, manifest, latest)
     updated = manifest.last_updated or None
-    if not isinstance(root, Spread):
-        return ManifestStatus(True, fresh, manifest.count, updated, size, False, manifest.fields)
-    return ManifestStatus(
-        True,
-        fresh,
-        manifest.count,
-        updated,
-        size + root.base_size + root.delta_size,
-        True,
-        manifest.fields,
-        len(table.manifest.partitions(root)),
-        len(root.deltas),
-    )
+    status = ManifestStatus(True, fresh, manifest.count, updated, size, False, manifest.fields)
+    if root is None:
+        return status
+    partitions, deltas = len(table.manifest.partitions(root)), len(root.deltas)
+    return replace(status, size_bytes=size + root.size, partitioned=True, partitions=partitions, deltas=deltas)
 
 
 def index_status(table: Table, name: str, files: IndexFiles) -> IndexStatus:
     """Of a partitioned table: as of the last merge."""
     definition, root = files.definition, table.manifest.root()
     index, size = None, 0
-    if isinstance(root, Spread):
+    if root is not None and root.is_spread:
         pieces = root.indexes.get(definition.field)
         size = 0 if pieces is None else sum(part.size for part in pieces.parts)
         try:
@@ -119,8 +109,8 @@ def index_status(table: Table, name: str, files: IndexFiles) -> IndexStatus:
 
 
 def _is_fresh(table: Table, manifest: Manifest, latest: dict[str, Version]) -> bool:
-    root = table.manifest.file.held.value
-    if isinstance(root, Spread):
+    root = table.manifest.held_spread
+    if root is not None:
         if not table.manifest.has_all_indexes(root):
             return False
     elif not all(

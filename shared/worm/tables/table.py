@@ -1,4 +1,4 @@
-"""A table: the manifest, indexes and heads of one collection, and the fold that keeps them true.
+"""A table: the manifest, indexes and heads of one collection, and the fold that keeps them up to date.
 
 Order of writes: manifest, indexes, heads. Each is one compare-and-swap per batch, each idempotent by itself:
 - manifest and heads apply a change only if its seq is newer than theirs;
@@ -22,21 +22,28 @@ from worm.collections.push import collection_sentinel
 from worm.errors import Corrupt, Unavailable
 from worm.schema import IndexDef
 from worm.store.cas import CasFile
-from worm.tables.build import Progress, is_stale, recorded_changes, silent
-from worm.tables.folding import DocumentsFold, HeadsFold, RecordedFold
-from worm.tables.index import Index, entry_key
+from worm.tables.build import (
+    DocumentNews,
+    Progress,
+    RecordedNews,
+    build_manifest,
+    heads_anew,
+    manifest_anew,
+    read_rows,
+    recorded_changes,
+    silent,
+)
+from worm.tables.index import Index, IndexFiles, entry_key
 from worm.tables.manifest import Manifest
-from worm.tables.rebuild import documents_anew, heads_anew, manifest_anew
-from worm.tables.spread import Spread
+from worm.tables.root import Counted, whole_root
 from worm.tables.state import StoredFiles, TableState
 from worm.tables.stored_rows import StoredRows
-from worm.tables.trees import HeadsTree, IndexFiles, ManifestTree
-from worm.tables.whole_indexes import WholeIndexes
+from worm.tables.tree import HeadsTree, ManifestTree
 
 ROUNDS_MAX = 10
 # A worker merges bases up to this size right after its fold, the sweep larger ones, as far as its memory goes (about
 # four times the base); still larger ones are left to rebuilds.
-SETTLE_BYTES_MAX = 64 << 20
+TIDY_BYTES_MAX = 64 << 20
 SWEEP_BYTES_MAX = 512 << 20
 
 
@@ -47,7 +54,6 @@ class Table:
         self.collection = collection
         self._definition = collection.definition
         self.manifest = ManifestTree(collection)
-        self.index_files = WholeIndexes(self.manifest)
         self.heads = HeadsTree(collection)
         self.sentinel = self._plain(collection.resolver.collection_sentinel_key(collection.name))
         self._meta = self._plain(self.manifest.pieces.key("_meta.json"))
@@ -90,7 +96,7 @@ class Table:
         if self._state is None or self._state.etag != file.etag:
             self._state = self._opened(file.undecoded, fields)
         state = self._state
-        if state is None or is_stale(self.collection, state):
+        if state is None or self.manifest.is_stale(state):
             return None
         return state if self._definition.manifest.auto_update or not self._is_behind(state) else None
 
@@ -100,7 +106,8 @@ class Table:
         stored = None if body is None else StoredRows.of_root(body, tree.key, fields)
         if body is not None and stored is not None:
             tree.damage = None
-            return TableState(tree, self._stored_files, stored, tree.file.etag, len(body))
+            root = whole_root(self.collection.name, stored, stored.fields, stored.oplog)
+            return TableState(tree, self._stored_files, root, tree.file.etag, len(body))
         held = tree.file.held
         tree.damage = held.damage
         return None if held.value is None else TableState(tree, self._stored_files, held.value, held.etag, held.size)
@@ -112,7 +119,7 @@ class Table:
             return None
         keys = tuple(dict.fromkeys(map(entry_key, values)))
         is_open = self.manifest.file.undecoded is not None  # a whole manifest, which need not be parsed to know that
-        if is_open or not isinstance(self.manifest.file.held.value, Spread):
+        if is_open or self.manifest.held_spread is None:
             found = files.file.read()
             if found is not None and not found.partitioned:
                 same = (found.type, found.unique) == (index.type, index.unique)
@@ -121,7 +128,7 @@ class Table:
 
     def _ids_in_parts(self, files: IndexFiles, keys: Sequence[str]) -> set[str] | None:
         root = self.manifest.root()
-        if not isinstance(root, Spread) or self.manifest.is_stale(root):
+        if root is None or not root.is_spread or self.manifest.is_stale(root):
             return None
         try:
             return self.manifest.lookup(files, root, keys)
@@ -142,16 +149,18 @@ class Table:
     def fold(self, changes: Sequence[Change]) -> None:
         """Fold recorded changes of a model with oplog."""
         if self.is_kept:
-            fold = RecordedFold(self.collection, changes)
-            whole = self.manifest.fold(fold)
-            if whole is not None:
-                self.index_files.fold(whole)
-            elif fold.is_new:
+            news = RecordedNews(Manifest(self.collection.name), changes)
+            root, is_new = self.manifest.fold(lambda: news, lambda stored: build_manifest(self.collection))
+            if root.whole is not None:
+                self._fold_indexes(root.whole)
+            elif is_new:
                 self.follow()
-            self.settle(bytes_max=SETTLE_BYTES_MAX)
-        heads = self.heads.fold(HeadsFold(self.collection.name, changes))
-        self._settle_heads(SETTLE_BYTES_MAX)
-        self.keep_sentinel(heads)
+            self.tidy(bytes_max=TIDY_BYTES_MAX)
+        empty = Heads(self.collection.name)
+        heads, _ = self.heads.fold(lambda: RecordedNews(empty, changes), lambda stored: empty)
+        self._tidy_heads(TIDY_BYTES_MAX)
+        if not heads.is_spread:
+            self.keep_sentinel(heads)
 
     def fold_documents(self, ids: Iterable[str]) -> None:
         """Fold current documents of a model without oplog. What changed while we wrote is folded once more."""
@@ -168,30 +177,37 @@ class Table:
 
     def _fold_current(self, ids: set[str]) -> set[str]:
         """Fold the documents as they are now; returns the ids that changed meanwhile."""
-        fold = DocumentsFold(self.collection, ids)
-        whole = self.manifest.fold(fold)
-        if whole is not None:
-            # A manifest made anew counts its revisions from the start: an old index would seem newer than it is.
-            (self.index_files.replace if fold.is_new else self.index_files.fold)(whole)
-        elif fold.is_new:
-            self.follow()
-        self.settle(bytes_max=SETTLE_BYTES_MAX)
-        self.keep_sentinel(whole)
-        return {entity_id for entity_id, etag in fold.etags.items() if self._etag(entity_id) != etag}
+        etags: dict[str, str | None] = {}
 
-    def settle(self, *, force: bool = False, bytes_max: int | None = None) -> None:
+        def read() -> DocumentNews:
+            rows = read_rows(self.collection, ids)
+            etags.update({entity_id: found.etag for entity_id, found in rows.items()})
+            return DocumentNews(self.collection.name, rows)
+
+        root, is_new = self.manifest.fold(read, lambda stored: build_manifest(self.collection, carry=stored))
+        if root.whole is not None:
+            # A manifest made anew counts its revisions from the start: an old index would seem newer than it is.
+            (self._replace_indexes if is_new else self._fold_indexes)(root.whole)
+        elif is_new:
+            self.follow()
+        self.tidy(bytes_max=TIDY_BYTES_MAX)
+        if not root.is_spread:
+            self.keep_sentinel(root)
+        return {entity_id for entity_id, etag in etags.items() if self._etag(entity_id) != etag}
+
+    def tidy(self, *, force: bool = False, bytes_max: int | None = None) -> None:
         """Split or merge what is due of the manifest's files. `force`: leave no delta."""
         try:
-            is_new = self.manifest.settle(force=force, bytes_max=bytes_max)
+            is_new = self.manifest.tidy(force=force, bytes_max=bytes_max)
         except Corrupt:  # a file of it is gone or damaged: the source has everything
             self.rebuild()
             return
         if is_new:
             self.follow()
 
-    def _settle_heads(self, bytes_max: int) -> None:
+    def _tidy_heads(self, bytes_max: int) -> None:
         try:
-            self.heads.settle(bytes_max=bytes_max)
+            self.heads.tidy(bytes_max=bytes_max)
         except Corrupt:  # only hints, but they must not stand in the way
             self.rebuild_heads(list(recorded_changes(self.collection)))
 
@@ -222,21 +238,21 @@ class Table:
         """Make what is missing, merge what is due; what is there is left to the folds."""
         if self.is_kept:
             self._complete_manifest()
-            self.settle(bytes_max=SWEEP_BYTES_MAX)
-        root = self.heads.file.held.value
-        if isinstance(root, Spread):
+            self.tidy(bytes_max=SWEEP_BYTES_MAX)
+        root = self.heads.held_spread
+        if root is not None:
             if self.heads.lacks_files(root):
                 self.heads.forget()
                 self.rebuild_heads(list(recorded_changes(self.collection)))
-            self._settle_heads(SWEEP_BYTES_MAX)
+            self._tidy_heads(SWEEP_BYTES_MAX)
 
     def _complete_manifest(self) -> None:
         root = self.manifest.root()
         if root is None or self.manifest.is_stale(root):
             self.rebuild()
-        elif isinstance(root, Manifest):
-            self.index_files.fold(root)
-            self.index_files.revive(root)
+        elif root.whole is not None:
+            self._fold_indexes(root.whole)
+            self._revive_indexes(root.whole)
         elif self.manifest.lacks_files(root):
             self.rebuild()
         elif not self.manifest.has_all_indexes(root) or any(files.is_whole() for files in self.indexes):
@@ -256,11 +272,11 @@ class Table:
         if manifest is None or self.manifest.is_stale(manifest):
             manifest = self.rebuild()
             assert manifest is not None
-        elif isinstance(self.manifest.file.held.value, Spread):
+        elif self.manifest.held_spread is not None:
             self.manifest.forget()
             self.manifest.update(lambda stored: None)
         else:
-            self.index_files.replace(manifest, [files])
+            self._replace_indexes(manifest, [files])
         return Index.of(manifest, files.definition)
 
     def invalidate(self) -> None:
@@ -271,7 +287,12 @@ class Table:
     def _rebuild_from_documents(self, progress: Progress) -> Manifest | None:
         if not self._definition.keeps_manifest:
             return None
-        manifest = self.manifest.update(lambda stored: documents_anew(self.collection, stored, progress))
+
+        def anew(stored: Manifest | None) -> Manifest | None:
+            built = build_manifest(self.collection, carry=stored, progress=progress)
+            return None if built is stored else built
+
+        manifest = self.manifest.update(anew)
         assert manifest is not None
         self.follow()
         return manifest
@@ -281,17 +302,42 @@ class Table:
     def follow(self) -> None:
         """After the manifest was made anew, whole or spread."""
         root = self.manifest.file.held.value
-        if isinstance(root, Manifest):
-            self.index_files.replace(root)
+        if root is not None and root.whole is not None:
+            self._replace_indexes(root.whole)
         else:
             self._describe()
         self.keep_sentinel(root)
+
+    def _fold_indexes(self, manifest: Manifest) -> None:
+        """Write those files of indexes that are of an older manifest."""
+        for files in self.indexes:
+            files.fold(manifest)
+
+    def _replace_indexes(self, manifest: Manifest, indexes: Sequence[IndexFiles] | None = None) -> None:
+        """After a rebuild an index may even have to go back (a row without a source raised its revision). A fold that
+        went on meanwhile may have written a newer index before us, so the manifest is looked at again."""
+        for files in self.indexes if indexes is None else indexes:
+            files.replace(manifest)
+        newest = self.manifest.root()
+        if newest is not None and newest.whole is not None and newest.revision != manifest.revision:
+            self._fold_indexes(newest.whole)
+
+    def _revive_indexes(self, manifest: Manifest) -> None:
+        """Of a table that became one file again, where somebody died before its indexes did. If it is spread again by
+        now, the file of the index must say so again."""
+        for files in self.indexes:
+            stub = files.file.held.value
+            if stub is not None and stub.partitioned and stub.revision <= manifest.revision:
+                self._replace_indexes(manifest, [files])
+                self.manifest.root()
+                if self.manifest.held_spread is not None:
+                    files.stub(stub)
 
     def _describe(self) -> None:
         wanted = self.manifest.describe()
         self._meta.update(lambda stored: None if stored == wanted else wanted)
 
-    def keep_sentinel(self, counted: Heads | Manifest | Spread | None) -> None:
+    def keep_sentinel(self, counted: Counted | None) -> None:
         """Count and time for people who look into the bucket; nothing decides by them. Of a spread table they are as of
         the last merge."""
         if counted is not None:

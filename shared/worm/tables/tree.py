@@ -1,7 +1,9 @@
 """A table of any size under one root: a whole file while it is small, spread over partitions and deltas when it is not.
 
 The root is one key, changed only by compare-and-swap, in either form; so a split, a merge of deltas and the way back
-are one flip each, and a reader sees the table before it or after it. Everything else is immutable (`pieces.py`).
+are one flip each, and a reader sees the table before it or after it. Everything else is immutable (`pieces.py`). What a
+change comes to is computed in `layout.py`; `Tree.publish` stores it: new files first, then the root that names them.
+Whoever loses the race for the root has written files that nobody names; they are collected later.
 
 Folding a spread table writes one delta and the root. To keep reads and the root small:
 - `DELTAS_MAX` deltas of one level are merged into one of the next level;
@@ -11,92 +13,81 @@ Each change is thus written a number of times that does not depend on the size o
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Generic
 
+from worm.codec.strict_json import JsonValue, dumps_document
 from worm.collections.collection import Collection
+from worm.collections.heads import Heads
 from worm.errors import Corrupt
 from worm.store.cas import CasFile
-from worm.tables.forming import formed, reformed
-from worm.tables.keyed import Folding, Gathering, Keyed, Loaded, T
-from worm.tables.pieces import Pieces
-from worm.tables.settling import merge_base, merge_deltas
-from worm.tables.spread import Piece, Spread, covering, cut, decode_directory, encode_directory
+from worm.store.parallel import in_parallel
+from worm.tables.column_files import ColumnFiles, column_files
+from worm.tables.index import PART, IndexFiles
+from worm.tables.layout import (
+    Edit,
+    EditStream,
+    HeadsLayout,
+    Layout,
+    ManifestLayout,
+    NewFiles,
+    News,
+    T,
+    folded,
+    formed,
+    merged_deltas,
+    rebased,
+    remade,
+)
+from worm.tables.manifest import MadeRows, Manifest
+from worm.tables.pieces import NewFile, Pieces
+from worm.tables.root import By, Counted, Piece, Root, check, covering, cut, decode_directory
 
 BASE_SHARE = 4
+DELTAS_MAX = 8
 READ_ATTEMPTS = 5
 PIECES_MAX = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[T]):
+    """A spread table in memory: the base and the deltas that are merged into it."""
+
+    base: tuple[str, ...]
+    deltas: set[str]
+    whole: T
+    revision: int
+
+    def goes_on(self, root: Root[T], keeps_seqs: bool) -> bool:
+        """Is it a part of what this root names? A table made anew counts its revisions anew. Without seqs nothing
+        undoes what a delta said that is in the base, or nowhere, by now."""
+        named = {piece.file for piece in root.deltas}
+        return root.revision >= self.revision and (keeps_seqs or self.deltas <= named)
 
 
 class Tree(Generic[T]):
     """One root and its files. Not for several threads at once."""
 
-    stem = "partition"
-    keeps_seqs = True
-    writers = 2
-
-    def __init__(self, collection: Collection, key: str, directory: str) -> None:
+    def __init__(self, collection: Collection, key: str, directory: str, layout: Layout[T]) -> None:
         self.key = key
         self.collection = collection
+        self.layout = layout
         self.damage: Corrupt | None = None
-        self.file: CasFile[T | Spread] = CasFile(
-            collection.store, key, self.decode_root, _encode, ids=collection.ids, clock=collection.clock
+        self.file: CasFile[Root[T]] = CasFile(
+            collection.store, key, layout.decode_root, _encode, ids=collection.ids, clock=collection.clock
         )
-        self.pieces: Pieces[T] = Pieces(collection.store, directory, self.decode_piece)
+        self.pieces: Pieces[T] = Pieces(collection.store, directory, layout.decode)
         self._directories: Pieces[tuple[Piece, ...]] = Pieces(collection.store, directory, decode_directory)
         self._loaded: Loaded[T] | None = None
         self._delta: tuple[tuple[str, ...], T] | None = None
 
-    # What a kind of tree says
-
-    @abstractmethod
-    def decode_root(self, body: bytes, key: str) -> T | Spread: ...
-    @abstractmethod
-    def decode_piece(self, body: bytes, key: str) -> T: ...
-    @abstractmethod
-    def joined(self, parts: Iterable[T]) -> T: ...
-    @abstractmethod
-    def ranges(self, count: int) -> tuple[int, int]:
-        """How many partitions are wanted for so many ids, and how many there may be."""
-
-    @property
-    @abstractmethod
-    def threshold(self) -> int:
-        """The count past which the table is spread."""
-
-    def is_stale(self, root: T | Spread) -> bool:
-        return False
-
-    def finished(self, whole: T, root: Spread) -> T:
-        """The merged table with what only the root knows."""
-        return whole
-
-    def gathering(self) -> Gathering[T]:
-        """What belongs to a base beside its partitions (indexes), gathered while they are written."""
-        return Gathering()
-
-    def next_revision(self, root: Spread) -> int:
-        return root.revision
+    # What a tree with more files than these does more
 
     def beside(self, partitions: Iterable[Piece]) -> set[str]:
         """Files that lie beside the partitions, under names of their own."""
         return set()
-
-    # Reading
-
-    def root(self) -> T | Spread | None:
-        """One conditional GET."""
-        found = self.file.read()
-        self.damage = self.file.held.damage
-        self._met(found)
-        return found
-
-    def _met(self, root: T | Spread | None) -> None:
-        """Where the table is not spread, files that we remember may be deleted any time."""
-        if not isinstance(root, Spread):
-            self.forget()
 
     def forget(self) -> None:
         """Nothing that we read or wrote before is taken for stored."""
@@ -104,12 +95,38 @@ class Tree(Generic[T]):
         self.pieces.keep(set())
         self._directories.keep(set())
 
+    def before_base(self, root: Root[T] | None) -> None:
+        """Before a new base is made: what was replaced and is wanted again may be deleted by now."""
+
+    # Reading
+
+    def root(self) -> Root[T] | None:
+        """One conditional GET."""
+        found = self.file.read()
+        self.damage = self.file.held.damage
+        self._met(found)
+        return found
+
+    @property
+    def held_spread(self) -> Root[T] | None:
+        """The root as it was read or written last, where the table is spread. No request."""
+        root = self.file.held.value
+        return root if root is not None and root.is_spread else None
+
+    def _met(self, root: Root[T] | None) -> None:
+        """Where the table is not spread, files that we remember may be deleted any time."""
+        if root is None or not root.is_spread:
+            self.forget()
+
+    def is_stale(self, made: MadeRows) -> bool:
+        return self.layout.is_stale(made)
+
     def read(self) -> T | None:
         """The whole table; None where there is none or it is damaged (`damage` says which)."""
         for _ in range(READ_ATTEMPTS):
             root = self.root()
-            if not isinstance(root, Spread):
-                return root
+            if root is None or not root.is_spread:
+                return None if root is None else root.whole
             etag = self.file.held.etag
             try:
                 return self.load(root)
@@ -120,22 +137,22 @@ class Tree(Generic[T]):
                     return None
         return None
 
-    def load(self, root: Spread) -> T:
+    def load(self, root: Root[T]) -> T:
         """All partitions and deltas, merged; what did not change since the last time is not read again."""
         partitions = self.partitions(root)
         base = tuple(piece.file for piece in partitions)
         loaded = self._loaded
-        if loaded is None or loaded.base != base or not loaded.goes_on(root, self.keeps_seqs):
-            loaded = Loaded(base, set(), self.joined(self.pieces.get(base)), root.revision)
+        if loaded is None or loaded.base != base or not loaded.goes_on(root, self.layout.keeps_seqs):
+            loaded = Loaded(base, set(), self.layout.joined(self.pieces.get(base)), root.revision)
         news = [piece.file for piece in root.deltas if piece.file not in loaded.deltas]
         if news:
             whole = loaded.whole.merged(self.pieces.get(news))
             loaded = Loaded(base, loaded.deltas | set(news), whole, root.revision)
         self._loaded = loaded
         self.pieces.keep({*base, *(piece.file for piece in root.deltas)})
-        return self.finished(loaded.whole, root)
+        return self.layout.finished(loaded.whole, root)
 
-    def parts(self, root: Spread) -> Iterator[T]:
+    def parts(self, root: Root[Counted]) -> Iterator[T]:
         """The table partition by partition, in the order of ids, holding one at a time."""
         delta = self.delta(root)
         partitions = self.partitions(root)
@@ -148,113 +165,207 @@ class Tree(Generic[T]):
     def among(self, ids: Iterable[str]) -> T | None:
         """What the table knows of some ids, at least."""
         root = self.root()
-        if not isinstance(root, Spread):
-            return root
+        if root is None or not root.is_spread:
+            return None if root is None else root.whole
         wanted = [piece.file for piece in covering(self.partitions(root), ids)]
         deltas = {piece.file for piece in root.deltas}
         if len(self.pieces) > PIECES_MAX:
             self.pieces.keep({*wanted, *deltas})
-        return self.joined(self.pieces.get(wanted)).merged([self.delta(root)])
+        return self.layout.joined(self.pieces.get(wanted)).merged([self.delta(root)])
 
-    def delta(self, root: Spread) -> T:
+    def delta(self, root: Root[Counted]) -> T:
         """All deltas as one."""
         files = tuple(piece.file for piece in root.deltas)
         if self._delta is None or self._delta[0] != files:
-            self._delta = files, self.joined(()).merged(self.pieces.get(files))
+            self._delta = files, self.layout.joined(()).merged(self.pieces.get(files))
         return self._delta[1]
 
-    def partitions(self, root: Spread) -> Sequence[Piece]:
+    def partitions(self, root: Root[Counted]) -> Sequence[Piece]:
         return root.partitions if root.directory is None else self._directories.get([root.directory.file])[0]
 
-    def knows_partitions(self, root: Spread) -> bool:
+    def knows_partitions(self, root: Root[Counted]) -> bool:
         """Can `partitions` tell without a request?"""
         return root.directory is None or not self._directories.missing([root.directory.file])
 
-    def requests(self, root: Spread) -> int:
-        """How many files `load` has to read."""
-        if root.directory is not None and not self.knows_partitions(root):
-            return 1 + root.directory.count + len(root.deltas)
-        partitions = tuple(piece.file for piece in self.partitions(root))
-        loaded = self._loaded
-        deltas = [piece.file for piece in root.deltas]
-        if loaded is None or loaded.base != partitions:
-            return self.pieces.missing((*partitions, *deltas))
-        return self.pieces.missing(file for file in deltas if file not in loaded.deltas)
+    # Publishing
 
-    # Writing
+    def publish(self, change: Callable[[Root[T] | None], Edit[T] | EditStream[T] | None]) -> Root[T] | None:
+        """Apply a change until it is stored, or until there is nothing to change. Returns the root that is stored now.
 
-    def fold(self, fold: Folding[T]) -> T | None:
-        """Returns the table where it is whole; of a spread one nothing but the root is read."""
+        Each attempt reads what the change needs, computes what it comes to, stores the files that are not known to be
+        stored, and swaps the root. Losing the race, it starts again from the newer root.
+        """
 
-        def change(root: T | Spread | None) -> T | Spread | None:
+        def swapped(root: Root[T] | None) -> Root[T] | None:
             self._met(root)
-            if root is None:
-                return self.formed(fold.anew(None), None)
-            if self.is_stale(root):
-                return self.formed(fold.anew(self._held_whole(root)), root)
-            if not isinstance(root, Spread):
-                return fold.onto(root)
-            revision = self.next_revision(root)
-            delta = fold.delta(revision)
-            return root.with_delta(self.put("delta", delta), delta.last_updated, revision)
+            made = change(root)
+            if made is None:
+                return None
+            edit = self.stored(made)
+            if edit.root.is_spread and edit.root == root:
+                return None
+            check(root, edit.root, edit.by, listed=self._listed(edit), key=self.key)
+            return edit.root
 
-        stored = self.file.update(change)
-        if not isinstance(stored, Spread):
-            return stored
-        listed = self.partitions(stored) if self.knows_partitions(stored) else ()
-        self.pieces.keep({*stored.files(), *(piece.file for piece in listed)})
-        return None
+        return self.file.update(swapped)
 
-    def update(self, change: Callable[[T | None], T | None]) -> T | None:
-        """Change the whole table, whatever its form; `change` gives None when it says what it should. A spread one is
-        left without deltas. Returns the table as it is stored now."""
+    def stored(self, made: Edit[T] | EditStream[T], keep: set[str] | None = None) -> Edit[T]:
+        """Store the files of a change, those of a stream as they come. `keep`: files whose content stays in memory
+        (None: all)."""
+        if isinstance(made, Edit):
+            self._store(made.files)
+            return made
+        while True:
+            try:
+                self._store(next(made))
+            except StopIteration as end:
+                edit: Edit[T] = end.value
+                return edit
+            if keep is not None:
+                self.pieces.keep(keep)
+
+    def _store(self, files: NewFiles[T]) -> None:
+        in_parallel(self.put_file, files.pieces)
+        if files.directory is not None:
+            self._directories.keep({self._directories.put(files.directory).file})
+
+    def put_file(self, new: NewFile[T]) -> Piece:
+        return self.pieces.put(new)
+
+    def put(self, stem: str, part: T, *, start: str = "", level: int = 0) -> Piece:
+        return self.put_file(self.layout.new_file(stem, part, start=start, level=level))
+
+    def _listed(self, edit: Edit[T]) -> Sequence[Piece]:
+        """The partitions of a new base; of one that stays only what the root itself names."""
+        is_new = edit.by in ("base", "source") and self.knows_partitions(edit.root)
+        return self.partitions(edit.root) if is_new else edit.root.partitions
+
+    # Changes
+
+    def fold(self, read: Callable[[], News[T]], build: Callable[[T | None], T]) -> tuple[Root[T], bool]:
+        """`read` tells what the fold brings, as of now; `build` makes the table from its source, where there is none or
+        it is stale. Returns the root that is stored now, and whether the table was made from the source. Of a spread
+        one nothing but the root is read."""
+        is_new = False
+
+        def change(root: Root[T] | None) -> Edit[T] | EditStream[T] | None:
+            nonlocal is_new
+            is_new = root is None or self.is_stale(root)
+            if root is not None and not is_new:
+                return folded(self.layout, root, read())
+            built, news = build(self._held_whole(root)), read()
+            return self._formed(news.onto(built) or built, root, "source")
+
+        stored = self.publish(change)
+        assert stored is not None
+        if stored.is_spread:
+            listed = self.partitions(stored) if self.knows_partitions(stored) else ()
+            self.pieces.keep({*stored.files(), *(piece.file for piece in listed)})
+        return stored, is_new
+
+    def update(self, wish: Callable[[T | None], T | None]) -> T | None:
+        """Change the whole table, whatever its form, as its source says; `wish` gives None when it says what it should.
+        A spread one is left without deltas. Returns the table as it is stored now."""
         result: T | None = None
 
-        def changed(root: T | Spread | None) -> T | Spread | None:
+        def change(root: Root[T] | None) -> EditStream[T] | None:
             nonlocal result
-            self._met(root)
             stored = self._held_whole(root)
-            wanted = change(stored)
+            wanted = wish(stored)
             result = stored if wanted is None else wanted
-            if result is None or (wanted is None and not isinstance(root, Spread)):
+            if result is None or (wanted is None and root is not None and not root.is_spread):
                 return None
-            formed = self.formed(result, root)
-            return None if isinstance(formed, Spread) and formed == root else formed
+            return self._formed(result, root, "source")
 
-        self.file.update(changed)
+        self.publish(change)
         return result
 
-    def settle(self, *, force: bool = False, bytes_max: int | None = None) -> bool:
+    def tidy(self, *, force: bool = False, bytes_max: int | None = None) -> bool:
         """Split, merge deltas, merge them into the base, or go back to a whole file: what is due, one flip each.
 
         `force`: merge every delta. `bytes_max`: leave a base that is larger to somebody with more time. Returns whether
         the base was made anew.
         """
         root = self.file.held.value if self.file.held.etag is not None else self.root()
-        if root is not None and not isinstance(root, Spread):
-            return root.known > self.threshold and self._split()
-        merge_deltas(self)
-        root = self.file.held.value
-        if not isinstance(root, Spread) or not root.deltas:
+        if root is not None and root.whole is not None:
+            return root.whole.known > self.layout.threshold and self._split()
+        self._merge_deltas()
+        root = self.held_spread
+        if root is None or not root.deltas:
             return False
         due = force or root.delta_size * BASE_SHARE >= root.base_size
-        is_small = bytes_max is None or root.base_size + root.delta_size <= bytes_max
-        return due and is_small and merge_base(self, root)
-
-    def formed(self, whole: T, root: T | Spread | None) -> T | Spread:
-        """The root for this table: itself, or a spread one, whose files are written."""
-        return formed(self, whole, root)
-
-    def reformed(self, root: Spread) -> T | Spread:
-        """The root with every delta merged into the base."""
-        return reformed(self, root)
+        is_small = bytes_max is None or root.size <= bytes_max
+        return due and is_small and self._merge_base(root)
 
     def reform(self) -> bool:
         """Make the base anew, whether or not that is due. False when another was quicker."""
         root = self.root()
-        return isinstance(root, Spread) and merge_base(self, root)
+        return root is not None and root.is_spread and self._merge_base(root)
 
-    def lacks_files(self, root: Spread) -> bool:
+    def reformed(self, root: Root[T]) -> Root[T]:
+        """The root with every delta merged into the base; its files are stored as they come (`layout.EditStream`)."""
+        layout = self.layout
+        ids = [one for part in self.parts(root) for one in layout.finished(part, root).ids()]
+        if layout.is_whole(len(ids), was_spread=True):
+            return self.stored(self._formed(self.load(root), root, "base")).root
+        starts = layout.starts(ids, self.carried(root))
+        self.before_base(self.file.held.value)
+        return self.stored(remade(layout, root, self.parts(root), starts), keep=root.files()).root
+
+    def _formed(self, whole: T, root: Root[T] | None, by: By) -> EditStream[T]:
+        """The root for this table, from what is in memory."""
+        self.before_base(self.file.held.value)
+        return formed(self.layout, whole, root, self.carried(root), by)
+
+    def _split(self) -> bool:
+        def grown(root: Root[T] | None) -> EditStream[T] | None:
+            whole = None if root is None else root.whole
+            is_small = whole is None or self.layout.is_whole(whole.known, was_spread=False)
+            return None if whole is None or is_small else self._formed(whole, root, "base")
+
+        stored = self.publish(grown)
+        return stored is not None and stored.is_spread
+
+    def _merge_deltas(self) -> None:
+        """As long as a level is full, make one delta of the next level of it."""
+        while (root := self.held_spread) is not None and (full := root.full_level(DELTAS_MAX)):
+            first, *others = self.pieces.get([piece.file for piece in full])
+            merged = self.layout.new_file("delta", first.merged(others), level=full[0].level + 1)
+            self.publish(partial(merged_deltas, gone=full, merged=merged))
+
+    def _merge_base(self, start: Root[T]) -> bool:
+        """Make a new base of the base and the deltas of `start`. False when another was quicker."""
+        base = self.reformed(start)
+        is_ours = False
+
+        def change(root: Root[T] | None) -> Edit[T] | None:
+            nonlocal is_ours
+            edit = rebased(self.layout, root, start, base)
+            is_ours = edit is not None
+            return edit
+
+        self.publish(change)
+        return is_ours
+
+    def _held_whole(self, root: Root[T] | None) -> T | None:
+        if root is None or not root.is_spread:
+            return None if root is None else root.whole
+        try:
+            return self.load(root)
+        except Corrupt as damage:
+            self.damage = damage
+            return None
+
+    def carried(self, root: Root[T] | None) -> list[str]:
+        """The first ids of the partitions that there are."""
+        try:
+            return [] if root is None else [piece.start for piece in self.partitions(root)]
+        except Corrupt:
+            return []
+
+    # Files that are gone, or that nobody names
+
+    def lacks_files(self, root: Root[T]) -> bool:
         """Is a file gone that the root names? Lists the directory."""
         partitions = self.partitions(root)
         wanted = {piece.file for piece in partitions} | root.files() | self.beside(partitions)
@@ -268,47 +379,129 @@ class Tree(Generic[T]):
         root = self.root()
         if root is None:
             return None
-        if not isinstance(root, Spread):
+        if not root.is_spread:
             return set()
         partitions = self.partitions(root)
         return root.files() | {piece.file for piece in partitions} | self.beside(partitions) | {"_meta.json"}
 
-    def put_directory(self, pieces: Sequence[Piece]) -> Piece:
-        body = encode_directory(self.collection.name, pieces)
-        directory = self._directories.put("directory", body, tuple(pieces), count=len(pieces))
-        self._directories.keep({directory.file})
-        return replace(directory, columns=sum(piece.columns for piece in pieces))
 
-    def put(self, stem: str, part: T, *, start: str = "", level: int = 0) -> Piece:
-        return self.pieces.put(stem, part.encode(), part, count=part.count, start=start, level=level)
+def _encode(root: Root[T]) -> bytes:
+    return root.encode() if root.whole is None else root.whole.encode()
 
-    def _held_whole(self, root: T | Spread | None) -> T | None:
-        if not isinstance(root, Spread):
-            return root
+
+class ManifestTree(Tree[Manifest]):
+    """`.worm.manifest.json` and `.worm.manifest/`, with column files beside the partitions, and the indexes."""
+
+    def __init__(self, collection: Collection) -> None:
+        resolver, name = collection.resolver, collection.name
+        key, directory = resolver.manifest_key(name), resolver.manifest_dir(name)
+        self.columns = ColumnFiles(collection.store, directory)
+        self.indexes = [IndexFiles(collection, index) for index in collection.definition.indexes.values()]
+        super().__init__(collection, key, directory, ManifestLayout(collection.definition, self.columns.drafted))
+
+    def put_file(self, new: NewFile[Manifest]) -> Piece:
+        super().put_file(new)
+        if new.beside is not None:
+            self.columns.put(new.piece.file, new.beside)
+        return new.piece
+
+    def _store(self, files: NewFiles[Manifest]) -> None:
+        super()._store(files)
+        for new in files.indexes:
+            next(one for one in self.indexes if one.definition.field == new.index.field).put(new)
+
+    def before_base(self, root: Root[Manifest] | None) -> None:
+        self.columns.keep(self.partitions(root) if root is not None and self.knows_partitions(root) else ())
+        for files in self.indexes:
+            files.pieces.keep(set() if root is None else root.index_files(files.definition.field))
+
+    def beside(self, partitions: Iterable[Piece]) -> set[str]:
+        return column_files(partitions)
+
+    def reformed(self, root: Root[Manifest]) -> Root[Manifest]:
+        """A merge leaves the column files of partitions that stay as they are."""
+        self.columns.learn(self.partitions(root))
+        return super().reformed(root)
+
+    def forget(self) -> None:
+        super().forget()
+        self.columns.keep(())
+        for files in self.indexes:
+            files.pieces.keep(set())
+
+    def lookup(self, files: IndexFiles, root: Root[Manifest], keys: Sequence[str]) -> set[str] | None:
+        """The ids under the entry keys; None when the root has no such index."""
+        known, definition = root.indexes.get(files.definition.field), files.definition
+        if known is None or known.type != definition.type:
+            return None
+        delta = self.delta(root)
+        files.pieces.keep({part.file for part in known.parts})
+        found: set[str] = set()
+        for part in files.read_parts(covering(known.parts, keys)):
+            found.update(entity_id for key in keys for entity_id in part.ids_under(key))
+        found.difference_update(delta.seqs)
+        newer = files.index_of_delta(delta)
+        found.update(entity_id for key in keys for entity_id in newer.ids_under(key))
+        return found
+
+    def has_all_indexes(self, root: Root[Manifest]) -> bool:
+        """Does the base have exactly the indexes that the schema declares?"""
+        declared = {one.definition.field: (one.definition.type, one.definition.unique) for one in self.indexes}
+        return declared == {field: (one.type, one.unique) for field, one in root.indexes.items()}
+
+    def lacks_files(self, root: Root[Manifest]) -> bool:
+        return super().lacks_files(root) or any(
+            not root.index_files(one.definition.field) <= one.pieces.listed(f"{PART}-") for one in self.indexes
+        )
+
+    def audit_columns(self, root: Root[Manifest]) -> Iterator[tuple[str, str, str]]:
+        """What differs between column files and their partitions: kind, key, detail."""
+        pieces = [piece for piece in self.partitions(root) if piece.columns]
+        return self.columns.audit(pieces, self.pieces.get([piece.file for piece in pieces]))
+
+    def base(self, root: Root[Manifest]) -> Manifest:
+        """The partitions without the deltas: what the parts of the indexes are of."""
+        return self.layout.joined(self.pieces.get([piece.file for piece in self.partitions(root)]))
+
+    def collect(self, dry_run: bool) -> int:
+        orphans = super().collect(dry_run)
+        for files in self.indexes:
+            named = partial(self._named_parts, files.definition.field)
+            orphans += files.pieces.collect(f"{PART}-", named, self.collection.clock, dry_run)
+        return orphans
+
+    def _named_parts(self, field: str) -> set[str] | None:
+        root = self.root()
+        return None if root is None else root.index_files(field)
+
+    def describe(self) -> bytes | None:
+        """`_meta.json`, for people and their tools: how the manifest is partitioned."""
+        root = self.held_spread
+        if root is None:
+            return None
+        partitions: list[JsonValue] = [piece.shape() for piece in self.partitions(root)]
+        return dumps_document(
+            {
+                "partitionCount": len(partitions),
+                "partitionBy": "id_range",
+                "totalCount": root.count,
+                "lastUpdated": root.last_updated,
+                "partitions": partitions,
+            }
+        )
+
+
+class HeadsTree(Tree[Heads]):
+    """`.worm.heads.json` and `.worm.heads/`. Only hints: damage costs requests, not answers."""
+
+    def __init__(self, collection: Collection) -> None:
+        resolver, name = collection.resolver, collection.name
+        layout = HeadsLayout(collection.definition)
+        super().__init__(collection, resolver.heads_key(name), resolver.heads_dir(name), layout)
+
+    def among(self, ids: Iterable[str]) -> Heads | None:
         try:
-            return self.load(root)
+            return super().among(ids)
         except Corrupt as damage:
             self.damage = damage
             return None
-
-    def carried(self, root: T | Spread | None) -> list[str]:
-        if not isinstance(root, Spread):
-            return []
-        try:
-            return [piece.start for piece in self.partitions(root)]
-        except Corrupt:
-            return []
-
-    # Settling
-
-    def _split(self) -> bool:
-        stored = self.file.update(lambda root: None if root is None or isinstance(root, Spread) else self._grown(root))
-        return isinstance(stored, Spread)
-
-    def _grown(self, whole: T) -> T | Spread | None:
-        formed = self.formed(whole, whole)
-        return formed if isinstance(formed, Spread) else None
-
-
-def _encode(root: Keyed | Spread) -> bytes:
-    return root.encode()

@@ -1,15 +1,4 @@
-"""What verifying finds: one thing that is not as the source says.
-
-The audit of append mode: every document was written once and is still there.
-
-The store's conditions alone cannot promise that (a put-if-absent succeeds again behind a delete marker), so the audit
-looks at what really happened. Reads listings only: one of all versions, and for a model with oplog one of the entries.
-- `append-overwritten`: a document has more than one version, or its oplog more than one entry.
-- `append-deleted`: a delete marker lies on a document, on top or between versions.
-- `append-removed`: the oplog knows a document of which no version is left.
-On a store without versions only the oplog tells of an overwrite, once it is recorded.
-
-verify: recompute everything derived from the source, and name every difference.
+"""verify: recompute everything derived from the source, and name every difference.
 
 Shares no cache with any writer. Reads, per model: all object versions (listing), all oplog entries, all documents, and
 the stored manifest, indexes and heads. For a model with oplog it checks that
@@ -19,8 +8,16 @@ the stored manifest, indexes and heads. For a model with oplog it checks that
 - manifest and indexes are, byte for byte, what folding the entries gives; heads name the newest entries;
 - column files say what their partitions say;
 - no two documents have one unique value, and every claim of one is held by a document that has it;
-- documents of a model in a space are of the commits that its log has.
+- documents of a model in a space are of the commits that its log has. A document that is of no commit is somebody's
+  own, and one that is missing was deleted by hand or by its own commit: both stay until the next commit writes them.
 A document that breaks its schema is no difference: it is listed as `rejected`, with the reason.
+
+In append mode every document was written once and is still there. The store's conditions alone cannot promise that (a
+put-if-absent succeeds again behind a delete marker), so listings of versions and entries tell what really happened:
+- `append-overwritten`: a document has more than one version, or its oplog more than one entry;
+- `append-deleted`: a delete marker lies on a document, on top or between versions;
+- `append-removed`: the oplog knows a document of which no version is left.
+On a store without versions only the oplog tells of an overwrite, once it is recorded.
 """
 
 from __future__ import annotations
@@ -41,11 +38,10 @@ from worm.collections.id_ranges import IdRange
 from worm.errors import Corrupt, Invalid
 from worm.store.base import NULL_VERSION, Version
 from worm.tables.build import build_manifest, empty_manifest
-from worm.tables.index import Index
+from worm.tables.index import Index, IndexFiles
 from worm.tables.manifest import Manifest
-from worm.tables.spread import Spread
+from worm.tables.root import Root
 from worm.tables.table import Table
-from worm.tables.trees import IndexFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,14 +285,14 @@ def _verify_files(table: Table, expected: Manifest, report: VerifyReport) -> Non
         report.differ(*absence("manifest", table.manifest.key, table.manifest.damage))
     elif stored.encode() != expected.encode():
         report.differ("manifest-differs", table.manifest.key, explain_rows(stored, expected))
-    root = table.manifest.file.held.value
-    if isinstance(root, Spread) and stored is not None:
+    root = table.manifest.held_spread
+    if root is not None and stored is not None:
         for found in table.manifest.audit_columns(root):
             report.differ(*found)
-    base = table.manifest.base(root) if isinstance(root, Spread) and stored is not None else expected
+    base = table.manifest.base(root) if root is not None and stored is not None else expected
     for files in table.indexes:
         wanted = Index.of(base, files.definition)
-        if isinstance(root, Spread):
+        if root is not None:
             _verify_parts(files, root, wanted, report)
         else:
             verify_index(files, wanted, report)
@@ -311,7 +307,7 @@ def verify_index(files: IndexFiles, wanted: Index, report: VerifyReport) -> None
         report.differ("index-differs", files.key, explain_index(index, wanted))
 
 
-def _verify_parts(files: IndexFiles, root: Spread, wanted: Index, report: VerifyReport) -> None:
+def _verify_parts(files: IndexFiles, root: Root[Manifest], wanted: Index, report: VerifyReport) -> None:
     """The parts of an index say what the partitions of the manifest say; the deltas belong to both."""
     if files.is_whole():
         report.differ(*beside_parts(files))

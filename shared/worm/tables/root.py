@@ -1,12 +1,16 @@
-"""The root of a table that is spread over many files: which files make it up. Small, and changed by compare-and-swap.
+"""The root of a table: the one mutable file of a manifest or of heads, changed by compare-and-swap only.
 
-- *partitions*: immutable files with the rows of balanced, disjoint ranges of ids; together the *base*.
-- *deltas*: immutable files with what was folded since. The newest seq of an id wins, wherever it stands.
-- *indexes*: immutable files with the index entries of the base, by ranges of values.
+A small table stands in its root (`Root.whole`). A large one is spread over immutable files that the root names:
+
+- *partitions*: the rows of balanced, disjoint ranges of ids; together the *base*.
+- *deltas*: what was folded since. The newest seq of an id wins, whichever file it is in.
+- *indexes*: the index entries of the base, by ranges of values.
 - *directory*: where there are many partitions, the file that lists them, so that the root stays small.
 
-Folding writes one delta and a new root, whatever the size of the table. All files are named by their content, so equal
+Folding writes one delta and a new root, whatever the size of the table. Files are named by their content, so equal
 content is written once, and two workers that do the same work write the same bytes.
+
+`check` holds what is true of every change of a root; a change that breaks it is not written (`BrokenRoot`).
 """
 
 from __future__ import annotations
@@ -14,13 +18,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
+from itertools import chain
+from operator import lt
+from typing import Generic, Literal, Protocol, TypeVar, cast
 
 from worm.codec.sealed import seal, unseal
 from worm.codec.strict_json import JsonValue
-from worm.errors import Corrupt
-
-INLINE_PARTITIONS = 64
+from worm.errors import Corrupt, WormError
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +79,26 @@ class IndexPieces:
         return {"type": self.type, "unique": self.unique, "parts": [part.shape() for part in self.parts]}
 
 
+class Counted(Protocol):
+    """What every form of a table tells of itself."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def revision(self) -> int: ...
+    @property
+    def last_updated(self) -> str: ...
+
+
+T_co = TypeVar("T_co", bound=Counted, covariant=True)
+W = TypeVar("W", bound=Counted)
+
+
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """A root. `count`, `base_size` (bytes), `revision` and the indexes are of the base; `last_updated` is of
-    everything. A model without oplog counts its folds in `revision`."""
+class Root(Generic[T_co]):
+    """A root. `whole`: the table itself; None where it is spread. Of a spread one `count`, `base_size` (bytes),
+    `revision` and the indexes are of the base; `last_updated` is of everything. A model without oplog counts its folds
+    in `revision`. `fields` and `oplog` tell how rows were made; heads have no fields."""
 
     model: str
     count: int
@@ -91,10 +111,29 @@ class Spread:
     indexes: Mapping[str, IndexPieces] = field(default_factory=dict)
     fields: tuple[str, ...] = ()
     oplog: bool = True
+    whole: T_co | None = None
+
+    @property
+    def is_spread(self) -> bool:
+        return self.whole is None
+
+    @property
+    def base(self) -> tuple[tuple[Piece, ...], Piece | None]:
+        """What tells one base from another."""
+        return self.partitions, self.directory
+
+    @property
+    def partition_count(self) -> int:
+        return len(self.partitions) if self.directory is None else self.directory.count
 
     @property
     def delta_size(self) -> int:
         return sum(piece.size for piece in self.deltas)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files that hold rows beside the root."""
+        return self.base_size + self.delta_size
 
     @property
     def scan_size(self) -> int:
@@ -110,14 +149,27 @@ class Spread:
             named.add(self.directory.file)
         return named
 
-    def with_delta(self, delta: Piece, last_updated: str, revision: int) -> Spread | None:
+    def index_files(self, field: str) -> set[str]:
+        pieces = self.indexes.get(field)
+        return set() if pieces is None else {part.file for part in pieces.parts}
+
+    def with_delta(self, delta: Piece, last_updated: str, revision: int) -> Root[T_co] | None:
         """None when it is in it already."""
         if any(delta.file == known.file for known in self.deltas):
             return None
         newest = max(self.last_updated, last_updated)
         return replace(self, deltas=(*self.deltas, delta), last_updated=newest, revision=revision)
 
+    def full_level(self, deltas_max: int) -> list[Piece]:
+        """The deltas of the lowest level that has so many; none where no level has."""
+        for level in range(max((piece.level for piece in self.deltas), default=0) + 1):
+            same = [piece for piece in self.deltas if piece.level == level]
+            if len(same) >= deltas_max:
+                return same
+        return []
+
     def encode(self) -> bytes:
+        """Of a spread table."""
         shape: dict[str, JsonValue] = {
             "version": 1,
             "model": self.model,
@@ -140,7 +192,8 @@ class Spread:
         return seal(shape)
 
     @classmethod
-    def of_shape(cls, shape: Mapping[str, JsonValue], key: str) -> Spread:
+    def of_shape(cls, shape: Mapping[str, JsonValue], key: str) -> Root[T_co]:
+        """The root of a spread table."""
         try:
             indexes = cast("dict[str, dict[str, JsonValue]]", shape.get("indexes") or {})
             directory = shape.get("directory")
@@ -162,6 +215,11 @@ class Spread:
             )
         except (KeyError, TypeError) as error:
             raise Corrupt(f"not the root of a partitioned table: {error}", key=key) from error
+
+
+def whole_root(model: str, whole: W, fields: tuple[str, ...] = (), oplog: bool = True) -> Root[W]:
+    """The root of a table that is one file."""
+    return Root(model, whole.count, 0, whole.revision, whole.last_updated, fields=fields, oplog=oplog, whole=whole)
 
 
 def is_spread(shape: Mapping[str, JsonValue]) -> bool:
@@ -228,3 +286,91 @@ def cut(keys: Sequence[str], starts: Sequence[str]) -> list[Sequence[str]]:
     """The sorted keys, one slice per range."""
     edges = [0, *(bisect_left(keys, start) for start in starts[1:]), len(keys)]
     return [keys[edges[at] : edges[at + 1]] for at in range(len(starts))]
+
+
+# What always holds
+
+By = Literal["fold", "merge", "base", "source"]
+"""What a change does: fold rows in, merge deltas among each other, make a new base of base and deltas (also: split, or
+become one file again), make the table from its source."""
+Listed = Sequence[Piece]
+
+
+class BrokenRoot(WormError):
+    """A change would have made a root that contradicts itself or the root before it, so it was not written. Whoever
+    made the change has a bug."""
+
+
+def check(old: Root[Counted] | None, new: Root[Counted], by: By, *, listed: Listed = (), key: str = "") -> None:
+    """Before every swap. `listed`: the partitions that its directory lists, where they are known. No request."""
+    broken = [one for one in OF_A_ROOT if not one(new, listed or new.partitions)]
+    changes = [] if old is None else [one for one in OF_A_CHANGE if not one(old, new, by)]
+    if broken or changes:
+        said = ", ".join(one.__name__.replace("_", " ") for one in (*broken, *changes))
+        raise BrokenRoot(f"refused to write a root ({by}) of which this is not true: {said}", key=key)
+
+
+def has_one_form(new: Root[Counted], listed: Listed) -> bool:
+    """It is the table, or lists its partitions, or names the directory that does."""
+    forms = (not new.is_spread, bool(new.partitions), new.directory is not None)
+    return sum(forms) == 1 and (new.is_spread or not (new.deltas or new.indexes))
+
+
+def covers_every_key_once(new: Root[Counted], listed: Listed) -> bool:
+    """The ranges of partitions, and of the parts of each index, start at "" and ascend."""
+    every = [[piece.start for piece in pieces] for pieces in (listed, *_parts(new))]
+    return all(starts[0] == "" and all(map(lt, starts, starts[1:])) for starts in every if starts)
+
+
+def names_each_file_once(new: Root[Counted], listed: Listed) -> bool:
+    every = [[piece.file for piece in pieces] for pieces in ((*listed, *new.deltas), *_parts(new))]
+    return all(len(files) == len(set(files)) for files in every)
+
+
+def adds_up(new: Root[Counted], listed: Listed) -> bool:
+    """No figure is negative, and those of the base are the sums over its partitions, where they are known."""
+    figures = [new.count, new.base_size, new.revision]
+    for one in (*listed, *new.deltas, *chain(*_parts(new))):
+        figures += (one.count, one.size, one.columns)
+    sums = (len(listed), sum(one.count for one in listed), sum(one.size for one in listed))
+    return min(figures) >= 0 and (not listed or sums == (new.partition_count, new.count, new.base_size))
+
+
+def _parts(new: Root[Counted]) -> list[tuple[Piece, ...]]:
+    return [one.parts for one in new.indexes.values()]
+
+
+def keeps_the_model(old: Root[Counted], new: Root[Counted], by: By) -> bool:
+    return new.model == old.model
+
+
+def keeps_how_rows_are_made(old: Root[Counted], new: Root[Counted], by: By) -> bool:
+    """Rows of other fields come from the source only."""
+    return by == "source" or (new.fields, new.oplog) == (old.fields, old.oplog)
+
+
+def revision_does_not_fall(old: Root[Counted], new: Root[Counted], by: By) -> bool:
+    """A table made from its source may lose rows that have none, and their seqs with them."""
+    return by == "source" or new.revision >= old.revision
+
+
+def keeps_the_base(old: Root[Counted], new: Root[Counted], by: By) -> bool:
+    """Folds and merges of deltas leave the form and the base alone."""
+    if by in ("base", "source") or not (old.is_spread or new.is_spread):
+        return True
+    return (new.count, new.base_size, new.base, new.indexes) == (old.count, old.base_size, old.base, old.indexes)
+
+
+def loses_no_delta(old: Root[Counted], new: Root[Counted], by: By) -> bool:
+    """A fold adds one. A merge puts one of the next level in the place of several of one level. A new base brings
+    none that the root did not have."""
+    gone, came = set(old.deltas) - set(new.deltas), set(new.deltas) - set(old.deltas)
+    if by == "fold":
+        return not gone and len(came) <= 1
+    if by == "merge":
+        return len(came) == 1 and {one.level for one in gone} == {one.level - 1 for one in came}
+    return by == "source" or not came
+
+
+OF_A_ROOT = (has_one_form, covers_every_key_once, names_each_file_once, adds_up)
+OF_A_CHANGE = (keeps_the_model, keeps_how_rows_are_made, revision_does_not_fall, keeps_the_base, loses_no_delta)

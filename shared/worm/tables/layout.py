@@ -1,0 +1,317 @@
+"""How a table is laid out over files, and what a change of its root comes to. Everything here is pure: no request.
+
+A change of a root is a function from the root to an *edit*: the new root, and the immutable files that must be stored
+before it. `Tree.publish` stores the files and swaps the root; where another was quicker, the function is applied to the
+newer root. What a change needs to know (the source, the whole of a spread table) is read before it and given to it.
+
+The files of a new base may be too many to hold. An `EditStream` yields them a few at a time, to be stored as they come,
+and ends in the edit. A base made partition by partition (`new_base` of `regrouped` parts) thus takes memory for two
+partitions, all ids and the entries of the indexes, and gives the files that `formed` gives of the whole table.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Generic, Protocol, Self, TypeVar
+
+from worm.codec.sealed import unseal
+from worm.codec.strict_json import loads_own
+from worm.collections.changes import Change, Row
+from worm.collections.heads import Heads
+from worm.schema import IndexDef, ModelDef
+from worm.store.parallel import in_parallel
+from worm.tables.index import IndexEntries, NewIndex, new_index
+from worm.tables.manifest import MadeRows, Manifest, is_stale
+from worm.tables.pieces import NewFile, new_file
+from worm.tables.root import By, Counted, Piece, Root, balanced_starts, cut, encode_directory, is_spread, whole_root
+
+INLINE_PARTITIONS = 64
+HEADS_PER_PART = 1000
+HEADS_PARTS_MAX = 100_000
+
+
+class Keyed(Counted, Protocol):
+    """What a tree holds: anything by id, of which parts merge by the newest seq."""
+
+    @property
+    def known(self) -> int: ...
+    def ids(self) -> list[str]: ...
+    def folded(self, changes: Iterable[Change]) -> Self | None: ...
+    def merged(self, others: Iterable[Self]) -> Self: ...
+    def part(self, ids: Iterable[str]) -> Self: ...
+    def encode(self) -> bytes: ...
+    @classmethod
+    def decode(cls, body: bytes, key: str) -> Self: ...
+    @classmethod
+    def joined(cls, model: str, parts: Iterable[Self]) -> Self: ...
+
+
+T = TypeVar("T", bound=Keyed)
+ColumnDraft = Callable[[str, Manifest], tuple[int, bytes | None]]
+"""The size of the column file of a partition, and its bytes unless it is known to be stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewFiles(Generic[T]):
+    """Files to store in this order, those of `pieces` at the same time."""
+
+    pieces: Sequence[NewFile[T]] = ()
+    directory: NewFile[tuple[Piece, ...]] | None = None
+    indexes: Sequence[NewIndex] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Edit(Generic[T]):
+    """What a change comes to: the new root, and the files that it needs and that may not be stored yet. `by` says what
+    the change does, for the invariants of `root.check`."""
+
+    root: Root[T]
+    by: By
+    files: NewFiles[T] = NewFiles()
+
+
+EditStream = Generator[NewFiles[T], None, Edit[T]]
+
+
+class News(Protocol[T]):
+    """What one fold brings, in the two forms that a root may ask for."""
+
+    def onto(self, stored: T) -> T | None:
+        """The whole table with it; None when nothing changes."""
+        ...
+
+    def delta(self, revision: int) -> T:
+        """Only what it touches."""
+        ...
+
+
+class Layout(ABC, Generic[T]):
+    """One kind of table: how it is encoded and cut, and when."""
+
+    stem = "partition"
+    writers = 2
+    """How many partitions are made and written at the same time."""
+    keeps_seqs = True
+    indexes: Sequence[IndexDef] = ()
+    fields: tuple[str, ...] = ()
+
+    def __init__(self, definition: ModelDef, kind: type[T]) -> None:
+        self.definition = definition
+        self.model = definition.name
+        self.threshold = definition.manifest.partition_threshold
+        """The count past which the table is spread."""
+        self.decode = kind.decode
+        self._kind = kind
+
+    @abstractmethod
+    def decode_root(self, body: bytes, key: str) -> Root[T]: ...
+    @abstractmethod
+    def ranges(self, count: int) -> tuple[int, int]:
+        """How many partitions are wanted for so many ids, and how many there may be."""
+
+    def root(self, whole: T) -> Root[T]:
+        """The root of a table that is one file."""
+        return whole_root(self.model, whole)
+
+    def rows(self, part: T) -> Mapping[str, Row]:
+        """What is indexed."""
+        return {}
+
+    def finished(self, whole: T, root: Root[T]) -> T:
+        """The merged table, or a part of it, with what only the root knows."""
+        return whole
+
+    def is_stale(self, made: MadeRows) -> bool:
+        """Must it be made from the source, because the schema changed?"""
+        return False
+
+    def joined(self, parts: Iterable[T]) -> T:
+        return self._kind.joined(self.model, parts)
+
+    def is_whole(self, known: int, *, was_spread: bool) -> bool:
+        """Is a table that knows so many ids, deleted ones too, one file? A spread one stays so down to the half."""
+        return known <= (self.threshold // 2 if was_spread else self.threshold)
+
+    def starts(self, ids: Sequence[str], carried: Sequence[str]) -> list[str]:
+        """The first ids of the partitions. `carried`: of those that there are."""
+        return balanced_starts(ids, *self.ranges(len(ids)), carried)
+
+    def new_file(self, stem: str, part: T, *, start: str = "", level: int = 0) -> NewFile[T]:
+        return new_file(stem, part.encode(), part, count=part.count, start=start, level=level)
+
+    def partition(self, number: int, start: str, part: T) -> NewFile[T]:
+        return self.new_file(f"{self.stem}-{number}", part, start=start)
+
+
+class ManifestLayout(Layout[Manifest]):
+    """`columns` drafts column files; without it there are none."""
+
+    def __init__(self, definition: ModelDef, columns: ColumnDraft | None = None) -> None:
+        super().__init__(definition, Manifest)
+        self.keeps_seqs = definition.oplog
+        self.indexes = list(definition.indexes.values())
+        self.fields = definition.table_fields()
+        self._columns = columns
+
+    def decode_root(self, body: bytes, key: str) -> Root[Manifest]:
+        shape = unseal(body, key)
+        return Root.of_shape(shape, key) if is_spread(shape) else self.root(Manifest.of_shape(shape, key))
+
+    def ranges(self, count: int) -> tuple[int, int]:
+        maximum = self.definition.manifest.max_partitions
+        return min(maximum, max(2, round(count / self.threshold))), maximum
+
+    def root(self, whole: Manifest) -> Root[Manifest]:
+        return whole_root(self.model, whole, whole.fields, whole.oplog)
+
+    def rows(self, part: Manifest) -> Mapping[str, Row]:
+        return part.entities
+
+    def finished(self, whole: Manifest, root: Root[Manifest]) -> Manifest:
+        known = replace(whole, fields=root.fields, last_updated=root.last_updated, oplog=root.oplog)
+        return known if self.keeps_seqs else replace(known, seqs={}, revision=root.revision)
+
+    def is_stale(self, made: MadeRows) -> bool:
+        return is_stale(self.definition, made)
+
+    def new_file(self, stem: str, part: Manifest, *, start: str = "", level: int = 0) -> NewFile[Manifest]:
+        made = super().new_file(stem, part, start=start, level=level)
+        size, columns = self._columns(made.piece.file, part) if self._columns else (0, None)
+        return replace(made, piece=replace(made.piece, columns=size), beside=columns)
+
+
+class HeadsLayout(Layout[Heads]):
+    stem = "heads"
+    writers = 16
+
+    def __init__(self, definition: ModelDef) -> None:
+        super().__init__(definition, Heads)
+
+    def decode_root(self, body: bytes, key: str) -> Root[Heads]:
+        shape = loads_own(body, key=key)
+        return Root.of_shape(unseal(body, key), key) if is_spread(shape) else self.root(Heads.of_shape(shape, key))
+
+    def ranges(self, count: int) -> tuple[int, int]:
+        return -(-count // HEADS_PER_PART), HEADS_PARTS_MAX
+
+
+# Changes of a root
+
+
+def folded(layout: Layout[T], root: Root[T], news: News[T]) -> Edit[T] | None:
+    """With what a fold brings: in the table itself, or as one more delta. None when it is in it already."""
+    if root.whole is not None:
+        whole = news.onto(root.whole)
+        return None if whole is None else Edit(layout.root(whole), "fold")
+    revision = root.revision if layout.keeps_seqs else root.revision + 1
+    delta = news.delta(revision)
+    file = layout.new_file("delta", delta)
+    changed = root.with_delta(file.piece, delta.last_updated, revision)
+    return None if changed is None else Edit(changed, "fold", NewFiles([file]))
+
+
+def merged_deltas(root: Root[T] | None, gone: Sequence[Piece], merged: NewFile[T]) -> Edit[T] | None:
+    """With one delta in the place of several; None where they are not all there any more."""
+    taken = {piece.file for piece in gone}
+    if root is None or not taken <= {piece.file for piece in root.deltas}:
+        return None
+    rest = (piece for piece in root.deltas if piece.file not in {merged.piece.file, *taken})
+    return Edit(replace(root, deltas=(merged.piece, *rest)), "merge", NewFiles([merged]))
+
+
+def rebased(layout: Layout[T], root: Root[T] | None, start: Root[T], base: Root[T]) -> Edit[T] | None:
+    """With the base that was made of `start`; what was folded since stays a delta. None where that is not possible any
+    more, because another was quicker."""
+    if root is None or not root.is_spread or root.base != start.base:
+        return None
+    taken = {piece.file for piece in start.deltas}
+    rest = tuple(piece for piece in root.deltas if piece.file not in taken)
+    if not layout.keeps_seqs and len(root.deltas) - len(rest) != len(taken):
+        return None  # some of ours were merged with newer ones meanwhile; without seqs nothing tells their order
+    if not base.is_spread:
+        return None if rest else Edit(base, "base")
+    newest = max(base.last_updated, root.last_updated)
+    revision = base.revision if layout.keeps_seqs else root.revision
+    return Edit(replace(base, deltas=rest, last_updated=newest, revision=revision), "base")
+
+
+def formed(layout: Layout[T], whole: T, root: Root[T] | None, carried: Sequence[str], by: By) -> EditStream[T]:
+    """The root of this table: itself, or a spread one. `carried`: the first ids of the partitions of `root`."""
+    if layout.is_whole(whole.known, was_spread=root is not None and root.is_spread):
+        return Edit(layout.root(whole), by)
+    ids = whole.ids()
+    starts = layout.starts(ids, carried)
+    parts = zip(starts, (whole.part(some) for some in cut(ids, starts)), strict=True)
+    made = yield from new_base(layout, parts, whole.last_updated, is_split=root is None or not root.is_spread)
+    return Edit(replace(made, revision=whole.revision), by)
+
+
+def remade(layout: Layout[T], root: Root[T], parts: Iterable[T], starts: Sequence[str]) -> EditStream[T]:
+    """The root with every delta merged into the base. `parts`: the partitions of `root` with its deltas; they may be
+    read as they are asked for."""
+    finished = (layout.finished(part, root) for part in parts)
+    made = yield from new_base(layout, regrouped(layout, finished, starts), root.last_updated, is_split=False)
+    return Edit(made if layout.keeps_seqs else replace(made, revision=root.revision), "base")
+
+
+def new_base(
+    layout: Layout[T], parts: Iterable[tuple[str, T]], last_updated: str, *, is_split: bool
+) -> Generator[NewFiles[T], None, Root[T]]:
+    """The root that names these partitions, which come with the first id of their range. `is_split`: the table was
+    whole or is new."""
+    gathered = [IndexEntries(definition) for definition in layout.indexes]
+    pieces: list[Piece] = []
+    revision = 0
+    numbered = enumerate(parts)
+    while batch := list(islice(numbered, layout.writers)):
+        files = in_parallel(lambda one: layout.partition(one[0], *one[1]), batch)
+        yield NewFiles(files)
+        pieces += [file.piece for file in files]
+        for _, (_, part) in batch:
+            revision += layout.joined([part]).revision
+            for entries in gathered:
+                entries.add(layout.rows(part))
+    root, directory = of_pieces(layout, pieces, revision, last_updated)
+    yield NewFiles(directory=directory)
+    indexes = {}
+    for entries in gathered:
+        index = entries.index(layout.model, last_updated, revision)
+        new = new_index(index, layout.definition.manifest.max_partitions, is_split=is_split)
+        yield NewFiles(indexes=[new])
+        indexes[index.field] = new.pieces
+    return replace(root, indexes=indexes)
+
+
+def of_pieces(
+    layout: Layout[T], pieces: Sequence[Piece], revision: int, last_updated: str
+) -> tuple[Root[T], NewFile[tuple[Piece, ...]] | None]:
+    """The root of a base of these partitions, without its indexes, and the directory where there are many."""
+    count, size = sum(piece.count for piece in pieces), sum(piece.size for piece in pieces)
+    root: Root[T] = Root(layout.model, count, size, revision, last_updated, tuple(pieces))
+    root = replace(root, fields=layout.fields, oplog=layout.keeps_seqs)
+    if len(pieces) <= INLINE_PARTITIONS:
+        return root, None
+    file = new_file("directory", encode_directory(layout.model, pieces), tuple(pieces), count=len(pieces))
+    directory = replace(file.piece, columns=sum(piece.columns for piece in pieces))
+    return replace(root, partitions=(), directory=directory), file
+
+
+def regrouped(layout: Layout[T], parts: Iterable[T], starts: Sequence[str]) -> Iterator[tuple[str, T]]:
+    """Partitions of other ranges, in order."""
+    number, pending = 0, list[T]()
+    for part in parts:
+        for at, ids in enumerate(cut(part.ids(), starts)):
+            if not ids:
+                continue
+            while number < at:
+                yield starts[number], layout.joined(pending).part(_ids(pending))
+                number, pending = number + 1, []
+            pending.append(part.part(ids))
+    yield starts[number], layout.joined(pending).part(_ids(pending))
+
+
+def _ids(parts: Iterable[Keyed]) -> list[str]:
+    return [one for part in parts for one in part.ids()]
