@@ -20,7 +20,7 @@ from worm.collections.id_ranges import IdRange
 from worm.collections.layout import KeyKind
 from worm.collections.trash import Trashed
 from worm.errors import Corrupt, Invalid
-from worm.query.fetch import as_row
+from worm.query.execute import as_row
 from worm.store.base import Object, Read
 from worm.store.parallel import in_parallel
 

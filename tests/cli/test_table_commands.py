@@ -12,7 +12,7 @@ from worm.cli.output import RowFormat
 from worm.cli.rows import Strategy, aggregate_rows, show_plan
 from worm.codec.strict_json import JsonValue
 from worm.model import Worm
-from worm.query.plan import STRATEGIES
+from worm.query.needs import STRATEGIES
 
 
 def test_list_shows_count_freshness_indexes_and_time_of_every_model(worm: Command, url: str, session: Worm) -> None:

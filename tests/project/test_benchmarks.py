@@ -57,7 +57,7 @@ def test_a_synthetic_table_is_what_folding_its_documents_gives() -> None:
         assert schema.model(customers.MODEL).validate_document(document, id=customers.customer_id(number)) == []
         assert table.collection.row(document) == customers.row(number)
     table.manifest.update(lambda _: customers.manifest(20, schema))
-    state = table.state()
+    state = table.view()
     assert state is not None
     assert state.count == 20
     assert 250 <= len(dumps(customers.row(1))) <= 400

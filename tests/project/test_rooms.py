@@ -54,7 +54,7 @@ HOMES = {
     "boto3": ["shared/worm/store/", "shared/worm/workers/lambdas.py", "shared/worm_dev/"],
     "botocore": ["shared/worm/store/", "shared/worm/workers/lambdas.py", "shared/worm_dev/"],
     "moto": ["shared/worm_dev/"],
-    "msgspec": ["shared/worm/tables/stored_rows.py"],
+    "msgspec": ["shared/worm/tables/parts.py"],
     "obstore": ["shared/worm/store/"],
     "pyspark": ["spark_jobs/"],
     "rich": ["shared/worm/cli/", "shared/worm_dev/"],

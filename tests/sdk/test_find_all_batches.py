@@ -8,7 +8,7 @@ import pytest
 
 from tests.sdk.sessions import Bench, spent
 from worm.codec.strict_json import JsonValue
-from worm.query.plan import FEW
+from worm.query.planner import FEW
 
 COUNT = 2 * FEW + 40
 FIELDS = {"name": {"type": "string"}, "email": {"type": "string"}, "status": {"type": "string"}}

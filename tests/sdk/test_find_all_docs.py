@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.tables.test_plan import Room
-from tests.tables.test_plan_partitioned import PARTS, state_of
+from tests.query.test_plan import Room
+from tests.query.test_plan_partitioned import PARTS, state_of
 from worm.model import Worm
 
 PLANNER = Path(__file__).parents[2] / "docs" / "planner.md"

@@ -8,23 +8,21 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 
-from tests.tables.filter_oracle import FILTERS, ROWS
+from tests.query.filter_oracle import FILTERS, ROWS
 from tests.tables.test_column_format import OF, PARTITION, everything, opened, packed, relabelled
-from tests.tables.test_stored_rows import exact
+from tests.tables.test_parts import exact
 from worm.codec.field_path import MISSING
 from worm.codec.strict_json import INT_MAX, INT_MIN, JsonObject, JsonValue, dumps
 from worm.collections.changes import Row
 from worm.errors import Corrupt
 from worm.query.filters import Filter
 from worm.tables import column_format
-from worm.tables.column_format import encode_columns
-from worm.tables.column_rows import ColumnRows
+from worm.tables.column_format import ColumnPart, encode_columns
 from worm.tables.columns import Columns
 from worm.tables.manifest import Manifest
-from worm.tables.stored_columns import StoredColumns
 
 
-def by_values(cells: Sequence[JsonValue]) -> ColumnRows:
+def by_values(cells: Sequence[JsonValue]) -> ColumnPart:
     """Rows with these cells, and with none where it is absent."""
     return opened(Manifest("M", {f"r{at:04d}": {} if one is ABSENT else {"v": one} for at, one in enumerate(cells)}))
 
@@ -59,7 +57,7 @@ def test_a_column_of_few_values_is_stored_by_them(cells: list[JsonValue]) -> Non
     assert len(coded.values) == len(set(map(str, map(exact, ([one] for one in cells)))))
     assert exact(found.cells("v")) == exact([MISSING if one is ABSENT else one for one in cells])
     assert [found.row(at).get("v", ABSENT) for at in range(len(cells))] == cells
-    column = StoredColumns([found]).column("v")
+    column = Columns([found]).column("v")
     assert column.coded is not None
     assert column.kinds == frozenset(map(type, column.cells))
 
@@ -73,7 +71,7 @@ def test_any_other_column_is_not(name: str) -> None:
 
 def test_columns_by_values_are_joined_as_long_as_their_values_have_codes() -> None:
     def joined(*parts: list[JsonValue]) -> tuple[bool, list[object]]:
-        column = StoredColumns([by_values(part) for part in parts]).column("v")
+        column = Columns([by_values(part) for part in parts]).column("v")
         return column.coded is not None, exact(column.cells)
 
     few: list[JsonValue] = ["b", "a"] * 8
@@ -90,17 +88,17 @@ def test_a_path_finds_what_is_in_objects_where_a_column_of_its_name_is_stored_by
     rows: dict[str, Row] = {f"r{at:02d}": {"a.b": "x"} if at % 2 else {"a": {"b": "y"}} for at in range(32)}
     found = opened(Manifest("M", rows))
     assert b'"values"' in encode_columns(Manifest("M", {one: row for one, row in rows.items() if "a.b" in row}), OF)
-    assert list(Filter.compile({"a.b": "y"}).positions(StoredColumns([found]))) == list(range(0, 32, 2))
-    assert StoredColumns([found]).values("a.b") == ["y", "x"] * 16
+    assert list(Filter.compile({"a.b": "y"}).positions(Columns([found]))) == list(range(0, 32, 2))
+    assert Columns([found]).values("a.b") == ["y", "x"] * 16
 
 
 @settings(max_examples=100, deadline=None)
 @given(ROWS, FILTERS)
 def test_a_filter_finds_the_same_in_columns_by_values(found: list[Row], filter: Mapping[str, JsonValue]) -> None:
     rows = {f"{at:02d}": {name: one[name] for name in one if name != "id"} for at, one in enumerate([*found, *found])}
-    plain = Columns(list(rows), list(rows.values()))
+    plain = Columns.of(list(rows), list(rows.values()))
     with patch.object(column_format, "CODED_SHARE", 2):
-        stored = StoredColumns([opened(Manifest("M", rows))])
+        stored = Columns([opened(Manifest("M", rows))])
     positions = Filter.compile(filter).positions
     assert list(positions(stored)) == list(positions(plain))
 
@@ -142,11 +140,11 @@ def test_codes_that_are_not_one_of_a_value_for_each_row_are_told(text: bytes) ->
     shape: JsonObject = {"name": "v", **column, "values": 1 + max(text.rfind(b"]"), text.rfind(b"}"))}
     plain = encode_columns(Manifest("M", {"a": {}, "b": {}}), OF)
     body = relabelled(lambda header: header.update(fields=[shape]), plain) + added
-    asks: list[Callable[[ColumnRows], object]] = [
+    asks: list[Callable[[ColumnPart], object]] = [
         lambda rows: rows.cells("v"),
         lambda rows: rows.coded("v"),
         lambda rows: rows.row(0),
     ]
     for ask in asks:
         with pytest.raises(Corrupt, match=CODED_LIES[text]):
-            ask(ColumnRows(body, "key", OF, 10_000))
+            ask(ColumnPart(body, "key", OF, 10_000))

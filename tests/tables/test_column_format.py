@@ -13,17 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.tables.test_stored_rows import exact, fields, ordered, tables
+from tests.tables.test_parts import exact, fields, ordered, tables
 from worm.codec.strict_json import INT_MAX, INT_MIN, JsonObject, JsonValue, dumps
 from worm.collections.changes import Row
 from worm.errors import Corrupt
 from worm.query.query import Query
-from worm.tables import column_format, column_rows
-from worm.tables.column_format import GROUP, MAGIC, encode_columns
-from worm.tables.column_rows import ColumnRows
+from worm.tables import column_format
+from worm.tables.column_format import GROUP, MAGIC, ColumnPart, encode_columns
 from worm.tables.columns import Columns
 from worm.tables.manifest import Manifest
-from worm.tables.stored_columns import StoredColumns
 
 OF = "2a8ca9e1d8387ac9"
 ROWS: dict[str, Row] = {
@@ -34,11 +32,11 @@ PARTITION = Manifest("M", ROWS, {**dict.fromkeys(ROWS, 3), "gone": 4}, etags={"r
 Shape = dict[str, Any]
 
 
-def opened(part: Manifest, body: bytes | None = None) -> ColumnRows:
-    return ColumnRows(body or encode_columns(part, OF), "key", OF, len(part.encode()))
+def opened(part: Manifest, body: bytes | None = None) -> ColumnPart:
+    return ColumnPart(body or encode_columns(part, OF), "key", OF, len(part.encode()))
 
 
-def everything(rows: ColumnRows) -> bytes:
+def everything(rows: ColumnPart) -> bytes:
     """All that a verifier asks for."""
     return rows.manifest("M").encode()
 
@@ -60,7 +58,7 @@ def test_every_cell_and_row_is_what_parsing_the_partition_gives(
     parsed = Manifest.decode(part.encode(), "key")
     with patch.object(column_format, "GROUP", group), patch.object(column_format, "CODED_SHARE", share):
         found = opened(part)
-    plain, lazy = Columns(list(parsed.entities), list(parsed.entities.values())), StoredColumns([found])
+    plain, lazy = Columns.of(list(parsed.entities), list(parsed.entities.values())), Columns([found])
     assert list(found.ids) == list(parsed.entities)
     assert list(map(found.id, range(found.count))) == list(found.ids)
     assert [list(found.row(at).items()) for at in range(len(found.ids))] == [
@@ -103,8 +101,8 @@ def test_a_row_inflates_its_group_only_until_as_many_were_read_as_there_are(monk
 
         return counted
 
-    monkeypatch.setattr(column_rows, "group_of", counting("group", column_format.group_of))
-    monkeypatch.setattr(column_rows, "cells_of", counting("whole", column_format.cells_of))
+    monkeypatch.setattr(column_format, "group_of", counting("group", column_format.group_of))
+    monkeypatch.setattr(column_format, "cells_of", counting("whole", column_format.cells_of))
     found = opened(PARTITION)
     assert calls == []
     for at in (0, 1, GROUP - 1):
@@ -120,7 +118,7 @@ def test_an_id_inflates_its_group_only_until_as_many_were_read_as_there_are(monk
     found = opened(PARTITION)
     assert [found.id(at) for at in (0, 299, GROUP)] == ["r000", "r299", f"r{GROUP:03d}"]
     assert "ids" not in found.__dict__
-    monkeypatch.setattr(column_rows, "group_of", None)
+    monkeypatch.setattr(column_format, "group_of", None)
     assert [found.id(at) for at in (1, 298)] == ["r001", "r298"]
     assert "ids" in found.__dict__
 
@@ -129,7 +127,7 @@ def test_a_page_of_few_rows_needs_their_ids_only() -> None:
     low, high = ({one: row for one, row in ROWS.items() if (one < "r200") is is_low} for is_low in (True, False))
     parts = [opened(Manifest("M", low)), opened(Manifest("M", high))]
     query = Query.of(filter={"n": {"$gt": 90}}, sort={"field": "n"}, limit=1, select=["name"])
-    page = query.page_columns(StoredColumns(parts))
+    page = query.page_columns(Columns(parts))
     assert page.rows == [{"id": "r091", "name": "Name 91"}]
     assert page.cursor is not None
     assert not any("ids" in part.__dict__ for part in parts)
@@ -138,7 +136,7 @@ def test_a_page_of_few_rows_needs_their_ids_only() -> None:
 def test_columns_that_are_there_are_not_inflated_again_for_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     found = opened(PARTITION)
     found.prepare(["name", "n", "tags", "none"])
-    monkeypatch.setattr(column_rows, "group_of", None)
+    monkeypatch.setattr(column_format, "group_of", None)
     assert [found.row(at) for at in (0, 130, 299)] == [ROWS[f"r{at:03d}"] for at in (0, 130, 299)]
 
 
@@ -172,7 +170,7 @@ def test_every_cut_is_told_when_the_file_is_opened() -> None:
         with pytest.raises(Corrupt):
             opened(SMALL, damaged)
     with pytest.raises(Corrupt):
-        ColumnRows(b"", "key", OF, 1000)
+        ColumnPart(b"", "key", OF, 1000)
 
 
 def relabelled(change: Callable[[Shape], object], body: bytes | None = None) -> bytes:
@@ -263,9 +261,9 @@ def test_a_bomb_is_not_inflated(size: int) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(Corrupt, match=r"larger than|no size"):
-            ColumnRows(body, "key", OF, 1000).cells("v")
+            ColumnPart(body, "key", OF, 1000).cells("v")
         with pytest.raises(Corrupt, match=r"larger than|no size"):
-            ColumnRows(body, "key", OF, 1000).row(0)
+            ColumnPart(body, "key", OF, 1000).row(0)
         assert tracemalloc.get_traced_memory()[1] < 10**6
     finally:
         tracemalloc.stop()
@@ -274,8 +272,8 @@ def test_a_bomb_is_not_inflated(size: int) -> None:
 @pytest.mark.parametrize("text", [b"[1", b"7", b"[1,2]", b"[]", b'{"a":1}', b"", b"\xff"])
 def test_a_column_that_is_not_one_cell_per_row_is_told(text: bytes) -> None:
     with pytest.raises(Corrupt):
-        ColumnRows(with_column(text, len(text)), "key", OF, 1000).cells("v")
-    assert ColumnRows(with_column(b"[1]", 3), "key", OF, 1000).cells("v") == [1]
+        ColumnPart(with_column(text, len(text)), "key", OF, 1000).cells("v")
+    assert ColumnPart(with_column(b"[1]", 3), "key", OF, 1000).cells("v") == [1]
 
 
 def test_a_block_that_is_no_deflated_text_is_told() -> None:
@@ -284,7 +282,7 @@ def test_a_block_that_is_no_deflated_text_is_told() -> None:
     column: JsonObject = {"name": "v", "bytes": 5, "crc32": zlib.crc32(junk), "groups": [len(junk)]}
     file = relabelled(lambda shape: shape.update(fields=[column]), body) + junk
     with pytest.raises(Corrupt, match="inflated"):
-        ColumnRows(file, "key", OF, 1000).cells("v")
+        ColumnPart(file, "key", OF, 1000).cells("v")
 
 
 @pytest.mark.parametrize("others", [b"[7]", b"[{}]", b'[{"seqs":[],"etags":{}}]'])
@@ -294,4 +292,4 @@ def test_ids_without_a_row_that_are_told_wrongly_are_told(others: bytes) -> None
     end = 16 + int.from_bytes(body[8:12], "big")
     file = relabelled(lambda shape: shape.update(others=column), body[:end]) + added
     with pytest.raises(Corrupt, match="seqs"):
-        _ = ColumnRows(file, "key", OF, 1000).seqs
+        _ = ColumnPart(file, "key", OF, 1000).seqs

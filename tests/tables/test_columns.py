@@ -3,7 +3,8 @@ from __future__ import annotations
 from worm.codec.field_path import MISSING
 from worm.codec.strict_json import JsonValue
 from worm.collections.changes import Row
-from worm.tables.columns import Columns, Several
+from worm.tables.columns import Columns
+from worm.tables.parts import Several
 
 ROWS: list[Row] = [
     {"a": 1, "a.b": "own", "c": {"d": 2}},
@@ -13,7 +14,7 @@ ROWS: list[Row] = [
 
 
 def test_values_are_in_parallel_with_ids_and_missing_is_not_null() -> None:
-    columns = Columns(["x", "y", "z"], ROWS)
+    columns = Columns.of(["x", "y", "z"], ROWS)
     assert len(columns) == 3
     assert columns.values("id") == ["x", "y", "z"]
     assert columns.values("a") == [1, MISSING, True]
@@ -22,7 +23,7 @@ def test_values_are_in_parallel_with_ids_and_missing_is_not_null() -> None:
 
 
 def test_a_path_through_an_array_has_several_cells_and_no_single_value() -> None:
-    column = Columns(["x", "y", "z"], ROWS).column("c.d")
+    column = Columns.of(["x", "y", "z"], ROWS).column("c.d")
     several = column.cells[1]
     assert isinstance(several, Several)
     assert several.cells == [3, MISSING, [5]]
@@ -30,14 +31,14 @@ def test_a_path_through_an_array_has_several_cells_and_no_single_value() -> None
 
 
 def test_a_column_is_made_once() -> None:
-    columns = Columns(["x", "y", "z"], ROWS)
+    columns = Columns.of(["x", "y", "z"], ROWS)
     assert columns.column("a") is columns.column("a")
     assert columns.column("a").equality is columns.column("a").equality
 
 
 def test_a_column_of_one_type_is_its_own_facet() -> None:
     rows: list[Row] = [{"n": 1, "s": "x"}, {"n": 2.5, "s": "y"}]
-    columns = Columns(["x", "y"], rows)
+    columns = Columns.of(["x", "y"], rows)
     assert columns.column("n").numbers is columns.column("n").cells
     assert columns.column("n").equality is columns.column("n").cells
     assert columns.column("s").strings is columns.column("s").cells
@@ -45,7 +46,7 @@ def test_a_column_of_one_type_is_its_own_facet() -> None:
 
 def test_facets_hold_one_type_and_nothing_else_that_compares() -> None:
     values: list[JsonValue] = [1, 0.5, "x", True, False, None, [1], {"a": 1}]
-    column = Columns([str(at) for at in range(8)], [{"v": value} for value in values]).column("v")
+    column = Columns.of([str(at) for at in range(8)], [{"v": value} for value in values]).column("v")
     below, above = [-1] * 8, [9] * 8
     assert [number > low for number, low in zip(column.numbers, below, strict=True)] == [True, True] + [False] * 6  # type: ignore[operator]
     assert [number < high for number, high in zip(column.numbers, above, strict=True)] == [True, True] + [False] * 6  # type: ignore[operator]
@@ -57,10 +58,10 @@ def test_facets_hold_one_type_and_nothing_else_that_compares() -> None:
 
 
 def test_positions_are_put_in_the_order_of_ids_where_the_rows_are_not() -> None:
-    assert list(Columns(["b", "c", "a"], [{}, {}, {}]).in_id_order(range(3))) == [2, 0, 1]
+    assert list(Columns.of(["b", "c", "a"], [{}, {}, {}]).in_id_order(range(3))) == [2, 0, 1]
     ordered = range(3)
-    assert Columns(["a", "b", "c"], [{}, {}, {}]).in_id_order(ordered) is ordered
+    assert Columns.of(["a", "b", "c"], [{}, {}, {}]).in_id_order(ordered) is ordered
 
 
 def test_only_fields_that_hold_arrays_or_objects_are_told_as_nested() -> None:
-    assert Columns(["x", "y", "z"], ROWS).nested_fields == {"c"}
+    assert Columns.of(["x", "y", "z"], ROWS).nested_fields == {"c"}

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 import pytest
 
 from tests.harness import DataPath, created, schema_of
+from tests.query.asking import query_table
 from worm.codec.sealed import seal, unseal
 from worm.codec.strict_json import JsonValue
 from worm.collections.changes import Change, decode_changes
 from worm.collections.entries import Head
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Corrupt
-from worm.query.execute import query_table
 from worm.query.query import Query
 from worm.schema import load_schema
 from worm.store.base import Attempt, Condition

@@ -151,12 +151,12 @@ def test_a_session_that_stays_open_follows_the_base() -> None:
     path = spread_path()
     fill(path, 9)
     reader = path.table
-    before = reader.state()
+    before = reader.view()
     assert before is not None
     assert len(before.rows) == 9
     change(path, "c001", "x")
     path.table.tidy(force=True)
-    after = reader.state()
+    after = reader.view()
     assert after is not None
     assert after.rows["c001"]["status"] == "x"
     assert before.rows["c001"]["status"] == "active", "a state stays what it was"
@@ -276,7 +276,7 @@ def test_a_push_of_other_fields_builds_a_spread_table_anew() -> None:
     from worm.schema import load_schema
 
     path.store.put(SCHEMA_KEY, load_schema({**path.schema, "models": {"Customer": grown}}).to_json())
-    assert path.table.state() is None
+    assert path.table.view() is None
     assert path.table.ids_with(BY_STATUS, ["active"]) is None
     path.put("c001", {"status": "x", "tags": [], "note": "n"})
     path.settle()

@@ -19,7 +19,7 @@ from worm.collections.layout import SCHEMA_KEY
 from worm.schema import IndexDef, load_schema
 from worm.store.faulty import FaultyStore, SimulatedCrash
 from worm.tables import tree
-from worm.tables.column_files import column_files
+from worm.tables.column_format import column_files
 from worm.tables.layout import T
 from worm.tables.manifest import Manifest
 from worm.tables.root import Root
@@ -96,11 +96,11 @@ def expected_ids(path: DataPath, matches: Callable[[dict[str, JsonValue]], bool]
 def assert_answers(path: DataPath) -> None:
     """Scan, streaming and both indexes say what the documents say."""
     table = path.table
-    state = table.state()
+    state = table.view()
     assert state is not None
     live = expected_ids(path, lambda _: True)
     assert set(state.rows) == live
-    assert {one for batch in path.table.state().batches() for one in batch} == live  # type: ignore[union-attr]
+    assert {one for batch in path.table.view().batches() for one in batch} == live  # type: ignore[union-attr]
     for status in ("active", "inactive", "gone"):
         wanted = expected_ids(path, lambda document, status=status: document.get("status") == status)  # type: ignore[misc]
         assert path.table.ids_with(BY_STATUS, [status]) == wanted

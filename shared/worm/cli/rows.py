@@ -46,7 +46,7 @@ from worm.query.filter_text import (
     parse_sort,
     parse_where,
 )
-from worm.query.plan import Plan
+from worm.query.planner import Plan
 from worm.schema import ModelDef
 
 Filters = Annotated[
@@ -183,7 +183,7 @@ def query(
 def note_no_manifest(documents: Model, plan: Plan) -> None:
     """Say on stderr that queries are slow for want of the manifest; where there are no documents none is wanted."""
     is_kept = documents.table.collection.definition.keeps_manifest
-    if not is_kept or plan.strategy.startswith("manifest") or documents.table.state() is not None:
+    if not is_kept or plan.strategy.startswith("manifest") or documents.table.view() is not None:
         return
     status = documents.get_manifest_status()
     if not status.exists and not status.fresh:

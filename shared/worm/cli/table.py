@@ -109,7 +109,7 @@ def _inspected(session: Worm, name: str) -> Inspected:
 
 def _estimated_bytes(session: Worm, name: str) -> int | None:
     """Bytes of all documents by some of them, evenly spread over the manifest's ids; None where it names none."""
-    state = session.model(name).table.state()
+    state = session.model(name).table.view()
     ids = [] if state is None else list(state.rows)
     chosen = ids[:: max(1, len(ids) // SAMPLES)][:SAMPLES]
     heads = in_parallel(lambda one: session.store.head(session.resolver.document_key(name, one)), chosen)

@@ -71,7 +71,7 @@ class Aggregate:
     def run(self, rows: Iterable[Row]) -> Result:
         """The result over rows that hold their id."""
         matching = [row for row in rows if self.filter.matches(row)]
-        columns = Columns([str(row["id"]) for row in matching], matching)
+        columns = Columns.of([str(row["id"]) for row in matching], matching)
         return self._result(columns, range(len(columns)))
 
     def run_columns(self, columns: Columns) -> Result:

@@ -1,31 +1,270 @@
-"""Answering queries by the strategy that was chosen: rows of the manifest, or documents that are read and filtered.
+"""Answering queries: all requests that a query takes are made here and in `stream.py`.
 
-Documents that were read are filtered again, so an index or a manifest that is behind gives no false row. No more of
-them are read than a page needs: where the manifest can filter and sort, the page is found there first; where nothing is
-sorted, candidates are read in the order of their ids until the page is full."""
+`Search` finds out the facts that the planner asks for, and holds what was read on the way: the view of the table, the
+ids that indexes name, the rows that may match. What the session wrote is in every answer: over the rows of the
+manifest, and among the candidates of an index.
+
+Then the rows of the manifest answer, or documents that are read and filtered again, so an index or a manifest that is
+behind gives no false row. No more of them are read than a page needs: where the manifest can filter and sort, the page
+is found there first; where nothing is sorted, candidates are read in the order of their ids until the page is full.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from worm.codec.strict_json import JsonValue, loads_own
-from worm.collections.changes import Row
+from worm.collections.changes import Row, project
+from worm.collections.collection import Collection
+from worm.collections.entries import Document
+from worm.collections.ids import typed_problem
+from worm.errors import Corrupt, Invalid
 from worm.query.aggregate import Aggregate
-from worm.query.choose import Choice, Chooser, NoWrites, OwnWrites
-from worm.query.cursor import decode_cursor
-from worm.query.fetch import Documents, live_ids
 from worm.query.filters import Filter
-from worm.query.plan import Actual, Cost, Needs, Plan, Request, Size, Strategy, estimate
+from worm.query.needs import Needs, Request, Strategy
+from worm.query.planner import Actual, Cost, Decision, Facts, Plan, Question, Scan, decide, estimate
 from worm.query.query import Page, Query
+from worm.query.sort import decode_cursor
+from worm.schema import IndexDef
+from worm.store.base import Object, Read
 from worm.tables.columns import Columns
 from worm.tables.table import Table
+from worm.tables.view import Size, TableView
+
+CHUNK = 500
+
+
+# Facts and candidates
+
+
+class OwnWrite(Protocol):
+    """A write of the session. `document` None: deleted."""
+
+    @property
+    def document(self) -> Document | None: ...
+    def is_in(self, row: Row | None) -> bool: ...
+
+
+class OwnWrites(Protocol):
+    """What the session wrote."""
+
+    def own_writes(self, known: TableView) -> Mapping[str, Document | None]:
+        """What the table does not know yet; None for a deletion."""
+        ...
+
+    def recent_writes(self) -> Mapping[str, OwnWrite]:
+        """All that it wrote lately, whether the table knows or not."""
+        ...
+
+    def ids_with(self, index: IndexDef, values: Sequence[JsonValue]) -> set[str]:
+        """The ids of those among them that have one of the values in the indexed field."""
+        ...
+
+
+class NoWrites:
+    """A reader that wrote nothing."""
+
+    def own_writes(self, known: TableView) -> Mapping[str, Document | None]:
+        return {}
+
+    def recent_writes(self) -> Mapping[str, OwnWrite]:
+        return {}
+
+    def ids_with(self, index: IndexDef, values: Sequence[JsonValue]) -> set[str]:
+        return set()
+
+
+class Search:
+    """One request, and what was read to decide how to answer it. It asks for the root of the manifest once, and only
+    where a rule or an estimate needs it. After `decide`, the candidates are the rows of `columns`, or the `ids` that
+    indexes name; where both are None, all documents."""
+
+    def __init__(self, table: Table, own: OwnWrites, request: Request) -> None:
+        self.needs = Needs(table.collection.definition, request)
+        self.columns: Columns | None = None
+        self.ids: list[str] | None = None
+        self._table = table
+        self._own = own
+        self._asked = frozenset[Question]()
+        self._view: TableView | None = None
+        self._read: TableView | None = None
+        self._scan: Scan | None = None
+
+    @property
+    def size(self) -> Size | None:
+        """What is known of the table without asking more."""
+        return Size.known(self._table.manifest, self._view)
+
+    @property
+    def view(self) -> TableView | None:
+        """The table, asked for once."""
+        if "root" not in self._asked:
+            self._ask("root")
+        return self._view
+
+    def decide(self, rules: Callable[[Facts], Decision | Question] = decide, *, only_root: bool = False) -> Decision:
+        """Find out what the rules ask for until they decide."""
+        while isinstance(step := rules(self._facts(only_root)), str):
+            self._ask(step)
+        if self._read is not None:
+            self.columns = self._candidates(self._read)
+        if step.strategy != "index_lookup":
+            self.ids = None
+        return step
+
+    def _facts(self, only_root: bool) -> Facts:
+        found = None if self.ids is None else len(self.ids)
+        return Facts(self.needs, only_root, self._asked, self._scan, found, self._read is not None)
+
+    def _ask(self, question: Question) -> None:
+        self._asked |= {question}
+        if question == "root":
+            self._view = self._table.view(self.needs.scanned)
+        elif question == "ids":
+            found = None if self.needs.lookup is None else self.needs.lookup.resolve(self._ids_with)
+            self.ids = None if found is None else sorted(found)
+        else:
+            self._read = self._readable(self._view) or self._readable(self._table.view(self.needs.scanned))
+            return
+        size = self.size  # also after a look-up: what that has read, a scan need not read again
+        self._scan = None if self._view is None or size is None else Scan(self._view.requests, size)
+
+    def _ids_with(self, index: IndexDef, values: Sequence[JsonValue]) -> set[str] | None:
+        found = self._table.ids_with(index, values)
+        return None if found is None else found | self._own.ids_with(index, values)
+
+    def _readable(self, view: TableView | None) -> TableView | None:
+        """The view with its rows read; None where a file of it is damaged, or was replaced meanwhile."""
+        try:
+            if view is not None:
+                view.read(self.needs.scanned)
+            return view
+        except Corrupt:  # the next strategy answers; `worm verify` and `worm table list` speak of the damage
+            return None
+
+    def at_hand(self) -> int | None:
+        """How many documents will be read, where rows that take no GET tell."""
+        needs, columns = self.needs, None if self.view is None else self._candidates(self.view)
+        if columns is None or needs.narrowing is None:
+            return None
+        return len(needs.on_documents.picked(columns)[0] if needs.orders else needs.narrowing.positions(columns))
+
+    def _candidates(self, view: TableView) -> Columns | None:
+        """The rows that may match, what the session wrote among them; None where they are not read yet."""
+        narrowing = self.needs.narrowing
+        if view.requests or narrowing is None:
+            return None
+        own, base = self._own.own_writes(view), view.columns
+        if not own:
+            return base
+        kept = [at for at in narrowing.positions(base) if base.ids[at] not in own]
+        ids, rows = base.ids_at(kept), [base.rows[at] for at in kept]
+        collection, fields = self._table.collection, self.needs.definition.table_fields()
+        for entity_id, document in own.items():
+            if document is not None:
+                ids.append(entity_id)
+                rows.append(project(as_row(collection, entity_id, document), fields))
+        return Columns.of(ids, rows)
+
+    def plan(self, decision: Decision, cost: Cost) -> Plan:
+        lookup = self.needs.lookup if decision.strategy == "index_lookup" else None
+        names = () if lookup is None else lookup.names
+        return Plan(decision.strategy, decision.reason, cost, self.needs.manifest_fields, names)
+
+
+# Documents
+
+
+def live_ids(collection: Collection) -> list[str]:
+    """The ids of all documents there are, from a listing, ascending."""
+    return sorted(one for one, version in collection.latest_versions() if not version.is_delete_marker)
+
+
+def read_documents(collection: Collection, ids: Sequence[str]) -> dict[str, Document]:
+    """The documents of these ids as far as there are any, read concurrently. What can be no id has no document."""
+    return _read(collection, _possible(collection, ids))
+
+
+class Documents:
+    """The documents of one answer, as rows. Counts those that it reads."""
+
+    def __init__(self, collection: Collection) -> None:
+        self._collection = collection
+        self._whole: dict[str, Row] = {}
+        self.read = 0
+
+    def rows(self, ids: Sequence[str], *, first: int = CHUNK) -> Iterator[Row]:
+        """In the order of the ids; read in chunks, of which the first may be smaller."""
+        start, size = 0, max(1, min(first, CHUNK))
+        while start < len(ids):
+            chunk = _possible(self._collection, ids[start : start + size])
+            self.read += len(chunk)
+            for entity_id, document in _read(self._collection, chunk).items():
+                row = as_row(self._collection, entity_id, document)
+                if len(row) < len({"id", *document}):
+                    self._whole[entity_id] = _named(entity_id, document)
+                yield row
+            start, size = start + size, CHUNK
+
+    def completed(self, query: Query, page: Page) -> Page:
+        """Without a selection a document is given whole, also where it holds more than its row (see `as_row`)."""
+        if query.select is not None or not self._whole:
+            return page
+        return Page([self._whole.get(str(row["id"]), row) for row in page.rows], page.cursor)
+
+
+def as_row(collection: Collection, entity_id: str, document: Document) -> Row:
+    """The document with the id of its key. Where there is a table, a dotted name means a path, as in rows of the
+    manifest: a key that has a dot in its own name is not in the row."""
+    row = _named(entity_id, document)
+    if collection.definition.keeps_manifest and any("." in name for name in document):
+        kept = collection.definition.table_fields()
+        row = {name: value for name, value in row.items() if "." not in name or name in kept}
+    return row
+
+
+def _possible(collection: Collection, ids: Sequence[str]) -> list[str]:
+    return [one for one in ids if typed_problem(collection.definition.id_type, one) is None]
+
+
+def _read(collection: Collection, ids: Sequence[str]) -> dict[str, Document]:
+    reads = [Read(collection.documents.key(one)) for one in ids]
+    found: dict[str, Document] = {}
+    for entity_id, item in zip(ids, collection.store.get_many(reads, max_bytes=collection.max_bytes), strict=True):
+        if isinstance(item, Exception) and not isinstance(item, Invalid):
+            raise item
+        document = None if item is None else _valid(collection, entity_id, item)
+        if document is not None:
+            found[entity_id] = document
+    return found
+
+
+def _named(entity_id: str, document: Document) -> Row:
+    row: Row = {"id": entity_id, **document}
+    row["id"] = entity_id  # a document may write an int id as a number
+    return row
+
+
+def _valid(collection: Collection, entity_id: str, found: Object | Invalid) -> Document | None:
+    """The document; where a raw upload broke the schema or the limits, the last valid one that is recorded."""
+    try:
+        if isinstance(found, Invalid):
+            raise found
+        return collection.documents.parse(entity_id, found)
+    except Invalid:
+        tail = collection.oplog.tail(entity_id) if collection.definition.oplog else None
+        return None if tail is None else collection.oplog.state_at(entity_id, tail.seq)
+
+
+# Answers
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """An answer and how it was found."""
+class Answer:
+    """The rows of a request, and how they were found."""
 
     page: Page
     plan: Plan
@@ -42,77 +281,74 @@ class Reader:
         self._own = own or NoWrites()
         self._lock = lock or nullcontext()
 
-    def run(self, request: Request) -> Outcome:
+    def run(self, request: Request) -> Answer:
         """The rows of the request, not populated."""
-        needs, chooser, choice = self._choose(request)
-        documents = Documents(self._collection)
-        if choice.columns is not None and choice.strategy == "manifest_scan":
-            page = needs.on_rows.page_columns(choice.columns)
-        elif choice.columns is not None and needs.orders:
-            page = self._in_order(needs, choice.columns, documents)
+        search, decision = self._decided(request)
+        needs, columns, documents = search.needs, search.columns, Documents(self._collection)
+        if columns is not None and decision.strategy == "manifest_scan":
+            page = needs.on_rows.page_columns(columns)
+        elif columns is not None and needs.orders:
+            page = self._in_order(needs, columns, documents)
         else:
-            page = _filtered(needs.on_documents, self._ids(needs, choice), documents)
-        size = chooser.size or Size(count=documents.read)
-        return Outcome(page, plan_of(needs, choice, estimate(needs, choice.strategy, size, documents.read)))
+            page = _filtered(needs.on_documents, self._ids(search), documents)
+        size = search.size or Size(count=documents.read)
+        return Answer(page, search.plan(decision, estimate(needs, decision.strategy, size, documents.read)))
 
     def count(self, filter: Filter) -> int:
         """How many documents match."""
-        needs, _, choice = self._choose(Request(Query(filter, select=("id",))))
-        if choice.columns is not None and choice.strategy == "manifest_scan":
-            return len(needs.filter.positions(choice.columns))
-        rows = Documents(self._collection).rows(self._ids(needs, choice))
-        return sum(needs.filter.matches(row) for row in rows)
+        search, decision = self._decided(Request(Query(filter, select=("id",))))
+        if search.columns is not None and decision.strategy == "manifest_scan":
+            return len(filter.positions(search.columns))
+        rows = Documents(self._collection).rows(self._ids(search))
+        return sum(filter.matches(row) for row in rows)
 
     def aggregate(self, aggregate: Aggregate) -> dict[str, JsonValue]:
         """The totals, from the manifest where it has the fields, else from documents."""
         wanted = Query(aggregate.filter, select=tuple(sorted(aggregate.fields())))
-        needs, _, choice = self._choose(Request(wanted))
-        if choice.columns is not None and choice.strategy == "manifest_scan":
-            return aggregate.run_columns(choice.columns)
-        return aggregate.run(Documents(self._collection).rows(self._ids(needs, choice)))
+        search, decision = self._decided(Request(wanted))
+        if search.columns is not None and decision.strategy == "manifest_scan":
+            return aggregate.run_columns(search.columns)
+        return aggregate.run(Documents(self._collection).rows(self._ids(search)))
 
     def explain(self, request: Request) -> Plan:
         """The plan without running it: the root of the manifest is read, and where there is none, the count that the
         collection's sentinel tells."""
-        needs = Needs(self._collection.definition, request)
         with self._lock:
-            chooser = Chooser(self._table, self._own, needs)
-            choice = chooser.choose(look_up=False)
-            return plan_of(needs, choice, self._estimated(needs, chooser, choice.strategy))
+            search = Search(self._table, self._own, request)
+            decision = search.decide(only_root=True)
+            return search.plan(decision, self._estimated(search, decision.strategy))
 
-    def analyze(self, request: Request, work: Callable[[], Outcome]) -> Plan:
+    def analyze(self, request: Request, work: Callable[[], Answer]) -> Plan:
         """The plan of the work, which runs the request, with what it took. Counts all requests of the store meanwhile,
         also of other threads. It is estimated as `explain` does, for the strategy that was really taken."""
         requests = self._collection.store.requests
         before = requests.bytes_read
         with requests.measure() as spent:
-            outcome = work()
+            answer = work()
         cost = Cost({kind: count for kind, count in spent.items() if kind != "total"}, requests.bytes_read - before)
-        needs = Needs(self._collection.definition, request)
         with self._lock:
-            estimated = self._estimated(needs, Chooser(self._table, self._own, needs), outcome.plan.strategy)
-        return replace(outcome.plan, estimate=estimated, actual=Actual(cost, len(outcome.page.rows)))
+            estimated = self._estimated(Search(self._table, self._own, request), answer.plan.strategy)
+        return replace(answer.plan, estimate=estimated, actual=Actual(cost, len(answer.page.rows)))
 
-    def _estimated(self, needs: Needs, chooser: Chooser, strategy: Strategy) -> Cost:
+    def _estimated(self, search: Search, strategy: Strategy) -> Cost:
         """Of a whole manifest the rows tell which documents will be read. Those of a partitioned one may be in memory
         too, but not in another session's."""
-        state = chooser.state
-        size = chooser.size or Size(count=counted(self._table))
-        is_told = state is not None and not state.is_partitioned and strategy == "manifest_targeted"
-        return estimate(needs, strategy, size, _matches(needs, chooser.at_hand()) if is_told else None)
+        view = search.view
+        size = search.size or Size(count=counted(self._table))
+        is_told = view is not None and not view.is_partitioned and strategy == "manifest_targeted"
+        return estimate(search.needs, strategy, size, search.at_hand() if is_told else None)
 
-    def _choose(self, request: Request) -> tuple[Needs, Chooser, Choice]:
-        needs = Needs(self._collection.definition, request)
+    def _decided(self, request: Request) -> tuple[Search, Decision]:
         with self._lock:
-            chooser = Chooser(self._table, self._own, needs)
-            return needs, chooser, chooser.choose()
+            search = Search(self._table, self._own, request)
+            return search, search.decide()
 
-    def _ids(self, needs: Needs, choice: Choice) -> list[str]:
+    def _ids(self, search: Search) -> list[str]:
         """The ids of the candidates, ascending."""
-        if choice.columns is not None:
-            narrowing = needs.narrowing or needs.filter
-            return sorted(choice.columns.ids_at(narrowing.positions(choice.columns)))
-        return choice.ids if choice.ids is not None else live_ids(self._collection)
+        if search.columns is not None:
+            narrowing = search.needs.narrowing or search.needs.filter
+            return sorted(search.columns.ids_at(narrowing.positions(search.columns)))
+        return live_ids(self._collection) if search.ids is None else search.ids
 
     def _in_order(self, needs: Needs, columns: Columns, documents: Documents) -> Page:
         """The page as the manifest orders it. A document that does not match any more makes room for the next."""
@@ -149,22 +385,3 @@ def counted(table: Table) -> int:
     stored = table.sentinel.read()
     count = None if stored is None else loads_own(stored, table.sentinel.key).get("count")
     return count if isinstance(count, int) else 0
-
-
-def query_table(table: Table, query: Query) -> list[Row]:
-    """The rows of a query, for a reader that wrote nothing."""
-    return Reader(table).run(Request(query)).page.rows
-
-
-def plan_of(needs: Needs, choice: Choice, cost: Cost) -> Plan:
-    names = needs.lookup.names if choice.strategy == "index_lookup" and needs.lookup is not None else ()
-    return Plan(choice.strategy, choice.reason, cost, needs.manifest_fields, names)
-
-
-def _matches(needs: Needs, columns: Columns | None) -> int | None:
-    """How many documents will be read, where the rows at hand tell."""
-    if columns is None or needs.narrowing is None:
-        return None
-    if needs.orders:
-        return len(needs.on_documents.picked(columns)[0])
-    return len(needs.narrowing.positions(columns))

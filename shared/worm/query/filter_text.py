@@ -3,7 +3,7 @@
 Filter: `field=value`, several with commas (all must hold); the other operators are in `OPERATORS`. A value is read as
 the field's type; `null` is null; in double quotes it is always a text, as JSON writes one, and may hold commas:
 `name="Acme, Inc."`. Dotted names reach into objects. What is not understood is refused, never guessed. The result is a
-filter of the query language (`worm.tables.filters`); `--where` takes one as JSON."""
+filter of the query language (`filters.py`); `--where` takes one as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from worm.codec.strict_json import JsonValue, dumps, loads
 from worm.errors import Invalid
 from worm.query.filters import Filter
-from worm.query.plan import row_fields
+from worm.query.needs import row_fields
 from worm.schema import FieldDef, ModelDef
 from worm.schema.definition import TIME_FIELDS, find_field
 from worm.schema.fields import is_datetime_start

@@ -1,20 +1,14 @@
-"""One condition on one field, compiled: a test of a cell, and a scan of a column that gives the same answer.
-
-Equality is JSON's: `1` and `1.0` are equal, `1` and `true` are not, objects are equal in any order of their keys.
-Every operator holds for an array if it holds for the array itself or for one of its elements. The negated operators
-(`$ne`, `$nin`, `$exists: false`) hold exactly where the others do not.
-
-Filters: which rows a query is about. Checked and compiled once, then tested on rows or scanned over columns.
+"""Filters: which rows a query is about. Checked and compiled once, then tested on rows or scanned over columns.
 
 A filter is a JSON object. Its members must all hold: a field's name with a value (equality) or with an object of
 operators, or `$and`, `$or`, `$not`. docs/queries.md states what each operator means for arrays, missing fields and
 mixed types. A filter may come from anybody: it is bounded in depth and size, checked without deep recursion, and
 holds no code. What is not understood is refused, with the operators that are known.
 
-For a planner, `tree` is the filter in its explicit form. An index holds one entry per value that is there, so it can
-answer `$eq` and `$in` of anything but null (which also means missing), and, because a condition on an array also holds
-for its elements, a standard index only where the field cannot be an array. `$contains` also finds substrings of
-strings, so it needs a multiValue index of a field that can only be an array.
+A `Condition` is one operator on one field, compiled: a test of a cell, and a scan of a column that gives the same
+answer. Equality is JSON's: `1` and `1.0` are equal, `1` and `true` are not, objects are equal in any order of their
+keys. Every operator holds for an array if it holds for the array itself or for one of its elements. The negated
+operators (`$ne`, `$nin`, `$exists: false`) hold exactly where the others do not.
 """
 
 from __future__ import annotations
@@ -39,13 +33,28 @@ from worm.codec.strict_json import (
     type_name,
 )
 from worm.errors import Invalid
-from worm.tables.columns import FALSE, TRUE, Cell, Column, Columns, Several, reader
+from worm.tables.columns import Column, Columns, comparable
+from worm.tables.parts import Cell, Several, reader
 
 One: TypeAlias = "Callable[[JsonValue | Missing], bool]"
-Scan: TypeAlias = Callable[[Iterable[object]], Iterable[object]]
+FacetTest: TypeAlias = Callable[[Iterable[object]], Iterable[object]]
+
+LOGICAL = ("$and", "$or", "$not")
+OPERATORS = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin", "$exists", "$contains", "$startsWith")
+
+DEPTH_MAX = 32
+NODES_MAX = 1_000
+LIST_MAX = 10_000
+VALUES_MAX = 50_000
+CHARACTERS_MAX = 1024 * 1024
+_NESTING_MAX = 3 * DEPTH_MAX + 64  # at most three brackets per level of logic, and a document's depth for a value
+_KNOWN = f"known operators: {', '.join((*OPERATORS, *LOGICAL))}"
 
 NEGATED = {"$ne": "$eq", "$nin": "$in"}
 RANGES = {"$gt": operator.gt, "$gte": operator.ge, "$lt": operator.lt, "$lte": operator.le}
+
+
+# Conditions
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +64,7 @@ class Condition:
     one: One
     array: Callable[[list[JsonValue]], bool]
     facet: Callable[[Column], list[object]]
-    scan: Scan
+    scan: FacetTest
     negated: bool = False
 
     def holds(self, cell: Cell) -> bool:
@@ -129,13 +138,6 @@ def normal(value: JsonValue) -> JsonValue:
     return value
 
 
-def _comparable(value: object) -> object:
-    """A scalar as it stands in a column's `equality`."""
-    if isinstance(value, bool):
-        return TRUE if value else FALSE
-    return None if value is MISSING else value
-
-
 def _is_python_equality(value: JsonValue) -> bool:
     """Is `==` right for this scalar? It takes 0 and 1 for false and true, and null also stands for missing."""
     return isinstance(value, str) or (isinstance(value, int | float) and value not in (0, 1))
@@ -151,7 +153,7 @@ def _has_element(value: JsonValue) -> Callable[[list[JsonValue]], bool]:
 
 def _equal(value: JsonValue) -> Condition:
     one, has_element = _equals(value), _has_element(value)
-    wanted = object() if isinstance(value, list | dict) else _comparable(value)
+    wanted = object() if isinstance(value, list | dict) else comparable(value)
     return Condition(
         one,
         (lambda items: one(items) or has_element(items)) if isinstance(value, list) else has_element,
@@ -175,13 +177,13 @@ def _equals(value: JsonValue) -> One:
 
 
 def _among(values: list[JsonValue]) -> Condition:
-    scalars = {_comparable(value) for value in values if not isinstance(value, list | dict)}
+    scalars = {comparable(value) for value in values if not isinstance(value, list | dict)}
     nested = {identity(value) for value in values if isinstance(value, list | dict)}
 
     def one(found: JsonValue | Missing) -> bool:
         if isinstance(found, list | dict):
             return bool(nested) and identity(found) in nested
-        return _comparable(found) in scalars
+        return comparable(found) in scalars
 
     def array(items: list[JsonValue]) -> bool:
         return one(items) or any(map(one, items))
@@ -264,17 +266,7 @@ def _bracket(bound: float | str | bool) -> tuple[frozenset[type], Callable[[Colu
     return frozenset({int, float}), lambda column: column.numbers
 
 
-LOGICAL = ("$and", "$or", "$not")
-OPERATORS = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin", "$exists", "$contains", "$startsWith")
-
-DEPTH_MAX = 32
-NODES_MAX = 1_000
-LIST_MAX = 10_000
-VALUES_MAX = 50_000
-CHARACTERS_MAX = 1024 * 1024
-_NESTING_MAX = 3 * DEPTH_MAX + 64  # at most three brackets per level of logic, and a document's depth for a value
-
-_KNOWN = f"known operators: {', '.join((*OPERATORS, *LOGICAL))}"
+# Filters
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from worm.codec.field_path import Missing, field_value
 from worm.codec.strict_json import JsonValue, dumps, type_name
 from worm.collections.changes import Row
 from worm.errors import Invalid
-from worm.query.cursor import decode_cursor, encode_cursor
 from worm.query.filters import Filter
-from worm.query.sort import Order, Place, after, arrange, place_of
-from worm.tables.columns import Columns, copied
+from worm.query.sort import Order, Place, after, arrange, decode_cursor, encode_cursor, place_of
+from worm.tables.columns import Columns
+from worm.tables.parts import copied
 
 __all__ = ["Page", "Query", "Row"]
 
@@ -79,7 +79,7 @@ class Query:
 
     def page(self, rows: Iterable[Row]) -> Page:
         matching = [row for row in rows if self.filter.matches(row)]
-        columns = Columns([str(row["id"]) for row in matching], matching)
+        columns = Columns.of([str(row["id"]) for row in matching], matching)
         return self._page(columns, range(len(columns)))
 
     def page_columns(self, columns: Columns) -> Page:
@@ -104,11 +104,10 @@ class Query:
     def _picked(self, columns: Columns, matching: Sequence[int]) -> tuple[Sequence[int], str | None]:
         if self.place is not None:
             matching = after(columns, matching, self.sort, self.place)
-        if self.limit is None:
-            return arrange(columns, matching, self.sort)[self.offset :], None
-        end = self.offset + self.limit
-        chosen = arrange(columns, matching, self.sort, end)[self.offset : end]
-        if len(matching) <= end or not chosen:
+        end = None if self.limit is None else self.offset + self.limit
+        ordered = arrange(columns, matching, self.sort, end) if self.sort else columns.in_id_order(matching)
+        chosen = ordered[self.offset : end]
+        if end is None or len(matching) <= end or not chosen:
             return chosen, None
         return chosen, encode_cursor(self.model, self.filter, self.sort, place_of(columns, chosen[-1], self.sort))
 

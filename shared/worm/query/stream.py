@@ -14,12 +14,11 @@ from contextlib import AbstractContextManager, nullcontext
 
 from worm.collections.changes import Row
 from worm.errors import Corrupt, Invalid
-from worm.query.choose import Choice, Chooser, NoWrites, OwnWrites
-from worm.query.execute import counted, plan_of
-from worm.query.fetch import Documents, live_ids
-from worm.query.plan import FEW, Needs, Plan, Request, Size, estimate
-from worm.tables.state import TableState
+from worm.query.execute import Documents, NoWrites, OwnWrites, Search, counted, live_ids
+from worm.query.needs import Request
+from worm.query.planner import decide_stream, estimate
 from worm.tables.table import Table
+from worm.tables.view import Size, TableView
 
 
 class Stream:
@@ -32,16 +31,17 @@ class Stream:
         own: OwnWrites | None = None,
         lock: AbstractContextManager[object] | None = None,
     ) -> None:
-        self._table = table
         self._collection = table.collection
-        self._needs = Needs(table.collection.definition, request)
         self._lock = lock or nullcontext()
         with self._lock:
-            chooser = Chooser(table, own or NoWrites(), self._needs)
-            self._choice = chooser.choose_stream(FEW)
-            self._state = chooser.state if self._choice.strategy == "manifest_scan" else None
+            search = Search(table, own or NoWrites(), request)
+            decision = search.decide(decide_stream)
+            self._needs, self._ids = search.needs, search.ids
+            self._view = search.view if decision.strategy == "manifest_scan" else None
             self._own = dict((own or NoWrites()).recent_writes())
-            self.plan = self._planned(chooser, self._choice)
+            read = None if self._ids is None else len(self._ids)
+            size = search.size or Size(count=counted(table) if read is None else 0)
+            self.plan = search.plan(decision, estimate(self._needs, decision.strategy, size, read))
 
     def batches(self, size: int) -> Iterator[list[Row]]:
         """Batches of `size` rows; only the last one may be smaller."""
@@ -56,19 +56,13 @@ class Stream:
         if waiting:
             yield waiting
 
-    def _planned(self, chooser: Chooser, choice: Choice) -> Plan:
-        read = None if choice.ids is None else len(choice.ids)
-        size = chooser.size or Size(count=counted(self._table) if read is None else 0)
-        return plan_of(self._needs, choice, estimate(self._needs, choice.strategy, size, read))
-
     def _groups(self, size: int) -> Iterator[list[Row]]:
-        if self._state is None:
-            ids = self._choice.ids
-            yield from self._documents(live_ids(self._collection) if ids is None else ids, size)
+        if self._view is None:
+            yield from self._documents(live_ids(self._collection) if self._ids is None else self._ids, size)
             return
         last, rest = "", set[str]()
         try:
-            for batch in self._locked(self._state):
+            for batch in self._locked(self._view):
                 yield self._needs.on_rows.run(self._known(batch))
                 last = max(batch, default=last)
         except Corrupt:  # the documents have everything; `worm verify` speaks of the damage
@@ -76,9 +70,9 @@ class Stream:
         written = {one for one, own in self._own.items() if own.document is not None}
         yield from self._documents(sorted(rest | written), size)
 
-    def _locked(self, state: TableState) -> Iterator[Mapping[str, Row]]:
+    def _locked(self, view: TableView) -> Iterator[Mapping[str, Row]]:
         """The table is asked under the lock, batch by batch."""
-        batches = state.batches()
+        batches = view.batches()
         while True:
             with self._lock:
                 batch = next(batches, None)

@@ -28,7 +28,8 @@ from worm.codec.strict_json import JsonObject, JsonValue
 from worm.collections.entries import Document, OplogEntry
 from worm.collections.ids import SINGLETON_ID
 from worm.errors import Invalid
-from worm.query.plan import Plan, row_fields
+from worm.query.needs import row_fields
+from worm.query.planner import Plan
 from worm.query.query import Row
 from worm.schema import ModelDef
 from worm.schema.definition import SYSTEM_FIELDS

@@ -19,10 +19,10 @@ from worm.collections.entries import Document
 from worm.collections.ids import SINGLETON_ID
 from worm.errors import Invalid, WormError
 from worm.query.aggregate import Aggregate
-from worm.query.execute import Outcome, Reader
-from worm.query.fetch import CHUNK, read_documents
+from worm.query.execute import CHUNK, Answer, Reader, read_documents
 from worm.query.filters import Filter
-from worm.query.plan import Plan, Request
+from worm.query.needs import Request
+from worm.query.planner import Plan
 from worm.query.query import Query, Row
 from worm.query.stream import Stream
 from worm.schema import FieldDef, ModelDef
@@ -220,13 +220,13 @@ class Reading(Access):
         undeclared_fields(self._collection.definition, sorted(query.fields()))
         return Request.of(query, fields, strategy, whole=whole)
 
-    def _answered(self, request: Request) -> Outcome:
+    def _answered(self, request: Request) -> Answer:
         outcome = self._reader.run(request)
         if request.populate:
             populate_rows(self._collection.definition, outcome.page.rows, request.populate, self._session.collection)
         return outcome
 
-    def _rows(self, request: Request, outcome: Outcome) -> Rows[Row]:
+    def _rows(self, request: Request, outcome: Answer) -> Rows[Row]:
         return self._packed(request, outcome.page.rows, outcome.plan, outcome.page.cursor)
 
     def _packed(self, request: Request, rows: Sequence[Row], plan: Plan, cursor: str | None = None) -> Rows[Row]:

@@ -27,7 +27,7 @@ from worm.codec.field_path import Missing, field_value
 from worm.codec.strict_json import JsonValue, dumps
 from worm.collections.changes import Row
 from worm.errors import Invalid
-from worm.query.plan import Plan
+from worm.query.planner import Plan
 from worm.schema import FieldDef, ModelDef
 from worm.schema.definition import TIME_FIELDS, find_field
 from worm.sdk.objects import dump

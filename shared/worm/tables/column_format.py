@@ -1,29 +1,41 @@
-"""The bytes of a column file: what a partition of a manifest says, column by column and compressed.
+"""Column files: what the partitions of a spread manifest say, column by column and compressed, so that a scan reads
+fewer bytes. `partition-3-<hash>.columns` stands beside `partition-3-<hash>.json`.
+
+They are never needed for the truth. Whoever finds one missing or damaged reads the partition, and a rebuild writes it
+again. They are written before the root names their partition and deleted when no root has named it for a day.
 
     magic, 8 bytes | length of the header, 4 | CRC-32 of the header, 4 | header, JSON | blocks
 
 A *block* holds the cells of one column as one JSON array, deflated; the header says in which order the blocks come and
 how long they are, so that they fill the file exactly. Every `group` cells the compressor starts afresh, so a reader
-inflates a column whole in one go, or only the group that a row stands in. Where a row may lack a field, each cell of
+inflates a whole column in one go, or only the group that a row stands in. Where a row may lack a field, each cell of
 the column is in an array of its own, and an empty one says that there is none. Where a column has few different values,
 the array holds each of them once, and what follows it is a byte per row that says which; such a block is one group.
 
 Equal content gives equal bytes wherever the same zlib compresses. Whatever is not as it was written is `Corrupt`: bytes
 when the file is opened, a header that was written wrong at the latest when a column is inflated.
+
+The rest of the library sees a file as a `ColumnPart`: every value is the one that parsing the partition would give, and
+a row has its keys in the same order. Reading takes nothing but zlib and orjson.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from functools import cached_property
+from typing import TypeAlias, cast
 
 from worm.codec.field_path import MISSING, Missing
 from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_own, loads_own_array
+from worm.collections.changes import Row
 from worm.errors import Corrupt
-from worm.tables.coded import VALUES_MAX, Coded, are_scalars
+from worm.store.base import Store
+from worm.store.parallel import in_parallel
 from worm.tables.manifest import Manifest
+from worm.tables.parts import CONTAINERS, VALUES_MAX, Cell, Coded, are_scalars, copied, with_descent
+from worm.tables.root import Piece
 
 MAGIC = b"WORMCOL1"
 GROUP = 128
@@ -35,6 +47,10 @@ REPAIR = "`worm repair` builds it anew"
 _LEVEL = 6
 _RAW = -zlib.MAX_WBITS  # no zlib header: a group in the middle has none either
 _LENGTH_AT, _CRC_AT, _HEADER_AT = 8, 12, 16
+_CELL_BYTES = 4  # brackets and comma around a cell that may be missing
+_REST_BYTES = 64
+
+Cells: TypeAlias = "list[JsonValue | Missing]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +217,12 @@ def _whole(value: JsonValue) -> int:
     return value
 
 
-def cells_of(body: bytes, block: Block, count: int, key: str) -> list[JsonValue | Missing]:
+def cells_of(body: bytes, block: Block, count: int, key: str) -> Cells:
     """All cells of a column."""
     if not block.groups:
         return []
     if block.values:
-        return cast("list[JsonValue | Missing]", coded_of(body, block, count, key).cells())
+        return cast(Cells, coded_of(body, block, count, key).cells())
     return _parsed(_whole_text(body, block, key), block, count, key)
 
 
@@ -228,7 +244,7 @@ def coded_of(body: bytes, block: Block, count: int, key: str) -> Coded:
     return Coded(values, codes)
 
 
-def group_of(body: bytes, block: Block, number: int, count: int, key: str) -> list[JsonValue | Missing]:
+def group_of(body: bytes, block: Block, number: int, count: int, key: str) -> Cells:
     """The cells of one group of a column."""
     start = block.start + sum(block.groups[:number])
     text = _inflated(memoryview(body)[start : start + block.groups[number]], block.size, key)
@@ -248,17 +264,240 @@ def _inflated(view: memoryview, most: int, key: str) -> bytes:
     return text
 
 
-def _parsed(text: bytes, block: Block, count: int, key: str) -> list[JsonValue | Missing]:
+def _parsed(text: bytes, block: Block, count: int, key: str) -> Cells:
     cells = loads_own_array(text, key)
     if len(cells) != count:
         raise Corrupt(f"{block.name!r} has {len(cells)} cells, not {count}", key=key, hint=REPAIR)
     return _unwrapped(cells, block, key)
 
 
-def _unwrapped(cells: list[JsonValue], block: Block, key: str) -> list[JsonValue | Missing]:
+def _unwrapped(cells: list[JsonValue], block: Block, key: str) -> Cells:
     if not block.optional:
-        return cast("list[JsonValue | Missing]", cells)
+        return cast(Cells, cells)
     try:
         return [cast("list[JsonValue]", cell)[0] if cell else MISSING for cell in cells]
     except (KeyError, TypeError) as error:
         raise Corrupt(f"{block.name!r} has cells that are no arrays", key=key, hint=REPAIR) from error
+
+
+# The rows of a file
+
+
+class ColumnPart:
+    """An intact column file: a field is inflated and parsed when it is asked for, a row with its group. `of`: the hash
+    in the partition's name; `size`: the bytes of the partition. No column can be much larger than those, so nothing
+    larger is inflated."""
+
+    def __init__(self, body: bytes, key: str, of: str, size: int) -> None:
+        self._body = body
+        self._key = key
+        self._contents = contents = decode_header(body, key)
+        if contents.of != of:
+            raise Corrupt(f"of another partition: {contents.of}", key=key, hint=REPAIR)
+        if any(block.size > size + _CELL_BYTES * contents.rows + _REST_BYTES for block in contents.blocks):
+            raise Corrupt("a column would be larger than its partition", key=key, hint=REPAIR)
+        self._blocks = {block.name: block for block in contents.fields}
+        self._cells: dict[str, Cells] = {}
+        self._coded: dict[str, Coded] = {}
+        self._fields: dict[str, list[Cell]] = {}
+        self._group: tuple[int, list[tuple[str, Cells]]] = (-1, [])
+        self._groups_left = self._id_groups_left = len(contents.ids.groups)
+
+    @property
+    def count(self) -> int:
+        return self._contents.rows
+
+    @cached_property
+    def ids(self) -> Sequence[str]:
+        return cast("list[str]", self._inflated(self._contents.ids))
+
+    def id(self, at: int) -> str:
+        """With its group. Once as many groups were parsed as there are, all ids are, and kept."""
+        if "ids" in self.__dict__ or self._id_groups_left <= 0:
+            return self.ids[at]
+        self._id_groups_left -= 1
+        number, place = divmod(at, self._contents.group)
+        return cast("list[str]", self._inflated_group(self._contents.ids, number))[place]
+
+    @cached_property
+    def seqs(self) -> Mapping[str, int]:
+        return cast("dict[str, int]", self._by_id(self._contents.seqs))
+
+    @cached_property
+    def etags(self) -> Mapping[str, str]:
+        return cast("dict[str, str]", self._by_id(self._contents.etags))
+
+    def cells(self, field: str) -> list[Cell]:
+        """What the field's path finds in each row."""
+        found = self._fields.get(field)
+        if found is None:
+            names = (field, field.partition(".")[0])
+            found = self._fields[field] = with_descent(field, {name: self._column(name) for name in names})
+        return found
+
+    def coded(self, field: str) -> Coded | None:
+        """The cells by their values, where they are stored so. Not of a path, which may lead into an object."""
+        block = self._blocks.get(field)
+        return None if block is None or not block.values or "." in field else self._by_values(block)
+
+    def prepare(self, fields: Iterable[str]) -> None:
+        """Decode the cells of these fields."""
+        for field in fields:
+            if self.coded(field) is None:
+                self.cells(field)
+
+    def row(self, at: int) -> Row:
+        """The caller's own. Once as many groups were parsed as there are, all columns are, and kept."""
+        number, place = divmod(at, self._contents.group)
+        if self._groups_left <= 0:
+            return _row([(name, self._column(name)) for name in self._blocks], at)
+        held, columns = self._group
+        if held != number:
+            self._groups_left -= 1
+            columns = [(block.name, self._part(block, number)) for block in self._contents.fields]
+            self._group = number, columns
+        return _row(columns, place)
+
+    def manifest(self, model: str) -> Manifest:
+        """Everything that it says, as the partition says it. Columns must say the same whole and group by group."""
+        columns = [(block.name, self._column(block.name)) for block in self._contents.fields]
+        for block, (name, cells) in zip(self._contents.fields, columns, strict=True):
+            groups = range(0 if block.values else len(block.groups))
+            if groups and [cell for number in groups for cell in self._inflated_group(block, number)] != cells:
+                raise Corrupt(f"the groups of {name!r} are not the column", key=self._key, hint=REPAIR)
+        entities = {entity_id: _row(columns, at) for at, entity_id in enumerate(self.ids)}
+        return Manifest(model, entities, dict(self.seqs), etags=dict(self.etags))
+
+    def _column(self, name: str) -> Cells:
+        found = self._cells.get(name)
+        if found is None:
+            block = self._blocks.get(name)
+            if block is None:
+                found = [MISSING] * self.count
+            else:
+                found = cast(Cells, self._by_values(block).cells()) if block.values else self._inflated(block)
+            self._cells[name] = found
+        return found
+
+    def _part(self, block: Block, number: int) -> Cells:
+        """One group of a column, from the whole column where that is there."""
+        whole, start = self._cells.get(block.name), number * self._contents.group
+        end = start + self._contents.group
+        if whole is None and block.values:
+            return cast(Cells, self._by_values(block).cells(start, end))
+        return self._inflated_group(block, number) if whole is None else whole[start:end]
+
+    def _by_values(self, block: Block) -> Coded:
+        found = self._coded.get(block.name)
+        if found is None:
+            found = self._coded[block.name] = coded_of(self._body, block, self.count, self._key)
+        return found
+
+    def _inflated_group(self, block: Block, number: int) -> Cells:
+        count = min(self._contents.group, self._contents.rows - number * self._contents.group)
+        return group_of(self._body, block, number, count, self._key)
+
+    def _inflated(self, block: Block) -> Cells:
+        return cells_of(self._body, block, self._contents.rows, self._key)
+
+    def _by_id(self, block: Block) -> dict[str, JsonValue]:
+        cells = zip(self.ids, self._inflated(block), strict=True)
+        (others,) = cells_of(self._body, self._contents.others, 1, self._key)
+        rest = others.get(block.name) if isinstance(others, dict) else None
+        if not isinstance(rest, dict):
+            raise Corrupt(f"tells no {block.name} of ids without a row", key=self._key, hint=REPAIR)
+        return {one: cell for one, cell in cells if not isinstance(cell, Missing)} | rest
+
+
+def _row(columns: Iterable[tuple[str, Cells]], at: int) -> Row:
+    return {
+        name: copied(cell) if type(cell) in CONTAINERS else cell
+        for name, cells in columns
+        if not isinstance(cell := cells[at], Missing)
+    }
+
+
+# Files
+
+READERS = 32
+_PARTITION, _COLUMNS = ".json", ".columns"
+
+
+def column_file(file: str) -> str:
+    """The name of the column file of a partition."""
+    return file.removesuffix(_PARTITION) + _COLUMNS
+
+
+def column_files(pieces: Iterable[Piece]) -> set[str]:
+    """The column files that there must be."""
+    return {column_file(piece.file) for piece in pieces if piece.columns}
+
+
+class ColumnFiles:
+    """The column files of one directory."""
+
+    def __init__(self, store: Store, directory: str) -> None:
+        self._store = store
+        self._directory = directory
+        self._sizes: dict[str, int] = {}
+
+    def drafted(self, file: str, part: Manifest) -> tuple[int, bytes | None]:
+        """The size of the column file of a partition, and its bytes unless it is known to exist. Deltas get none: they
+        are small and read whole anyhow."""
+        if not file.startswith("partition-"):
+            return 0, None
+        if file in self._sizes:
+            return self._sizes[file], None
+        body = encode_columns(part, _hash(file))
+        return len(body), body
+
+    def put(self, file: str, body: bytes) -> None:
+        """Not conditional: whoever wrote it before wrote the same, and what is damaged is mended."""
+        self._store.put(self._key(file), body)
+        self._sizes[file] = len(body)
+
+    def learn(self, pieces: Iterable[Piece]) -> None:
+        """A root names these, so their column files exist."""
+        self._sizes |= {piece.file: piece.columns for piece in pieces if piece.columns}
+
+    def keep(self, pieces: Iterable[Piece]) -> None:
+        """Forget what is known of all others."""
+        named = {piece.file for piece in pieces}
+        self._sizes = {file: size for file, size in self._sizes.items() if file in named}
+
+    def get(self, pieces: Sequence[Piece], fields: Sequence[str] = ()) -> list[ColumnPart | Corrupt]:
+        """Concurrent reads; `Corrupt` in the place of one that is gone or damaged. Whichever thread read one checks it
+        and decodes the cells of the fields, while others wait for theirs."""
+        return in_parallel(lambda piece: self._read(piece, fields), pieces, READERS)
+
+    def audit(self, pieces: Iterable[Piece], partitions: Iterable[Manifest]) -> Iterator[tuple[str, str, str]]:
+        """What differs between column files and their partitions: kind, key, detail."""
+        for piece, partition in zip(pieces, partitions, strict=True):
+            key = self._key(piece.file)
+            try:
+                (rows,) = self.get([piece])
+                if isinstance(rows, Corrupt):
+                    raise rows
+                if rows.manifest(partition.model).encode() != partition.encode():
+                    yield "columns-differ", key, f"does not say what its partition says ({REPAIR})"
+            except Corrupt as damage:
+                yield "columns-damaged", key, f"{damage.message} ({REPAIR})"
+
+    def _read(self, piece: Piece, fields: Sequence[str]) -> ColumnPart | Corrupt:
+        key = self._key(piece.file)
+        found = self._store.get(key)
+        if found is None:
+            return Corrupt("the column file is gone", key=key, hint=REPAIR)
+        try:
+            rows = ColumnPart(found.body, key, _hash(piece.file), piece.size)
+            rows.prepare(fields)
+        except Corrupt as damage:
+            return damage
+        return rows
+
+    def _key(self, file: str) -> str:
+        return self._directory + column_file(file)
+
+
+def _hash(file: str) -> str:
+    return file.removesuffix(_PARTITION).rpartition("-")[2]

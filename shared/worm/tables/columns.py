@@ -1,31 +1,28 @@
-"""The one order of JSON values, used by sort, cursors, and `min`/`max`.
-
-Values of different types sort by type: null, numbers, strings, arrays and objects (by their canonical JSON), booleans.
-Numbers compare as numbers whatever their type, strings by code points.
-
-Rows turned on their side: one list per field, made at the first use and kept as long as the rows are.
+"""Columns: the rows of one or several parts turned on their side, one list per field, made at the first use and kept.
 
 Vocabulary
-- *cell*: what a field's path finds in one row: a value, `MISSING`, or `Several` where the path went through an array
-  and so ended at several places, or at none.
+- *cell*: what a field's path finds in one row (see `parts.py`).
 - *facet*: a column with the same length and one meaning, in which everything else is replaced by something that never
   compares true. So `facet[i] > 5` needs no test of types, and a scan is one pass without a Python function per row.
 
-Rows belong to whoever gave them; columns only refer to their values.
+Here is also the one order of JSON values, used by sort, cursors, and `min`/`max`: values of different types sort by
+type: null, numbers, strings, arrays and objects (by their canonical JSON), booleans. Numbers compare as numbers
+whatever their type, strings by code points.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import islice
-from operator import itemgetter, lt
-from typing import TypeAlias, cast
+from itertools import accumulate, chain, islice
+from operator import lt
+from typing import cast, overload
 
 from worm.codec.field_path import MISSING, Missing
 from worm.codec.strict_json import JsonValue, dumps
 from worm.collections.changes import Row
-from worm.tables.coded import Coded
+from worm.tables.parts import CONTAINERS, Cell, Coded, ParsedPart, Part, Several, copied
 
 SortKey = tuple[int, float | int | str]
 
@@ -45,18 +42,6 @@ def sort_key(value: object) -> SortKey:
     return NESTED, dumps(cast(JsonValue, value)).decode()
 
 
-class Several:
-    """All that a dotted path finds in the objects of an array on its way; nothing when the array has no objects."""
-
-    __slots__ = ("cells",)
-
-    def __init__(self, cells: list[JsonValue | Missing]) -> None:
-        self.cells = cells
-
-
-Cell: TypeAlias = "JsonValue | Missing | Several"
-
-
 class _Never:
     """Compares false with everything, and has no part. Stands in a facet where a row has no value of its type."""
 
@@ -71,50 +56,9 @@ class _Never:
 NEVER = _Never()
 TRUE, FALSE = object(), object()  # `True == 1` in Python, but not in JSON
 _NAN = float("nan")
-_NESTED = frozenset({list, dict, Several})
 _NUMBERS = frozenset({int, float})
 _FEW = 4  # for less than this part of the rows it does not pay to look at all of them first
-
-
-def reader(field: str) -> Callable[[Mapping[str, JsonValue]], Cell]:
-    """The function that finds a field's cell in a row or a document.
-
-    A key with exactly this name wins over descending at the dots, because rows keep dotted names.
-    """
-    first, *rest = field.split(".")
-    if not rest:
-        return lambda row: row.get(field, MISSING)
-
-    def read(row: Mapping[str, JsonValue]) -> Cell:
-        if field in row:
-            return row[field]
-        return descend(row[first], rest) if first in row else MISSING
-
-    return read
-
-
-def descend(value: JsonValue | Missing, parts: Sequence[str]) -> Cell:
-    """The cell at the end of a path that starts in the value."""
-    for at, part in enumerate(parts):
-        if isinstance(value, list):
-            return Several(_found_in(value, parts[at:]))
-        if not isinstance(value, dict):
-            return MISSING
-        value = value.get(part, MISSING)
-    return value
-
-
-def _found_in(array: list[JsonValue], parts: Sequence[str]) -> list[JsonValue | Missing]:
-    """Only the objects of an array are looked into, as deep as the document is nested."""
-    found: list[JsonValue | Missing] = []
-    for item in array:
-        if isinstance(item, dict):
-            cell = descend(item, parts)
-            if isinstance(cell, Several):
-                found += cell.cells
-            else:
-                found.append(cell)
-    return found
+_FEW_IDS = 64  # for less than this part of the ids it does not pay to have all of them
 
 
 class Column:
@@ -140,15 +84,15 @@ class Column:
     @cached_property
     def nested(self) -> list[int]:
         """The positions of arrays, objects and several values, which no facet holds."""
-        if self.kinds.isdisjoint(_NESTED):
+        if self.kinds.isdisjoint(CONTAINERS):
             return []
-        return [at for at, cell in enumerate(self.cells) if type(cell) in _NESTED]
+        return [at for at, cell in enumerate(self.cells) if type(cell) in CONTAINERS]
 
     @cached_property
     def scalars(self) -> list[object]:
         if not self.nested:
             return cast("list[object]", self.cells)
-        return [MISSING if type(cell) in _NESTED else cell for cell in self.cells]
+        return [MISSING if type(cell) in CONTAINERS else cell for cell in self.cells]
 
     @property
     def nests_arrays_only(self) -> bool:
@@ -159,7 +103,7 @@ class Column:
         """Hashable, and equal exactly where JSON is: missing counts as null, true is not 1."""
         if self.kinds <= {int, float, str, type(None)}:
             return cast("list[object]", self.cells)
-        return [_comparable(cell) for cell in self.cells]
+        return [comparable(cell) for cell in self.cells]
 
     @cached_property
     def numbers(self) -> list[object]:
@@ -201,58 +145,119 @@ class Column:
         return [at for at in positions if values[at] is not MISSING]
 
 
-def _comparable(cell: Cell) -> object:
+def comparable(cell: Cell) -> object:
+    """The cell as it stands in a column's `equality`."""
     if cell is MISSING:
         return None
     if isinstance(cell, bool):
         return TRUE if cell else FALSE
-    return NEVER if type(cell) in _NESTED else cell
+    return NEVER if type(cell) in CONTAINERS else cell
 
 
-def _cells(field: str, rows: Sequence[Row]) -> list[Cell]:
-    if "." not in field:
-        try:
-            return list(map(itemgetter(field), rows))  # no Python function per row, as long as every row has the field
-        except KeyError:
-            return [row.get(field, MISSING) for row in rows]
-    return list(map(reader(field), rows))
+class _Rows(Sequence[Row]):
+    """The rows of all parts. Each is parsed when it is asked for; only when as many were asked for as there are, all of
+    them are parsed once more and kept."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = parts
+        self._starts = [0, *accumulate(part.count for part in parts)]
+        self._left = len(self)
+        self._kept: list[Row] | None = None
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    @overload
+    def __getitem__(self, at: int) -> Row: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Row]: ...
+    def __getitem__(self, at: int | slice) -> Row | list[Row]:
+        if isinstance(at, slice):
+            return [self[one] for one in range(len(self))[at]]
+        at = range(len(self))[at]
+        return self.parsed(at) if self.is_short_of(1) else self._all[at]
+
+    def is_short_of(self, count: int) -> bool:
+        """Is so much more parsing still less than parsing everything? Then it is counted."""
+        if count > self._left:
+            return False
+        self._left -= count
+        return True
+
+    def parsed(self, at: int) -> Row:
+        """The caller's own."""
+        part = bisect_right(self._starts, at) - 1
+        return self._parts[part].row(at - self._starts[part])
+
+    def id(self, at: int) -> str:
+        part = bisect_right(self._starts, at) - 1
+        return self._parts[part].id(at - self._starts[part])
+
+    @property
+    def _all(self) -> list[Row]:
+        if self._kept is None:
+            self._left, self._kept = 0, [part.row(at) for part in self._parts for at in range(part.count)]
+        return self._kept
 
 
 class Columns:
-    """Ids and rows in parallel. The rows need not hold their id; it is the field `id` all the same."""
+    """The rows of parts, one part after the other. Rows need not hold their id; it is the field `id` all the same."""
 
-    def __init__(self, ids: Sequence[str], rows: Sequence[Row]) -> None:
-        self._ids = ids
-        self.rows = rows
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = parts
         self._columns: dict[str, Column] = {}
+        self.rows: Sequence[Row]
+        """What they hold belongs to the parts: readers copy before they change."""
+        if len(parts) == 1 and isinstance(parts[0], ParsedPart):
+            self.rows = parts[0].rows
+        else:
+            self.rows = _Rows(parts)
+
+    @classmethod
+    def of(cls, ids: Sequence[str], rows: Sequence[Row]) -> Columns:
+        """Of rows in memory, in any order."""
+        return cls([ParsedPart(ids, rows)])
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @property
+    def is_in_memory(self) -> bool:
+        """Are the rows at hand, with nothing left to decode?"""
+        return not isinstance(self.rows, _Rows)
+
+    @cached_property
     def ids(self) -> Sequence[str]:
         """All ids. Whoever needs those of some rows asks `ids_at`."""
-        return self._ids
+        return self._parts[0].ids if len(self._parts) == 1 else list(chain(*(part.ids for part in self._parts)))
 
     def ids_at(self, positions: Sequence[int]) -> list[str]:
+        if isinstance(self.rows, _Rows) and len(positions) * _FEW_IDS < len(self):
+            return list(map(self.rows.id, positions))
         ids = self.ids
         return [ids[at] for at in positions]
 
     def column(self, field: str) -> Column:
         found = self._columns.get(field)
         if found is None:
-            found = self._columns[field] = Column(list(self.ids) if field == "id" else self.found(field))
+            found = self._columns[field] = Column(list(self.ids) if field == "id" else self._found(field))
         return found
 
     def prepare(self, fields: Iterable[str]) -> None:
-        """All of these will be asked for: to be said once, before, where it helps to know."""
+        """All of these will be asked for: to be said once, before, so that one pass decodes them all."""
+        wanted = [field for field in fields if field != "id" and field not in self._columns]
+        for part in self._parts if wanted else ():
+            part.prepare(wanted)
 
-    def found(self, field: str) -> list[Cell] | Coded:
-        """What the column of a field is made of."""
-        return self.cells(field)
+    def _found(self, field: str) -> list[Cell] | Coded:
+        coded = [one for part in self._parts if (one := part.coded(field)) is not None]
+        joined = Coded.joined(coded) if len(coded) == len(self._parts) else None
+        return self.cells(field) if joined is None else joined
 
     def cells(self, field: str) -> list[Cell]:
-        return _cells(field, self.rows)
+        if len(self._parts) == 1:
+            return self._parts[0].cells(field)
+        return list(chain(*(part.cells(field) for part in self._parts)))
 
     def values(self, field: str) -> list[JsonValue | Missing]:
         """The field's value in every row."""
@@ -260,7 +265,7 @@ class Columns:
 
     @cached_property
     def _is_in_id_order(self) -> bool:
-        return all(map(lt, self.ids, islice(self.ids, 1, None)))
+        return not self.is_in_memory or all(map(lt, self.ids, islice(self.ids, 1, None)))
 
     def in_id_order(self, positions: Sequence[int]) -> Sequence[int]:
         """Ascending positions, ordered by their ids instead."""
@@ -269,11 +274,16 @@ class Columns:
     @cached_property
     def nested_fields(self) -> frozenset[str]:
         """The keys under which any row holds an array or an object: what a copy of a row must copy too."""
-        return frozenset(name for row in self.rows for name, value in row.items() if type(value) in _NESTED)
+        return frozenset(name for row in self.rows for name, value in row.items() if type(value) in CONTAINERS)
 
     def copies(self, positions: Sequence[int]) -> list[Row]:
         """Rows with their ids for the caller, who may change them: the rows themselves belong to the cache."""
-        found: list[Row] = [{"id": self.ids[at], **self.rows[at]} for at in positions]
+        rows = self.rows
+        if isinstance(rows, _Rows) and rows.is_short_of(len(positions)):  # parsed for the caller, so copies already
+            parsed = zip(self.ids_at(positions), map(rows.parsed, positions), strict=True)
+            return [{"id": entity_id, **row} for entity_id, row in parsed]
+        ids = self.ids
+        found: list[Row] = [{"id": ids[at], **rows[at]} for at in positions]
         if len(found) * _FEW < len(self):
             return [{name: copied(value) for name, value in row.items()} for row in found]
         if self.nested_fields:
@@ -282,9 +292,23 @@ class Columns:
                     row[name] = copied(row[name])
         return found
 
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """The position of each id."""
+        return {entity_id: at for at, entity_id in enumerate(self.ids)}
 
-def copied(value: JsonValue) -> JsonValue:
-    """The value with arrays and objects of its own."""
-    if isinstance(value, dict):
-        return {name: copied(item) if type(item) in _NESTED else item for name, item in value.items()}
-    return [copied(item) if type(item) in _NESTED else item for item in value] if isinstance(value, list) else value
+
+class RowsById(Mapping[str, Row]):
+    """The rows of columns under their ids."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns.ids)
+
+    def __getitem__(self, entity_id: str) -> Row:
+        return self._columns.rows[self._columns.places[entity_id]]

@@ -35,10 +35,10 @@ from worm.tables.build import (
 )
 from worm.tables.index import Index, IndexFiles, entry_key
 from worm.tables.manifest import Manifest
+from worm.tables.parts import RawPart
 from worm.tables.root import Counted, whole_root
-from worm.tables.state import StoredFiles, TableState
-from worm.tables.stored_rows import StoredRows
 from worm.tables.tree import HeadsTree, ManifestTree
+from worm.tables.view import PartFiles, TableView
 
 ROUNDS_MAX = 10
 # A worker merges bases up to this size right after its fold, the sweep larger ones, as far as its memory goes (about
@@ -57,8 +57,8 @@ class Table:
         self.heads = HeadsTree(collection)
         self.sentinel = self._plain(collection.resolver.collection_sentinel_key(collection.name))
         self._meta = self._plain(self.manifest.pieces.key("_meta.json"))
-        self._stored_files = StoredFiles(self.manifest)
-        self._state: TableState | None = None
+        self._part_files = PartFiles(self.manifest)
+        self._view: TableView | None = None
         self._is_invalidated = False
 
     @property
@@ -83,7 +83,7 @@ class Table:
 
     # Reading
 
-    def state(self, fields: Sequence[str] = ()) -> TableState | None:
+    def view(self, fields: Sequence[str] = ()) -> TableView | None:
         """The table as of now: one conditional GET. None: there is none, or it is damaged, stale or behind. `fields`:
         those that will be asked for first."""
         if not self._definition.keeps_manifest:
@@ -93,24 +93,24 @@ class Table:
             self._is_invalidated = False
         file = self.manifest.file
         file.refresh()
-        if self._state is None or self._state.etag != file.etag:
-            self._state = self._opened(file.undecoded, fields)
-        state = self._state
-        if state is None or self.manifest.is_stale(state):
+        if self._view is None or self._view.etag != file.etag:
+            self._view = self._opened(file.undecoded, fields)
+        view = self._view
+        if view is None or self.manifest.is_stale(view):
             return None
-        return state if self._definition.manifest.auto_update or not self._is_behind(state) else None
+        return view if self._definition.manifest.auto_update or not self._is_behind(view) else None
 
-    def _opened(self, body: bytes | None, fields: Sequence[str]) -> TableState | None:
-        """The state of the manifest that was read last. A whole one is not parsed for that, but opened as bytes."""
+    def _opened(self, body: bytes | None, fields: Sequence[str]) -> TableView | None:
+        """The view of the manifest that was read last. A whole one is not parsed for that, but opened as bytes."""
         tree = self.manifest
-        stored = None if body is None else StoredRows.of_root(body, tree.key, fields)
+        stored = None if body is None else RawPart.of_root(body, tree.key, fields)
         if body is not None and stored is not None:
             tree.damage = None
             root = whole_root(self.collection.name, stored, stored.fields, stored.oplog)
-            return TableState(tree, self._stored_files, root, tree.file.etag, len(body))
+            return TableView(tree, self._part_files, root, tree.file.etag, len(body))
         held = tree.file.held
         tree.damage = held.damage
-        return None if held.value is None else TableState(tree, self._stored_files, held.value, held.etag, held.size)
+        return None if held.value is None else TableView(tree, self._part_files, held.value, held.etag, held.size)
 
     def ids_with(self, index: IndexDef, values: Sequence[JsonValue]) -> set[str] | None:
         """The ids of the rows that have one of the values in the indexed field; None: the index cannot tell now."""
@@ -136,13 +136,13 @@ class Table:
             self.manifest.damage = damage
             return None
 
-    def _is_behind(self, state: TableState) -> bool:
+    def _is_behind(self, view: TableView) -> bool:
         """Without `autoUpdate`: has anything changed since the manifest was built?"""
         if self._definition.oplog:
             heads = (self.heads.read() or Heads(self.collection.name)).heads
-            return state.seqs != {entity_id: head.seq for entity_id, head in heads.items()}
+            return view.seqs != {entity_id: head.seq for entity_id, head in heads.items()}
         latest = self.collection.latest_versions()
-        return state.etags != {one: version.etag for one, version in latest if not version.is_delete_marker}
+        return view.etags != {one: version.etag for one, version in latest if not version.is_delete_marker}
 
     # Folding
 

@@ -24,7 +24,7 @@ from worm.collections.heads import Heads
 from worm.errors import Corrupt
 from worm.store.cas import CasFile
 from worm.store.parallel import in_parallel
-from worm.tables.column_files import ColumnFiles, column_files
+from worm.tables.column_format import ColumnFiles, column_files
 from worm.tables.index import PART, IndexFiles
 from worm.tables.layout import (
     Edit,

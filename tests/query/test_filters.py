@@ -49,7 +49,7 @@ def found(filter: Mapping[str, JsonValue], rows: Mapping[str, dict[str, JsonValu
     """The ids that match; by row and by column, which must be the same."""
     compiled = Filter.compile(filter)
     by_row = [name for name, row in rows.items() if compiled.matches({"id": name, **row})]
-    by_column = [list(rows)[at] for at in compiled.positions(Columns(list(rows), list(rows.values())))]
+    by_column = [list(rows)[at] for at in compiled.positions(Columns.of(list(rows), list(rows.values())))]
     assert by_column == by_row
     return by_row
 

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from tests.tables.filter_oracle import DOCUMENTS, FILTERS, ROWS, SORTS, Dice, compare_rows, oracle, value_of
+from tests.query.filter_oracle import DOCUMENTS, FILTERS, ROWS, SORTS, Dice, compare_rows, oracle, value_of
 from worm.codec.strict_json import JsonValue
 from worm.collections.changes import project
 from worm.query.filters import Filter
@@ -19,7 +19,7 @@ from worm.tables.columns import Columns
 
 def columns_of(rows: list[Row]) -> Columns:
     without_id = [{name: value for name, value in row.items() if name != "id"} for row in rows]
-    return Columns([str(row["id"]) for row in rows], without_id)
+    return Columns.of([str(row["id"]) for row in rows], without_id)
 
 
 @settings(max_examples=100, deadline=None)

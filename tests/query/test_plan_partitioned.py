@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tables.test_plan import Room
+from tests.query.test_plan import Room
 from worm.codec.strict_json import JsonValue
-from worm.query import plan
-from worm.query.plan import STRATEGIES
-from worm.tables.state import TableState
+from worm.query import planner
+from worm.query.needs import STRATEGIES
+from worm.tables.view import TableView
 
 FIELDS = ["name", "email", "status", "tags"]
 PARTS = {"enabled": True, "partitionThreshold": 20, "maxPartitions": 8, "fields": FIELDS}
 
 
-def state_of(room: Room) -> TableState:
-    state = room.fresh().table.state()
+def state_of(room: Room) -> TableView:
+    state = room.fresh().table.view()
     assert state is not None
     return state
 
@@ -76,7 +76,7 @@ def test_two_partitions_are_scanned_at_once() -> None:
 
 
 def test_large_files_weigh_more_than_their_number(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "GET_BYTES", 10)
+    monkeypatch.setattr(planner, "GET_BYTES", 10)
     found = room.fresh().find_all(filter={"status": "active"}, select=["name"])
     assert (found.plan.strategy, len(found)) == ("index_lookup", 80)
 

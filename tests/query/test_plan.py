@@ -9,8 +9,7 @@ from worm.codec.strict_json import JsonValue
 from worm.collections.changes import Row
 from worm.errors import Invalid
 from worm.model import Model, Worm
-from worm.query.plan import ASSUMED_MATCHES, FEW, PROMISED
-from worm.query.prices import usd
+from worm.query.planner import ASSUMED_MATCHES, FEW, PROMISED, usd
 from worm.schema import load_schema
 from worm.store.memory import MemoryStore
 

@@ -10,18 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tables.filter_oracle import FIELDS
+from tests.query.filter_oracle import FIELDS
 from worm.codec.field_path import Missing
 from worm.codec.sealed import is_intact, seal, unseal
 from worm.codec.strict_json import INT_MAX, INT_MIN, dumps
 from worm.collections.changes import Row
 from worm.errors import Corrupt
 from worm.query.query import Query
-from worm.tables import stored_rows
-from worm.tables.columns import Cell, Columns, Several
+from worm.tables import parts
+from worm.tables.columns import Columns, RowsById
 from worm.tables.manifest import Manifest
-from worm.tables.stored_columns import MergedRows, RowsById, StoredColumns
-from worm.tables.stored_rows import NAMES_MAX, StoredRows, is_available
+from worm.tables.parts import NAMES_MAX, Cell, MergedPart, RawPart, Several, is_available
 
 ODD_NAMES = ("", "ä.ß", 'quo"te', "back\\slash", "line\n", "a..b", ".a", "\ud800")
 FLOATS = [-0.0, 5e-324, 1.7976931348623157e308, 0.1, 1e16, 1e22, 2.0**53]
@@ -36,8 +35,8 @@ tables = st.dictionaries(st.sampled_from(["x", "y", "z", "ü", 'q"']), st.dictio
 fields = st.lists(st.sampled_from([*FIELDS, *ODD_NAMES]) | names, max_size=5, unique=True)
 
 
-def stored(rows: Mapping[str, Row], **more: dict[str, int] | dict[str, str]) -> StoredRows:
-    return StoredRows(Manifest("M", dict(rows), **more).encode(), "key")  # type: ignore[arg-type]
+def stored(rows: Mapping[str, Row], **more: dict[str, int] | dict[str, str]) -> RawPart:
+    return RawPart(Manifest("M", dict(rows), **more).encode(), "key")  # type: ignore[arg-type]
 
 
 def exact(cells: Sequence[Cell]) -> list[object]:
@@ -55,7 +54,7 @@ def ordered(rows: Mapping[str, Row]) -> dict[str, Row]:
 @given(tables, fields)
 def test_every_cell_and_row_is_what_parsing_the_file_gives(rows: dict[str, Row], wanted: list[str]) -> None:
     rows = ordered(rows)
-    plain, lazy = Columns(list(rows), list(rows.values())), StoredColumns([stored(rows)])
+    plain, lazy = Columns.of(list(rows), list(rows.values())), Columns([stored(rows)])
     lazy.prepare(wanted[:3])
     assert list(lazy.ids) == list(plain.ids)
     for field in wanted:
@@ -67,7 +66,7 @@ def test_every_cell_and_row_is_what_parsing_the_file_gives(rows: dict[str, Row],
 @given(tables, st.sampled_from(FIELDS), st.lists(st.sampled_from([*FIELDS, "", "ä.ß"]), unique=True), st.integers(0, 5))
 def test_every_query_has_the_same_page(rows: dict[str, Row], by: str, select: list[str], limit: int) -> None:
     rows = ordered(rows)
-    plain, lazy = Columns(list(rows), list(rows.values())), StoredColumns([stored(rows)])
+    plain, lazy = Columns.of(list(rows), list(rows.values())), Columns([stored(rows)])
     query = Query.of(filter={by: {"$ne": 1}}, sort={"field": by}, select=select, limit=limit)
     for _ in range(3):  # parsed for the page, then kept
         assert dumps([*query.run_columns(lazy)]) == dumps([*query.run_columns(plain)])
@@ -92,9 +91,9 @@ def test_a_partition_with_its_delta_is_what_merging_them_gives(
     """An older row of a delta that was merged already must not come back, nor a deleted one."""
     partition, delta = manifest_of(base, "base", has_seqs=has_seqs), manifest_of(newer, "delta")
     merged = partition.merged([delta])
-    part = MergedRows.of(stored(partition.entities, seqs=partition.seqs, etags=partition.etags), delta)
+    part = MergedPart.of(stored(partition.entities, seqs=partition.seqs, etags=partition.etags), delta)
     part.prepare(["from"])
-    columns = StoredColumns([part])
+    columns = Columns([part])
     assert list(part.ids) == sorted(merged.entities)
     assert RowsById(columns) == merged.entities
     assert columns.values("from") == [merged.entities[one]["from"] for one in part.ids]
@@ -102,7 +101,7 @@ def test_a_partition_with_its_delta_is_what_merging_them_gives(
 
 
 def test_parts_stand_one_after_the_other() -> None:
-    columns = StoredColumns([stored({"a": {"n": 1}, "b": {"n": 2}}), stored({}), stored({"c": {"n": 3}})])
+    columns = Columns([stored({"a": {"n": 1}, "b": {"n": 2}}), stored({}), stored({"c": {"n": 3}})])
     assert (list(columns.ids), columns.values("n")) == (["a", "b", "c"], [1, 2, 3])
     assert (columns.rows[2], columns.rows[-3], columns.rows[1:]) == ({"n": 3}, {"n": 1}, [{"n": 2}, {"n": 3}])
     with pytest.raises(IndexError):
@@ -110,12 +109,12 @@ def test_parts_stand_one_after_the_other() -> None:
 
 
 def test_more_fields_than_are_looked_up_key_by_key_are_read_from_parsed_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(stored_rows, "_row_decoder")
+    monkeypatch.delattr(parts, "_row_decoder")
     wanted = [f"f{number}" for number in range(NAMES_MAX + 1)]
     rows: dict[str, Row] = {"a": {name: name for name in wanted}, "b": {}}
-    columns = StoredColumns([stored(rows)])
+    columns = Columns([stored(rows)])
     columns.prepare(wanted)
-    plain = Columns(list(rows), list(rows.values()))
+    plain = Columns.of(list(rows), list(rows.values()))
     assert [columns.values(name) for name in wanted] == [plain.values(name) for name in wanted]
 
 
@@ -129,7 +128,7 @@ def test_fields_that_are_prepared_are_decoded_in_one_pass(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(rows, "_decoded", counted)
     query = Query.of(filter={"x": 1}, sort={"field": "y"})
-    assert query.run_columns(StoredColumns([rows])) == [{"id": "a", "x": 1, "y": 2}]
+    assert query.run_columns(Columns([rows])) == [{"id": "a", "x": 1, "y": 2}]
     assert passes == [["x", "y"]]
 
 
@@ -139,7 +138,7 @@ def test_what_a_query_gives_may_be_changed(select: list[str] | None, limit: int 
     fresh = manifest_of({"b": (2, True)}, "delta")
     fresh.entities["b"] = {"tags": [["old"]]}
     base = stored({f"a{number}": {"tags": [["old"]]} for number in range(9)})
-    columns, query = StoredColumns([MergedRows.of(base, fresh)]), Query.of(select=select, limit=limit)
+    columns, query = Columns([MergedPart.of(base, fresh)]), Query.of(select=select, limit=limit)
     for _ in range(4):
         found = query.run_columns(columns)
         assert all(row["tags"] == [["old"]] for row in found)
@@ -148,7 +147,7 @@ def test_what_a_query_gives_may_be_changed(select: list[str] | None, limit: int 
 
 
 def test_rows_are_kept_once_as_many_were_parsed_as_there_are() -> None:
-    rows = StoredColumns([stored({"a": {"n": [1]}, "b": {"n": [2]}})]).rows
+    rows = Columns([stored({"a": {"n": [1]}, "b": {"n": [2]}})]).rows
     assert rows[0] is not rows[0]
     assert rows[0] is rows[0]
     assert list(rows) == [{"n": [1]}, {"n": [2]}]
@@ -160,16 +159,16 @@ def test_rows_are_kept_once_as_many_were_parsed_as_there_are() -> None:
 def test_a_file_that_is_no_manifest_is_corrupt() -> None:
     for body in (b"{}", b"[", seal({"version": 1, "partitioned": True})):
         with pytest.raises(Corrupt, match="not a manifest"):
-            StoredRows(body, "key")
+            RawPart(body, "key")
     shape = unseal(Manifest("M").encode(), "key")
     with pytest.raises(Corrupt, match="version 2"):
-        StoredRows(seal({**shape, "version": 2}), "key")
+        RawPart(seal({**shape, "version": 2}), "key")
 
 
 def test_the_root_says_what_the_parsed_one_does() -> None:
     time = "2025-01-01T00:00:00.000Z"
     manifest = Manifest("M", {"a": {"x": 1}}, {"a": 2, "b": 1}, time, 3, {"a": "etag"}, ("x",), oplog=False)
-    root = StoredRows.of_root(manifest.encode(), "key")
+    root = RawPart.of_root(manifest.encode(), "key")
     assert root is not None
     assert not root.oplog
     assert (root.count, root.revision, root.last_updated) == (1, 3, manifest.last_updated)
@@ -189,18 +188,18 @@ def test_a_root_that_is_changed_or_laid_out_anew_is_left_to_the_parser() -> None
     spaced = body.replace(b",", b", ", 1)
     for other in (*changed, spaced, b" " + body, b"{}"):
         assert not is_intact(other)
-        assert StoredRows.of_root(other, "key") is None
+        assert RawPart.of_root(other, "key") is None
 
 
 def test_a_large_root_is_hashed_while_cells_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_rows, "HASH_BESIDE_BYTES", 1)
+    monkeypatch.setattr(parts, "HASH_BESIDE_BYTES", 1)
     body = Manifest("M", {"a": {"x": "one"}, "b": {"x": "two"}}).encode()
-    root = StoredRows.of_root(body, "key", ["x"])
+    root = RawPart.of_root(body, "key", ["x"])
     assert root is not None
     assert root._cells == {"x": ["one", "two"]}
     for damaged in (b'"o\xffe"', b'"\\q"', b"[1,]", b"tru", b"}", b'"One"', b"1"):
-        assert StoredRows.of_root(body.replace(b'"one"', damaged), "key", ["x"]) is None
-        assert StoredRows.of_root(body.replace(b'{"x":"one"}', damaged), "key", ["x"]) is None
+        assert RawPart.of_root(body.replace(b'"one"', damaged), "key", ["x"]) is None
+        assert RawPart.of_root(body.replace(b'{"x":"one"}', damaged), "key", ["x"]) is None
 
 
 def test_without_msgspec_a_root_is_left_to_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,14 +207,14 @@ def test_without_msgspec_a_root_is_left_to_the_parser(monkeypatch: pytest.Monkey
     is_available.cache_clear()
     try:
         assert not is_available()
-        assert StoredRows.of_root(Manifest("M").encode(), "key") is None
+        assert RawPart.of_root(Manifest("M").encode(), "key") is None
     finally:
         is_available.cache_clear()
 
 
 def test_importing_the_workers_does_not_import_msgspec() -> None:
     """The Lambda layer does not have it, and a cold start would pay for it."""
-    code = "import sys, worm.workers.lambdas, worm.tables.table, worm.tables.execute; print('msgspec' in sys.modules)"
+    code = "import sys, worm.workers.lambdas, worm.tables.table, worm.query.execute; print('msgspec' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from tests.tables.filter_oracle import ROWS, is_equal, value_of
+from tests.query.filter_oracle import ROWS, is_equal, value_of
 from worm.codec.strict_json import JsonValue
 from worm.errors import Invalid
 from worm.query.aggregate import Aggregate
@@ -26,7 +26,9 @@ INVOICES: list[Row] = [
 def result(rows: list[Row], **aggregate: object) -> dict[str, JsonValue]:
     """Over rows and over columns, which must give the same, types included."""
     checked = Aggregate.of(**aggregate)  # type: ignore[arg-type]
-    columns = Columns([str(row["id"]) for row in rows], [{key: row[key] for key in row if key != "id"} for row in rows])
+    columns = Columns.of(
+        [str(row["id"]) for row in rows], [{key: row[key] for key in row if key != "id"} for row in rows]
+    )
     found = checked.run(rows)
     assert repr(checked.run_columns(columns)) == repr(found)
     return found

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from tests.tables.test_plan import Room
+from tests.query.asking import query_table
+from tests.query.test_plan import Room
 from worm.collections.changes import Row
 from worm.errors import Invalid
-from worm.query.execute import Reader, query_table
-from worm.query.fetch import CHUNK
-from worm.query.plan import Request
+from worm.query.execute import CHUNK, Reader
+from worm.query.needs import Request
 from worm.query.query import Query
 from worm.query.stream import Stream
 
@@ -122,7 +122,7 @@ def batches(room: Room, size: int, **query: object) -> list[list[str]]:
 def test_batches_come_partition_by_partition_and_hold_everything_once() -> None:
     room = Room(60, manifest={"enabled": True, "partitionThreshold": 10, "maxPartitions": 6})
     table = room.fresh().table
-    state = table.state()
+    state = table.view()
     assert state is not None
     assert state.partitions == 6
     stream = Stream(table, Request(Query.of(filter={"status": "active"}))).batches(4)

@@ -15,13 +15,13 @@ from typing import cast
 
 import pytest
 
-from tests.tables.filter_oracle import compare_rows, oracle, value_of
+from tests.query.filter_oracle import compare_rows, oracle, value_of
 from worm.clock import Ids, VirtualClock
 from worm.codec.strict_json import JsonValue
 from worm.collections.changes import Row
 from worm.errors import Invalid
 from worm.model import Model, Worm
-from worm.query.plan import STRATEGIES, Strategy
+from worm.query.needs import STRATEGIES, Strategy
 from worm.schema import load_schema
 from worm.store.memory import MemoryStore
 

@@ -1,17 +1,8 @@
-"""How a query is answered, why, and what that costs.
+"""What a request needs of a model's table, decided by the schema alone: which fields the manifest must have, which of
+them narrow the candidates down, and which ids indexes can tell.
 
-Strategies
-- `index_lookup`: ids from field indexes (or named by the filter), then those documents;
-- `manifest_scan`: all from the rows of the manifest;
-- `manifest_targeted`: ids from the rows of the manifest, then those documents;
-- `full_scan`: list the keys, read every document.
-All give the same rows. A plan is made from the schema, and where its choice needs it, one GET of the manifest's root.
-What it costs is estimated in `plan_estimate.py`.
-
-Which ids can match a filter, told by indexes alone: look-ups, intersected for AND, united for OR.
-
-What is found is never less than what matches (the documents are filtered again), so a condition counts only where its
-index cannot miss a document:
+Index look-ups are intersected for AND and united for OR. What they find is never less than what matches (the documents
+are filtered again), so a condition counts only where its index cannot miss a document:
 - `$eq` and `$in` of texts, numbers and booleans on a standard index whose field the schema declares as a single value
   (in an array, equality would also find an element);
 - the same and `$contains` on a multiValue index whose field the schema declares as an array (in a text, `$contains`
@@ -20,107 +11,24 @@ index cannot miss a document:
   an integer and a float that are equal have different entry keys.
 `id` with `$eq` or `$in` is a look-up without an index. Without `autoUpdate` no index is asked: nothing tells whether it
 is behind.
-
-What a strategy will take: requests and bytes, for a session that has nothing in memory.
-
-Estimates are made of what the root of the manifest tells, and nothing else, so they do not change while it stays the
-same: a whole manifest has the rows, which are counted; a partitioned one has the sizes of its files. Of what an index
-will find nothing is known: a value of a unique one counts as one document, everything else as `ASSUMED_MATCHES`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, get_args
 
 from worm.codec.strict_json import JsonValue
 from worm.errors import Invalid
 from worm.query.filters import And, Filter, Leaf, Node, Or
-from worm.query.prices import usd
 from worm.query.query import Query
 from worm.schema import IndexDef, ModelDef
 from worm.schema.definition import TIME_FIELDS, find_field
-from worm.tables.index import entry_key
-from worm.tables.root import Counted, Piece, Root, covering
-from worm.tables.state import TableState
-from worm.tables.table import Table
 
 Strategy = Literal["index_lookup", "manifest_scan", "manifest_targeted", "full_scan"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
-
-PROMISED = 10
-"""A look-up that promises no more ids is made even where one GET of the manifest would do."""
-FEW = 100
-"""A look-up that gives more ids is left where the manifest may name fewer documents."""
-UNUSABLE = "the manifest is missing, damaged or behind"
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Requests by kind and bytes read."""
-
-    requests: Mapping[str, int] = field(default_factory=dict)
-    bytes: int = 0
-
-    @property
-    def total(self) -> int:
-        return sum(self.requests.values())
-
-    @property
-    def usd(self) -> float:
-        return usd(self.requests)
-
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(dict(Counter(self.requests) + Counter(other.requests)), self.bytes + other.bytes)
-
-
-@dataclass(frozen=True, slots=True)
-class Actual:
-    """What a run really took."""
-
-    cost: Cost
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The strategy of one query. `indexes` are the names of those that are looked up."""
-
-    strategy: Strategy
-    reason: str
-    estimate: Cost
-    manifest_fields: tuple[str, ...] = ()
-    indexes: tuple[str, ...] = ()
-    actual: Actual | None = None
-
-    @property
-    def misses_manifest(self) -> bool:
-        """Was every document read because a manifest that the model keeps cannot be used? A build makes it anew."""
-        return self.reason == UNUSABLE
-
-    def shape(self) -> dict[str, JsonValue]:
-        """For JSON, with the names of the wire."""
-        shape: dict[str, JsonValue] = {
-            "strategy": self.strategy,
-            "reason": self.reason,
-            "estimatedRequests": self.estimate.total,
-            "estimatedBytes": self.estimate.bytes,
-            "estimatedUsd": self.estimate.usd,
-            "manifestFields": list(self.manifest_fields),
-        }
-        if self.indexes:
-            shape["indexes"] = list(self.indexes)
-        if self.actual is not None:
-            shape |= {
-                "actualRequests": self.actual.cost.total,
-                "actualBytes": self.actual.cost.bytes,
-                "actualRows": self.actual.rows,
-                "actualUsd": self.actual.cost.usd,
-            }
-        return shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +45,9 @@ class Request:
     def of(
         cls, query: Query, populate: tuple[str, ...] = (), strategy: str | None = None, *, whole: bool = False
     ) -> Request:
-        for known in STRATEGIES:
-            if strategy == known:
-                return cls(query, populate, known, whole)
-        if strategy is not None:
+        if strategy is not None and strategy not in STRATEGIES:
             raise Invalid(f"unknown strategy {strategy!r}; known: {', '.join(STRATEGIES)}", path="strategy")
-        return cls(query, populate, whole=whole)
+        return cls(query, populate, strategy, whole)
 
 
 class Needs:
@@ -244,6 +149,9 @@ def _is_inside(name: str, table: tuple[str, ...]) -> bool:
     return any(name.startswith(f"{other}.") for other in table)
 
 
+# Look-ups
+
+
 EXACT_MAX = 2**53
 
 Ids = Callable[[IndexDef, Sequence[JsonValue]], "set[str] | None"]
@@ -298,18 +206,22 @@ class ByIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class Both:
-    """What all of them give. One that cannot answer is left out: the others give more than enough."""
-
+class _Combined:
     parts: tuple[Lookup, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
-        return _names(self.parts)
+        return tuple(dict.fromkeys(name for part in self.parts for name in part.names))
 
     @property
     def fields(self) -> frozenset[str]:
         return frozenset().union(*(part.fields for part in self.parts))
+
+
+class Both(_Combined):
+    """What all of them give. One that cannot answer is left out: the others give more than enough."""
+
+    __slots__ = ()
 
     @property
     def most(self) -> int | None:
@@ -326,19 +238,10 @@ class Both:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Either:
+class Either(_Combined):
     """What any of them gives; all must answer."""
 
-    parts: tuple[Lookup, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return _names(self.parts)
-
-    @property
-    def fields(self) -> frozenset[str]:
-        return frozenset().union(*(part.fields for part in self.parts))
+    __slots__ = ()
 
     @property
     def most(self) -> int | None:
@@ -445,143 +348,3 @@ def _either(parts: Sequence[Lookup]) -> Lookup | None:
     if len(together) < 2:
         return together[0] if together else None
     return Either(tuple(together))
-
-
-def _names(parts: Sequence[Lookup]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for part in parts for name in part.names))
-
-
-ASSUMED_MATCHES = 10
-"""Of an index that is not unique, before it is read."""
-ASSUMED_BYTES = 1000
-"""Of a document, where nothing is known of the collection."""
-ENTRY_BYTES = 40
-"""Of an index, for each document."""
-LIST_PAGE = 1000
-GET_BYTES = 256 << 10
-"""Bytes that take about as long as one more of many concurrent GETs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """What is known of a collection: how many documents, bytes of one, bytes that a scan reads and of the root that has
-    or names the rows, and that root where the table is partitioned."""
-
-    count: int = 0
-    each: int = ASSUMED_BYTES
-    manifest_bytes: int = 0
-    root_bytes: int = 0
-    root: Root[Counted] | None = None
-
-    @classmethod
-    def known(cls, table: Table, state: TableState | None) -> Size | None:
-        """Without a request; None where neither the state nor a root that was read tells."""
-        file = table.manifest.file
-        root = table.manifest.held_spread if file.undecoded is None else None
-        if root is not None:
-            whole = file.held.size + root.size
-            scanned = file.held.size + root.scan_size
-            return cls(root.count, _each(whole, root.count), scanned, file.held.size, root)
-        if state is None:
-            return None
-        return cls(
-            state.count_hint, _each(state.size_bytes, state.count_hint), state.size_bytes, root_bytes=state.size_bytes
-        )
-
-    @property
-    def files(self) -> int:
-        """How many files hold the rows, beside the root."""
-        if self.root is None:
-            return 0
-        directory = self.root.directory
-        partitions = len(self.root.partitions) if directory is None else 1 + directory.count
-        return partitions + len(self.root.deltas)
-
-    @property
-    def manifest(self) -> Cost:
-        """Of having all rows."""
-        return Cost({"GET": 1 + self.files}, self.manifest_bytes)
-
-
-def _each(size: int, count: int) -> int:
-    return size // count if count else ASSUMED_BYTES
-
-
-def scan_weight(state: TableState, size: Size) -> int:
-    """What it takes this session to have the rows, in GETs: those still to be made, and a share for their bytes."""
-    missing = state.requests
-    return missing + size.manifest_bytes * missing // (1 + size.files) // GET_BYTES
-
-
-def estimate(needs: Needs, strategy: Strategy, size: Size, read: int | None = None) -> Cost:
-    """What the strategy takes; `read` are the documents, where it is known how many."""
-    if strategy == "manifest_scan":
-        return size.manifest
-    documents = _expected(needs, strategy, size) if read is None else read
-    return _first(needs, strategy, size) + _documents(needs, documents, size)
-
-
-def _first(needs: Needs, strategy: Strategy, size: Size) -> Cost:
-    """Before any document."""
-    if strategy == "manifest_targeted":
-        return size.manifest
-    if strategy == "full_scan":  # ids that start with what sorts before the collection's own files are listed apart
-        return Cost({"VERSIONS": 1 + max(1, -(-size.count // LIST_PAGE))})
-    indexes = () if needs.lookup is None else leaves(needs.lookup)
-    if size.root is None or not indexes:
-        return Cost({"GET": len(indexes)}, len(indexes) * size.count * ENTRY_BYTES)
-    return _in_parts(indexes, size, size.root)
-
-
-def _in_parts(indexes: tuple[ByIndex, ...], size: Size, root: Root[Counted]) -> Cost:
-    """The file of the first index (which says that there are parts), the root for each, the parts of the values, and
-    all deltas."""
-    parts = [part for index in indexes for part in _parts(index, root)]
-    gets = 1 + len(indexes) + len(parts) + len(root.deltas)
-    return Cost({"GET": gets}, size.root_bytes + sum(part.size for part in parts) + root.delta_size)
-
-
-def _parts(index: ByIndex, root: Root[Counted]) -> Iterator[Piece]:
-    known = root.indexes.get(index.index.field)
-    yield from () if known is None else covering(known.parts, map(entry_key, index.values))
-
-
-def _documents(needs: Needs, read: int, size: Size) -> Cost:
-    """These documents, and one more for every row and field that is populated."""
-    query = needs.request.query
-    rows = min(read, _found(needs, size.count))
-    rows = rows if query.limit is None else min(rows, query.limit)
-    referred = rows * len(needs.request.populate)
-    return Cost({"GET": read + referred}, read * size.each + referred * ASSUMED_BYTES)
-
-
-def _expected(needs: Needs, strategy: Strategy, size: Size) -> int:
-    """How many documents will be read, before anything is looked up."""
-    query, lookup = needs.request.query, needs.lookup
-    enough = None if query.limit is None or query.sort else query.offset + query.limit + 1
-    if strategy == "full_scan":
-        is_sure = not needs.filter.fields
-        expected = size.count
-    elif strategy == "index_lookup" and lookup is not None:
-        is_sure = needs.filter.fields <= lookup.fields
-        expected = _found(needs, size.count) if lookup.most is None else lookup.most
-    else:
-        is_sure = needs.narrowing is needs.filter
-        expected = _found(needs, size.count)
-        if needs.orders and query.limit is not None:  # the rows that come before the page need no document
-            return min(max(0, expected - query.offset), query.limit)
-    return expected if enough is None or not is_sure else min(expected, enough)
-
-
-def to_read(needs: Needs, lookup: Lookup, found: int) -> int:
-    """How many of the documents that a look-up found a page takes."""
-    query = needs.request.query
-    if query.limit is None or query.sort or not needs.filter.fields <= lookup.fields:
-        return found
-    return min(found, query.offset + query.limit + 1)
-
-
-def _found(needs: Needs, count: int) -> int:
-    """How many documents the filter finds."""
-    everything = count or ASSUMED_MATCHES
-    return everything if not needs.filter.fields else min(everything, ASSUMED_MATCHES)

@@ -24,7 +24,7 @@ def ids(rows: list[Row]) -> list[JsonValue]:
 
 
 def columns_of(rows: list[Row]) -> Columns:
-    return Columns([str(row["id"]) for row in rows], [{key: row[key] for key in row if key != "id"} for row in rows])
+    return Columns.of([str(row["id"]) for row in rows], [{key: row[key] for key in row if key != "id"} for row in rows])
 
 
 def refusal(**query: object) -> str:
@@ -97,7 +97,7 @@ def test_the_first_rows_are_those_of_the_whole_order(
         }
         for _ in range(400)
     ]
-    columns = Columns([f"{dice.randrange(10**6):06}-{at}" for at in range(400)], rows)
+    columns = Columns.of([f"{dice.randrange(10**6):06}-{at}" for at in range(400)], rows)
     orders: list[Order] = [("v", descending), ("w", not descending)]
     whole = list(arrange(columns, range(400), orders))
     for count in (0, 1, 7, 30, 45, 200, 400, 500):
@@ -110,7 +110,7 @@ def test_the_first_rows_are_found_however_they_lie(descending: bool, monkeypatch
     for step in range(1, 200):
         values = [at if at % step == 0 else 1000 - at for at in range(400)]
         rows: list[Row] = [{"v": -value if descending else value} for value in values]
-        columns, orders = Columns([f"{at:03d}" for at in range(400)], rows), [("v", descending)]
+        columns, orders = Columns.of([f"{at:03d}" for at in range(400)], rows), [("v", descending)]
         assert list(arrange(columns, range(400), orders, 7)) == list(arrange(columns, range(400), orders))[:7]
 
 
@@ -125,7 +125,7 @@ def test_select_takes_dotted_names_keeps_the_id_and_leaves_out_what_is_missing()
 def test_rows_are_copies_that_the_caller_may_change(select: list[str] | None) -> None:
     rows: list[Row] = [{"tags": ["x"], "o": {"p": [{"q": 1}]}}]
     for size in (1, 9):  # one row of one, and one of nine
-        columns = Columns([f"{at}" for at in range(size)], [*rows, *([{}] * (size - 1))])
+        columns = Columns.of([f"{at}" for at in range(size)], [*rows, *([{}] * (size - 1))])
         (first, *_) = Query.of(select=select).run_columns(columns)
         (only,) = Query.of(select=select, filter={"id": "0"}).run_columns(columns)
         for row in (first, only):

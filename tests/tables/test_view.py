@@ -5,17 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tests.harness import DataPath, schema_of
+from tests.query.asking import query_table
 from tests.tables.test_spread_tables import BY_STATUS, assert_answers, fill, oplog, root_of, spread_path
 from worm.codec.strict_json import JsonValue
 from worm.collections.changes import Row
-from worm.query.execute import query_table
 from worm.query.query import Query
-from worm.tables import state as states
-from worm.tables import stored_rows, tree
+from worm.tables import parts, tree, view
 from worm.tables.manifest import Manifest
-from worm.tables.state import TableState
-from worm.tables.stored_columns import StoredColumns
 from worm.tables.table import Table
+from worm.tables.view import TableView
 
 __all__ = ["oplog"]
 
@@ -27,9 +25,9 @@ ACTIVE = Query.of(filter={"status": {"$ne": "inactive"}}, sort={"field": "score"
 def by_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Are rows kept as bytes?"""
     is_available = bool(request.param != "orjson")
-    monkeypatch.setattr(stored_rows, "HASH_BESIDE_BYTES", 0 if request.param == "hashed beside" else 1 << 20)
-    monkeypatch.setattr(stored_rows, "is_available", lambda: is_available)
-    monkeypatch.setattr(states, "is_available", lambda: is_available)
+    monkeypatch.setattr(parts, "HASH_BESIDE_BYTES", 0 if request.param == "hashed beside" else 1 << 20)
+    monkeypatch.setattr(parts, "is_available", lambda: is_available)
+    monkeypatch.setattr(view, "is_available", lambda: is_available)
     return is_available
 
 
@@ -44,8 +42,8 @@ def whole_path(count: int = 9, **customer: object) -> DataPath:
     return path
 
 
-def state_of(table: Table) -> TableState:
-    state = table.state()
+def state_of(table: Table) -> TableView:
+    state = table.view()
     assert state is not None
     return state
 
@@ -69,7 +67,7 @@ def test_a_whole_table_is_one_request_and_is_asked_for_again_by_its_etag(by_byte
     table = path.table
     assert requests(path, ACTIVE, table) == (1, [7, 5, 3, 1])
     held = state_of(table)
-    assert isinstance(held.columns, StoredColumns) is by_bytes
+    assert held.columns.is_in_memory is not by_bytes
     read = path.store.requests.bytes_read
     assert requests(path, ACTIVE, table) == (1, [7, 5, 3, 1])
     assert path.store.requests.bytes_read == read
@@ -83,16 +81,16 @@ def test_a_state_says_the_same_with_and_without_parsing(oplog: bool, monkeypatch
     path.remove("c003")
     path.settle()
     opened = state_of(path.table)
-    monkeypatch.setattr(stored_rows, "is_available", lambda: False)
+    monkeypatch.setattr(parts, "is_available", lambda: False)
     parsed = state_of(path.table)
-    assert isinstance(opened.columns, StoredColumns)
-    assert not isinstance(parsed.columns, StoredColumns)
+    assert not opened.columns.is_in_memory
+    assert parsed.columns.is_in_memory
     assert_same(opened, parsed)
-    assert opened.seq("c003") == (2 if oplog else 0)
+    assert opened.seqs.get("c003", 0) == (2 if oplog else 0)
     assert list(opened.batches()) == [parsed.rows]
 
 
-def reading_partitions(path: DataPath) -> TableState:
+def reading_partitions(path: DataPath) -> TableView:
     """A state whose column files are gone; they are there again after it."""
     kept = {one.key: path.store.get(one.key) for one in path.store.list("org/customers/.worm.manifest/")}
     columns = {key: found.body for key, found in kept.items() if found is not None and key.endswith(".columns")}
@@ -106,8 +104,8 @@ def reading_partitions(path: DataPath) -> TableState:
     return state
 
 
-def assert_same(one: TableState, other: TableState) -> None:
-    assert (one.count, one.count_hint, one.revision) == (other.count, other.count_hint, other.revision)
+def assert_same(one: TableView, other: TableView) -> None:
+    assert (one.count, one.count_hint) == (other.count, other.count_hint)
     assert (one.fields, one.last_updated, one.size_bytes) == (other.fields, other.last_updated, other.size_bytes)
     assert (one.rows, one.seqs, one.etags) == (other.rows, other.seqs, other.etags)
     assert (one.is_partitioned, one.partitions, one.deltas) == (other.is_partitioned, other.partitions, other.deltas)
@@ -133,7 +131,7 @@ def test_a_table_that_folds_itself_has_its_rows_at_hand(by_bytes: bool) -> None:
     read = path.store.requests.bytes_read
     assert requests(path, ACTIVE, table) == (1, [7, 5, 3])
     assert path.store.requests.bytes_read == read
-    assert not isinstance(state_of(table).columns, StoredColumns)
+    assert state_of(table).columns.is_in_memory
 
 
 @pytest.mark.parametrize("how", ["changed", "cut", "gone", "other fields", "other source"])
@@ -153,7 +151,7 @@ def test_a_manifest_that_is_not_to_be_trusted_is_no_state(by_bytes: bool, how: s
     else:
         path.store.put(MANIFEST, held.body[:-1] if how == "cut" else held.body.replace(b'"active"', b'"acTive"'))
     for _ in range(2):
-        assert table.state() is None
+        assert table.view() is None
         assert (table.manifest.damage is not None) is (how in ("changed", "cut"))
     path.store.put(MANIFEST, held.body)
     assert state_of(table).count == 9
@@ -175,7 +173,7 @@ def test_without_auto_update_a_manifest_that_is_behind_is_no_state(by_bytes: boo
     table = path.table
     assert state_of(table).count == 3
     change(path, "c009")
-    assert table.state() is None
+    assert table.view() is None
     path.table.rebuild()
     assert state_of(table).count == 4
 
@@ -210,7 +208,7 @@ def test_partitions_are_read_once_and_stay_while_deltas_come(by_bytes: bool, opl
     assert deltas
     assert state_of(table).requests == deltas
     assert requests(path, ACTIVE, table) == (1 + deltas, [100, 10, 7, 3, 1])
-    assert isinstance(state_of(table).columns, StoredColumns)
+    assert not state_of(table).columns.is_in_memory
     assert list(state_of(table).columns.ids) == sorted(state_of(table).rows)
     assert_answers(path)
 
@@ -226,7 +224,7 @@ def test_a_spread_state_says_the_same_with_and_without_parsing(oplog: bool, monk
     by_columns, by_partitions = state_of(path.table), reading_partitions(path)
     assert_same(by_columns, by_partitions)
     assert not by_columns.damages
-    monkeypatch.setattr(states, "is_available", lambda: False)
+    monkeypatch.setattr(view, "is_available", lambda: False)
     parsed = reading_partitions(path)
     assert_same(by_columns, parsed)
     opened = by_columns
@@ -279,7 +277,7 @@ def test_a_partition_that_is_replaced_is_forgotten() -> None:
     path.table.tidy(force=True)
     assert requests(path, ACTIVE, table)[1] == [100, 7, 5, 3, 1]
     assert (before.requests, before.rows["c000"]["score"]) == (0, 0)
-    assert len(table._stored_files._parts) == len(root_of(path).partitions)
+    assert len(table._part_files._parts) == len(root_of(path).partitions)
 
 
 @pytest.mark.parametrize("how", ["gone", "changed"])

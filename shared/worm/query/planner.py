@@ -1,0 +1,388 @@
+"""How a query is answered, why, and what that costs: decided from facts, without a request.
+
+Strategies
+- `index_lookup`: ids from field indexes (or named by the filter), then those documents;
+- `manifest_scan`: all from the rows of the manifest;
+- `manifest_targeted`: ids from the rows of the manifest, then those documents;
+- `full_scan`: list the keys, read every document.
+All give the same rows.
+
+Rules of choice, in this order
+1. An index look-up when the manifest alone cannot answer, or when the filter names at most `PROMISED` ids or values of
+   a unique index, or when the manifest is spread over files that are not read yet. It is left when it names more
+   documents than a scan has GETs to make; or, where the manifest cannot answer alone, more than `FEW` and the manifest
+   may name fewer.
+2. A manifest scan when the manifest has all fields.
+3. The manifest and the documents that it names, when it has the fields of the filter (or of parts that must all hold).
+4. A full scan.
+Where a manifest or an index is missing, damaged or stale the next one answers, and the answer is the same.
+
+`decide` is a function of `Facts`. A rule that needs a fact which is not known yet asks for it: the answer is then a
+`Question` instead of a `Decision`. Execution finds the fact out and asks again (`execute.py`), so nothing is read that
+no rule needs.
+
+Estimates are for a session that has nothing in memory. They are made from what the root of the manifest says, and
+nothing else, so they do not change while it stays the same: a whole manifest has the rows, which are counted; a
+partitioned one has the sizes of its files. Nothing is known of what an index will find: a value of a unique one counts
+as one document, everything else as `ASSUMED_MATCHES`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+from worm.codec.strict_json import JsonValue
+from worm.errors import Invalid
+from worm.query.needs import Lookup, Needs, Strategy, leaves
+from worm.tables.index import entry_key
+from worm.tables.view import ASSUMED_BYTES, Size
+
+PROMISED = 10
+"""A look-up that promises no more ids is made even where one GET of the manifest would do."""
+FEW = 100
+"""A look-up that gives more ids is left where the manifest may name fewer documents."""
+INDEX_GETS = 2
+"""Of an index in parts, beside what a scan reads too: the root again, and one part."""
+GET_BYTES = 256 << 10
+"""Bytes that take about as long as one more of many concurrent GETs."""
+ASSUMED_MATCHES = 10
+"""Of an index that is not unique, before it is read."""
+ENTRY_BYTES = 40
+"""Of an index, for each document."""
+LIST_PAGE = 1000
+UNUSABLE = "the manifest is missing, damaged or behind"
+COVERED = "manifest has all needed fields"
+FORCED = "the caller asked for it"
+
+Question = Literal["root", "ids", "rows"]
+"""A fact that a rule needs: what the root of the manifest says; which ids the look-up names; the rows, to be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What the root says of a manifest that can be used: the files that a scan still has to read, and the sizes."""
+
+    missing: int
+    size: Size
+
+    @property
+    def weight(self) -> int:
+        """What it takes this session to have the rows, in GETs: those still to be made, and a share for their bytes."""
+        return self.missing + self.size.manifest_bytes * self.missing // (1 + self.size.files) // GET_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known when a choice is made. `asked`: the questions that were answered; what the others would tell is
+    not known. `only_root`: to explain, no other question may be asked."""
+
+    needs: Needs
+    only_root: bool = False
+    asked: frozenset[Question] = frozenset()
+    root: Scan | None = None
+    """None: the manifest is missing, damaged, stale or behind."""
+    ids: int | None = None
+    """How many the look-up names, those that the session wrote among them. None: the indexes cannot answer."""
+    rows: bool = False
+    """Could they be read?"""
+
+    def scan(self) -> Scan | None:
+        self._need("root")
+        return self.root
+
+    def found(self) -> int | None:
+        self._need("ids")
+        return self.ids
+
+    def has_rows(self) -> bool:
+        if self.scan() is None or self.only_root:
+            return self.root is not None
+        self._need("rows")
+        return self.rows
+
+    def _need(self, question: Question) -> None:
+        if question not in self.asked:
+            raise _Unknown(question)
+
+
+class _Unknown(Exception):
+    """A rule needs this fact."""
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The strategy, and why."""
+
+    strategy: Strategy
+    reason: str
+
+
+def decide(facts: Facts) -> Decision | Question:
+    """For an answer in one piece."""
+    try:
+        forced = facts.needs.request.strategy
+        if forced is not None:
+            return _forced(facts, forced)
+        return _by_index(facts) or _by_manifest(facts) or _by_documents(facts.needs)
+    except _Unknown as unknown:
+        return unknown.question
+
+
+def decide_stream(facts: Facts) -> Decision | Question:
+    """For a reader that holds a part of the rows at a time: a look-up where the filter itself names no more than `FEW`
+    ids, or where the manifest cannot answer; else the manifest; else all documents."""
+    needs, lookup = facts.needs, facts.needs.lookup
+    try:
+        is_looked_up = lookup is not None and (needs.lacks is not None or _is_promising(lookup, FEW))
+        if lookup is not None and is_looked_up and facts.found() is not None:
+            return Decision("index_lookup", _why_looked_up(lookup))
+        if needs.lacks is None and facts.scan() is not None:
+            return Decision("manifest_scan", COVERED)
+        return Decision("full_scan", needs.lacks or UNUSABLE)
+    except _Unknown as unknown:
+        return unknown.question
+
+
+def _by_index(facts: Facts) -> Decision | None:
+    lookup = facts.needs.lookup
+    if lookup is None or ("ids" not in facts.asked and _is_scan_cheaper(facts, lookup)):
+        return None
+    if not facts.only_root:
+        found = facts.found()
+        if found is None or _is_left(facts, lookup, found):
+            return None
+    return Decision("index_lookup", _why_looked_up(lookup))
+
+
+def _is_scan_cheaper(facts: Facts, lookup: Lookup) -> bool:
+    """Before the look-up: does the manifest alone answer, with no more GETs than an index takes by itself?"""
+    if facts.needs.lacks is not None or _is_promising(lookup, PROMISED):
+        return False
+    return (scan := facts.scan()) is not None and scan.weight <= INDEX_GETS * len(lookup.names)
+
+
+def _is_left(facts: Facts, lookup: Lookup, found: int) -> bool:
+    """After the look-up: does the manifest answer with fewer GETs, or may it name fewer documents?"""
+    needs = facts.needs
+    read = _to_read(needs, lookup, found)
+    if needs.lacks is None:
+        if read <= PROMISED and _is_promising(lookup, PROMISED):
+            return False  # it would take a GET to know
+        return (scan := facts.scan()) is not None and read > scan.weight
+    if read <= FEW or needs.narrowing is None or facts.scan() is None:
+        return False
+    pages = needs.orders and needs.request.query.limit is not None
+    return pages or not needs.narrowing.fields <= lookup.fields
+
+
+def _to_read(needs: Needs, lookup: Lookup, found: int) -> int:
+    """How many of the documents that a look-up found a page takes."""
+    query = needs.request.query
+    if query.limit is None or query.sort or not needs.filter.fields <= lookup.fields:
+        return found
+    return min(found, query.offset + query.limit + 1)
+
+
+def _by_manifest(facts: Facts) -> Decision | None:
+    needs = facts.needs
+    if needs.narrowing is None or not facts.has_rows():
+        return None
+    if needs.lacks is None:
+        return Decision("manifest_scan", COVERED)
+    return Decision("manifest_targeted", f"manifest names the documents to read: {needs.lacks}")
+
+
+def _by_documents(needs: Needs) -> Decision:
+    return Decision("full_scan", UNUSABLE if needs.narrowing is not None else needs.lacks or UNUSABLE)
+
+
+def _forced(facts: Facts, strategy: Strategy) -> Decision:
+    needs = facts.needs
+    if strategy == "index_lookup":
+        _check_lookup(facts)
+    elif strategy != "full_scan":
+        is_obstacle = strategy == "manifest_scan" or needs.narrowing is None
+        if is_obstacle and needs.lacks is not None:
+            raise Invalid(f"{strategy} is not possible: {needs.lacks}", path="strategy")
+        if not facts.has_rows():
+            hint = "build_manifest() or `worm table rebuild` makes it anew"
+            raise Invalid(f"{strategy} is not possible: {UNUSABLE}", path="strategy", hint=hint)
+    return Decision(strategy, FORCED)
+
+
+def _check_lookup(facts: Facts) -> None:
+    """`Invalid` where a look-up is not possible."""
+    lookup = facts.needs.lookup
+    if lookup is None:
+        known = ", ".join(f"{name} ({index.field})" for name, index in facts.needs.definition.indexes.items())
+        raise Invalid(
+            "index_lookup is not possible: no index can answer this filter",
+            path="strategy",
+            hint=f"indexes: {known or 'none'}; they answer $eq, $in and, for arrays, $contains",
+        )
+    if not facts.only_root and facts.found() is None:
+        raise Invalid(
+            f"index_lookup is not possible: {', '.join(lookup.names)} is missing, damaged or of another definition",
+            path="strategy",
+            hint="build_indexes() or `worm table rebuild` makes it anew",
+        )
+
+
+def _is_promising(lookup: Lookup, most: int) -> bool:
+    """Does the filter itself name no more than so many ids or values of a unique index?"""
+    return lookup.most is not None and lookup.most <= most
+
+
+def _why_looked_up(lookup: Lookup) -> str:
+    if not lookup.names:
+        return "the filter names the ids"
+    names = ", ".join(lookup.names)
+    return f"index {names} answers the filter" if len(lookup.names) == 1 else f"indexes {names} answer the filter"
+
+
+# What it costs
+
+USD_PER_1000: Mapping[str, float] = MappingProxyType(
+    {"GET": 0.0004, "HEAD": 0.0004, "PUT": 0.005, "LIST": 0.005, "VERSIONS": 0.005, "DELETE": 0.0}
+)
+"""List prices of S3 Standard in us-east-1 (aws.amazon.com/s3/pricing, as of November 2026), US dollars for 1,000
+requests. Requests only: transfer inside a region is free, and the price of what leaves it depends on where it goes."""
+
+
+def usd(requests: Mapping[str, int]) -> float:
+    """The price of requests by kind, in the kinds of `RequestCounter`."""
+    return round(sum(USD_PER_1000[kind] * count for kind, count in requests.items()) / 1000, 9)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Requests by kind and bytes read."""
+
+    requests: Mapping[str, int] = field(default_factory=dict)
+    bytes: int = 0
+
+    @property
+    def total(self) -> int:
+        return sum(self.requests.values())
+
+    @property
+    def usd(self) -> float:
+        return usd(self.requests)
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(dict(Counter(self.requests) + Counter(other.requests)), self.bytes + other.bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Actual:
+    """What a run really took."""
+
+    cost: Cost
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The strategy of one query. `indexes` are the names of those that are looked up."""
+
+    strategy: Strategy
+    reason: str
+    estimate: Cost
+    manifest_fields: tuple[str, ...] = ()
+    indexes: tuple[str, ...] = ()
+    actual: Actual | None = None
+
+    @property
+    def misses_manifest(self) -> bool:
+        """Was every document read because a manifest that the model keeps cannot be used? A build makes it anew."""
+        return self.reason == UNUSABLE
+
+    def shape(self) -> dict[str, JsonValue]:
+        """For JSON, with the names of the wire."""
+        shape: dict[str, JsonValue] = {
+            "strategy": self.strategy,
+            "reason": self.reason,
+            "estimatedRequests": self.estimate.total,
+            "estimatedBytes": self.estimate.bytes,
+            "estimatedUsd": self.estimate.usd,
+            "manifestFields": list(self.manifest_fields),
+        }
+        if self.indexes:
+            shape["indexes"] = list(self.indexes)
+        if self.actual is not None:
+            shape |= {
+                "actualRequests": self.actual.cost.total,
+                "actualBytes": self.actual.cost.bytes,
+                "actualRows": self.actual.rows,
+                "actualUsd": self.actual.cost.usd,
+            }
+        return shape
+
+
+def estimate(needs: Needs, strategy: Strategy, size: Size, read: int | None = None) -> Cost:
+    """What the strategy takes; `read` are the documents, where it is known how many."""
+    if strategy == "manifest_scan":
+        return _manifest(size)
+    documents = _expected(needs, strategy, size) if read is None else read
+    return _first(needs, strategy, size) + _documents(needs, documents, size)
+
+
+def _first(needs: Needs, strategy: Strategy, size: Size) -> Cost:
+    """Before any document."""
+    if strategy == "manifest_targeted":
+        return _manifest(size)
+    if strategy == "full_scan":  # ids that start with what sorts before the collection's own files are listed apart
+        return Cost({"VERSIONS": 1 + max(1, -(-size.count // LIST_PAGE))})
+    indexes = () if needs.lookup is None else leaves(needs.lookup)
+    if not size.is_partitioned or not indexes:
+        return Cost({"GET": len(indexes)}, len(indexes) * size.count * ENTRY_BYTES)
+    # The file of the first index (which says that there are parts), the root for each, the parts of the values, and
+    # all deltas.
+    parts = [part for one in indexes for part in size.index_parts(one.index.field, map(entry_key, one.values))]
+    gets = 1 + len(indexes) + len(parts) + size.deltas
+    return Cost({"GET": gets}, size.root_bytes + sum(parts) + size.delta_bytes)
+
+
+def _manifest(size: Size) -> Cost:
+    """Of having all rows."""
+    return Cost({"GET": 1 + size.files}, size.manifest_bytes)
+
+
+def _documents(needs: Needs, read: int, size: Size) -> Cost:
+    """These documents, and one more for every row and field that is populated."""
+    query = needs.request.query
+    rows = min(read, _found(needs, size.count))
+    rows = rows if query.limit is None else min(rows, query.limit)
+    referred = rows * len(needs.request.populate)
+    return Cost({"GET": read + referred}, read * size.each + referred * ASSUMED_BYTES)
+
+
+def _expected(needs: Needs, strategy: Strategy, size: Size) -> int:
+    """How many documents will be read, before anything is looked up."""
+    query, lookup = needs.request.query, needs.lookup
+    enough = None if query.limit is None or query.sort else query.offset + query.limit + 1
+    if strategy == "full_scan":
+        is_sure = not needs.filter.fields
+        expected = size.count
+    elif strategy == "index_lookup" and lookup is not None:
+        is_sure = needs.filter.fields <= lookup.fields
+        expected = _found(needs, size.count) if lookup.most is None else lookup.most
+    else:
+        is_sure = needs.narrowing is needs.filter
+        expected = _found(needs, size.count)
+        if needs.orders and query.limit is not None:  # the rows that come before the page need no document
+            return min(max(0, expected - query.offset), query.limit)
+    return expected if enough is None or not is_sure else min(expected, enough)
+
+
+def _found(needs: Needs, count: int) -> int:
+    """How many documents the filter finds."""
+    everything = count or ASSUMED_MATCHES
+    return everything if not needs.filter.fields else min(everything, ASSUMED_MATCHES)

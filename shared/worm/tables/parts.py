@@ -1,0 +1,513 @@
+"""Parts: the rows of one file or range of ids, however they are kept.
+
+Between the bytes of a table and a row stand three things: parts, the view of a table (`view.py`) that has them, and the
+columns (`columns.py`) that queries read.
+
+- `ParsedPart`: rows in memory.
+- `RawPart`: one JSON file, kept as the bytes that were read. Opening it finds where each row starts and ends. The cells
+  of a field are decoded for all rows in one pass when the field is asked for, a whole row when the row is.
+- `ColumnPart` (`column_format.py`): a column file.
+- `MergedPart`: a partition, and what deltas know newer of its ids.
+Each gives the values that parsing the JSON file gives.
+
+A *cell* is what a field's path finds in one row: a value, `MISSING`, or `Several` where the path goes through an array
+and so ends at several places, or at none. A column with few different values may be `Coded`.
+
+`RawPart` needs the package msgspec (extra `fast`), which is imported when the first file is opened. Without it
+`is_available` is False and readers parse whole files; the Lambda functions change tables, need all of each file, and
+parse it anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
+from importlib.util import find_spec
+from itertools import compress
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, TypeVar, cast
+
+from worm.codec.field_path import MISSING, Missing
+from worm.codec.sealed import is_intact
+from worm.codec.strict_json import JsonValue, loads_own
+from worm.collections.changes import Row
+from worm.errors import Corrupt
+from worm.tables.manifest import Manifest
+
+if TYPE_CHECKING:
+    from msgspec import Raw
+
+R = TypeVar("R")
+Scalar: TypeAlias = "str | int | bool | Missing | None"
+
+VALUES_MAX = 256
+_SCALARS = frozenset({str, int, bool, type(None), Missing})
+
+
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """A column with few different values: each of them once, and for every row a byte that gives its position. So a
+    condition is tested once per value and not once per row."""
+
+    values: Sequence[Scalar]
+    codes: bytes
+
+    @classmethod
+    def of(cls, cells: Sequence[JsonValue | Missing], share: int) -> Coded | None:
+        """None for cells that are no scalars, or that have more values than one for every `share` of them."""
+        most = min(VALUES_MAX, len(cells) // share)
+        if not most or not are_scalars(cells) or len(set(cells[: 2 * most])) > most:  # most columns have more at once
+            return None
+        numbers = _numbered(cells)
+        return cls(list(numbers), bytes(map(numbers.__getitem__, cells))) if len(numbers) <= most else None
+
+    @classmethod
+    def joined(cls, parts: Sequence[Coded]) -> Coded | None:
+        """One column of several; None where they have too many values together."""
+        values = [value for part in parts for value in part.values]
+        numbers = _numbered(values)
+        if len(numbers) > VALUES_MAX or not are_scalars(values):
+            return None
+        tables = (_table(map(numbers.__getitem__, part.values)) for part in parts)
+        codes = [part.codes.translate(table) for part, table in zip(parts, tables, strict=True)]
+        return cls(list(numbers), b"".join(codes))
+
+    def cells(self, start: int = 0, end: int | None = None) -> list[Scalar]:
+        """The values of the rows."""
+        return list(map(self.values.__getitem__, self.codes[start:end]))
+
+    def where(self, holds: Callable[[Scalar], bool], candidates: Sequence[int]) -> list[int]:
+        """Those of the candidates whose values hold. They are ascending; a range stands for all rows."""
+        marks = self.codes.translate(_table(map(holds, self.values)))
+        is_whole = isinstance(candidates, range)
+        return list(compress(candidates, marks if is_whole else map(marks.__getitem__, candidates)))
+
+
+def are_scalars(cells: Iterable[object]) -> TypeGuard[Sequence[Scalar]]:
+    """Are they equal in Python exactly where they are as JSON? So no floats (0.0 and -0.0), and not both booleans and
+    integers (true and 1)."""
+    kinds = set(map(type, cells))
+    return kinds <= _SCALARS and not kinds >= {bool, int}
+
+
+def _numbered(values: Iterable[Scalar]) -> dict[Scalar, int]:
+    """Different values in the order in which they come."""
+    return {value: number for number, value in enumerate(dict.fromkeys(values))}
+
+
+def _table(numbers: Iterable[int]) -> bytes:
+    return bytes(numbers).ljust(VALUES_MAX, b"\0")
+
+
+# Cells
+
+
+class Several:
+    """All that a dotted path finds in the objects of an array on its way; nothing when the array has no objects."""
+
+    __slots__ = ("cells",)
+
+    def __init__(self, cells: list[JsonValue | Missing]) -> None:
+        self.cells = cells
+
+
+Cell: TypeAlias = "JsonValue | Missing | Several"
+CONTAINERS = frozenset({list, dict, Several})
+
+
+def reader(field: str) -> Callable[[Mapping[str, JsonValue]], Cell]:
+    """The function that finds a field's cell in a row or a document.
+
+    A key with exactly this name wins over descending at the dots, because rows keep dotted names.
+    """
+    first, *rest = field.split(".")
+    if not rest:
+        return lambda row: row.get(field, MISSING)
+
+    def read(row: Mapping[str, JsonValue]) -> Cell:
+        if field in row:
+            return row[field]
+        return descend(row[first], rest) if first in row else MISSING
+
+    return read
+
+
+def descend(value: JsonValue | Missing, parts: Sequence[str]) -> Cell:
+    """The cell at the end of a path that starts in the value."""
+    for at, part in enumerate(parts):
+        if isinstance(value, list):
+            return Several(_found_in(value, parts[at:]))
+        if not isinstance(value, dict):
+            return MISSING
+        value = value.get(part, MISSING)
+    return value
+
+
+def _found_in(array: list[JsonValue], parts: Sequence[str]) -> list[JsonValue | Missing]:
+    """Only the objects of an array are looked into, as deep as the document is nested."""
+    found: list[JsonValue | Missing] = []
+    for item in array:
+        if isinstance(item, dict):
+            cell = descend(item, parts)
+            if isinstance(cell, Several):
+                found += cell.cells
+            else:
+                found.append(cell)
+    return found
+
+
+def with_descent(field: str, found: Mapping[str, list[JsonValue | Missing]]) -> list[Cell]:
+    """The cells of a field from those of its name and, where it is dotted, of the object that it may lead into."""
+    first, *rest = field.split(".")
+    if not rest:
+        return cast("list[Cell]", found[field])
+    return [
+        descend(outer, rest) if cell is MISSING else cell
+        for cell, outer in zip(found[field], found[first], strict=True)
+    ]
+
+
+def copied(value: JsonValue) -> JsonValue:
+    """The value with arrays and objects of its own."""
+    if isinstance(value, dict):
+        return {name: copied(item) if type(item) in CONTAINERS else item for name, item in value.items()}
+    return [copied(item) if type(item) in CONTAINERS else item for item in value] if isinstance(value, list) else value
+
+
+# Kinds of parts
+
+
+class Part(Protocol):
+    """Rows in the order of their ids."""
+
+    @property
+    def count(self) -> int:
+        """Of rows."""
+        ...
+
+    @property
+    def ids(self) -> Sequence[str]: ...
+    def id(self, at: int) -> str: ...
+    @property
+    def seqs(self) -> Mapping[str, int]: ...
+    @property
+    def etags(self) -> Mapping[str, str]: ...
+    def row(self, at: int) -> Row:
+        """The caller's own."""
+        ...
+
+    def cells(self, field: str) -> list[Cell]:
+        """What the field's path finds in each row."""
+        ...
+
+    def coded(self, field: str) -> Coded | None:
+        """The cells by their values, where they are kept so."""
+        ...
+
+    def prepare(self, fields: Iterable[str]) -> None:
+        """Decode the cells of all these fields."""
+        ...
+
+
+class ParsedPart:
+    """Rows in memory: of a file that was parsed or that this process wrote, or of documents. `rows` belong to whoever
+    gave them."""
+
+    def __init__(
+        self,
+        ids: Sequence[str],
+        rows: Sequence[Row],
+        seqs: Mapping[str, int] | None = None,
+        etags: Mapping[str, str] | None = None,
+    ) -> None:
+        self.ids = ids
+        self.rows = rows
+        self.count = len(rows)
+        self.seqs = seqs or {}
+        self.etags = etags or {}
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> ParsedPart:
+        ids = sorted(manifest.entities)
+        return cls(ids, list(map(manifest.entities.__getitem__, ids)), manifest.seqs, manifest.etags)
+
+    def id(self, at: int) -> str:
+        return self.ids[at]
+
+    def row(self, at: int) -> Row:
+        return {name: copied(value) for name, value in self.rows[at].items()}
+
+    def cells(self, field: str) -> list[Cell]:
+        if "." not in field:
+            try:
+                return list(map(itemgetter(field), self.rows))  # quick, as long as every row has the field
+            except KeyError:
+                return [row.get(field, MISSING) for row in self.rows]
+        return list(map(reader(field), self.rows))
+
+    def coded(self, field: str) -> Coded | None:
+        return None
+
+    def prepare(self, fields: Iterable[str]) -> None:
+        """The rows are at hand."""
+
+
+class MergedPart:
+    """A partition and what deltas know newer of its ids. Positions are of both together, the partition's first."""
+
+    def __init__(self, base: Part, newer: Manifest) -> None:
+        self._base = base
+        self._newer = newer
+        self._fresh = ParsedPart.of(newer)
+        both = [*base.ids, *self._fresh.ids]
+        left = [at for at, entity_id in enumerate(base.ids) if entity_id not in newer.seqs]
+        self._order = sorted([*left, *range(len(base.ids), len(both))], key=both.__getitem__)
+        self.ids: Sequence[str] = list(map(both.__getitem__, self._order))
+
+    @classmethod
+    def of(cls, base: Part, delta: Manifest) -> Part:
+        """Only what is newer counts. A partition of a model without oplog has no seqs: everything is newer."""
+        if not delta.seqs:
+            return base
+        newer = [entity_id for entity_id, seq in delta.seqs.items() if seq > base.seqs.get(entity_id, 0)]
+        return cls(base, delta.part(newer)) if newer else base
+
+    @property
+    def count(self) -> int:
+        return len(self.ids)
+
+    def id(self, at: int) -> str:
+        return self.ids[at]
+
+    @property
+    def seqs(self) -> Mapping[str, int]:
+        return {**self._base.seqs, **self._newer.seqs}
+
+    @property
+    def etags(self) -> Mapping[str, str]:
+        left = {one: etag for one, etag in self._base.etags.items() if one not in self._newer.seqs}
+        return {**left, **self._newer.etags}
+
+    def row(self, at: int) -> Row:
+        beyond = self._order[at] - len(self._base.ids)
+        if beyond < 0:
+            return self._base.row(self._order[at])
+        return self._fresh.row(beyond)
+
+    def cells(self, field: str) -> list[Cell]:
+        both = [*self._base.cells(field), *self._fresh.cells(field)]
+        return list(map(both.__getitem__, self._order))
+
+    def coded(self, field: str) -> Coded | None:
+        return None
+
+    def prepare(self, fields: Iterable[str]) -> None:
+        self._base.prepare(fields)
+
+
+class FallbackPart:
+    """A part in another form than the table's own, such as a column file. Where it turns out to be damaged, `instead`
+    gives the one that answers from then on."""
+
+    def __init__(self, part: Part, instead: Callable[[Corrupt], Part]) -> None:
+        self._part = part
+        self._instead = instead
+        self.count = part.count
+
+    @property
+    def ids(self) -> Sequence[str]:
+        return self._try(lambda part: part.ids)
+
+    def id(self, at: int) -> str:
+        return self._try(lambda part: part.id(at))
+
+    @property
+    def seqs(self) -> Mapping[str, int]:
+        return self._try(lambda part: part.seqs)
+
+    @property
+    def etags(self) -> Mapping[str, str]:
+        return self._try(lambda part: part.etags)
+
+    def row(self, at: int) -> Row:
+        return self._try(lambda part: part.row(at))
+
+    def cells(self, field: str) -> list[Cell]:
+        return self._try(lambda part: part.cells(field))
+
+    def coded(self, field: str) -> Coded | None:
+        return self._try(lambda part: part.coded(field))
+
+    def prepare(self, fields: Iterable[str]) -> None:
+        self._try(lambda part: part.prepare(fields))
+
+    def _try(self, work: Callable[[Part], R]) -> R:
+        try:
+            return work(self._part)
+        except Corrupt as damage:
+            self._part = self._instead(damage)
+            return work(self._part)
+
+
+HASH_BESIDE_BYTES = 1 << 20
+"""From this size on a file is hashed while it is opened; below it the thread costs more than the hash."""
+NAMES_MAX = 32
+"""Looking a key up costs a comparison per wanted name; for more names a row is better parsed whole."""
+
+
+@cache
+def is_available() -> bool:
+    """Is msgspec installed?"""
+    return find_spec("msgspec") is not None
+
+
+class _File(Protocol):
+    """The members of a manifest file that concern readers; rows, seqs and etags as they are written."""
+
+    version: int
+    revision: int
+    lastUpdated: str  # noqa: N815 - the member's name in the file
+    fields: list[str]
+    oplog: bool
+    entities: dict[str, Raw]
+    seqs: Raw
+    etags: Raw
+
+
+class RawPart:
+    """The rows of an intact manifest or partition. Decoded cells are kept, rows are not."""
+
+    def __init__(self, body: bytes, key: str) -> None:
+        self._key = key
+        self._file = _opened(body, key)
+        self.ids: Sequence[str] = list(self._file.entities)
+        self._raws = list(self._file.entities.values())
+        self._file.entities = {}
+        self._cells: dict[str, list[Cell]] = {}
+
+    @classmethod
+    def of_root(cls, body: bytes, key: str, fields: Sequence[str] = ()) -> RawPart | None:
+        """A whole table. None where the root has to be parsed: without msgspec, when the table is spread over files, or
+        when something is wrong, so that parsing says what. The cells of `fields` are decoded while a large one is
+        hashed."""
+        if not is_available():
+            return None
+        from msgspec import MsgspecError
+
+        try:
+            if len(body) < HASH_BESIDE_BYTES:
+                return cls(body, key) if is_intact(body) else None
+            with ThreadPoolExecutor(1, "worm-hash") as beside:  # hashing leaves the interpreter to the opening
+                intact = beside.submit(is_intact, body)
+                opened = cls(body, key)
+                opened.prepare(fields)
+            return opened if intact.result() else None
+        except (Corrupt, MsgspecError, ValueError, RecursionError):  # also a root that names files: it has no rows
+            return None
+
+    @property
+    def count(self) -> int:
+        return len(self.ids)
+
+    @property
+    def revision(self) -> int:
+        return self._file.revision
+
+    @property
+    def last_updated(self) -> str:
+        return self._file.lastUpdated
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return tuple(self._file.fields)
+
+    @property
+    def oplog(self) -> bool:
+        return self._file.oplog
+
+    @cached_property
+    def seqs(self) -> dict[str, int]:
+        return cast("dict[str, int]", loads_own(memoryview(self._file.seqs), self._key))
+
+    @cached_property
+    def etags(self) -> dict[str, str]:
+        return cast("dict[str, str]", loads_own(memoryview(self._file.etags), self._key))
+
+    def id(self, at: int) -> str:
+        return self.ids[at]
+
+    def row(self, at: int) -> Row:
+        """Parsed anew: it is the caller's."""
+        return loads_own(memoryview(self._raws[at]), self._key)
+
+    def cells(self, field: str) -> list[Cell]:
+        """What the field's path finds in each row."""
+        self.prepare((field,))
+        return self._cells[field]
+
+    def coded(self, field: str) -> Coded | None:
+        return None
+
+    def prepare(self, fields: Iterable[str]) -> None:
+        """Decode the cells of all these fields in one pass."""
+        wanted = [field for field in fields if field not in self._cells]
+        if wanted:
+            self._cells |= self._decoded(wanted)
+
+    def _decoded(self, fields: Sequence[str]) -> dict[str, list[Cell]]:
+        names = tuple(dict.fromkeys(name for field in fields for name in (field, field.partition(".")[0])))
+        decode = _row_decoder(names) if len(names) <= NAMES_MAX else None
+        if decode is None:
+            rows = list(map(self.row, range(len(self.ids))))
+            return {field: list(map(reader(field), rows)) for field in fields}
+        decoded = list(map(decode, self._raws))
+        found = {name: list(map(attrgetter(_attribute(at)), decoded)) for at, name in enumerate(names)}
+        return {field: with_descent(field, found) for field in fields}
+
+
+def _attribute(at: int) -> str:
+    return f"cell{at}"
+
+
+def _opened(body: bytes, key: str) -> _File:
+    import msgspec
+
+    try:
+        file = cast(_File, _file_decoder()(body))
+    except msgspec.DecodeError as error:
+        raise Corrupt(f"not a manifest: {error}", key=key, hint="`worm repair` builds it anew") from error
+    if file.version != 1:
+        raise Corrupt(f"manifest version {file.version!r}; this code reads version 1", key=key)
+    return file
+
+
+@cache
+def _file_decoder() -> Callable[[bytes], object]:
+    import msgspec
+
+    members: list[tuple[str, Any] | tuple[str, Any, Any]] = [
+        ("version", int),
+        ("revision", int),
+        ("lastUpdated", str),
+        ("entities", dict[str, msgspec.Raw]),
+        ("seqs", msgspec.Raw),
+        ("fields", list[str], msgspec.field(default_factory=list)),
+        ("oplog", bool, True),
+        ("etags", msgspec.Raw, msgspec.Raw(b"{}")),
+    ]
+    return msgspec.json.Decoder(msgspec.defstruct("File", members)).decode
+
+
+@lru_cache(maxsize=256)
+def _row_decoder(names: tuple[str, ...]) -> Callable[[Raw], object] | None:
+    """Rows to objects with an attribute per name, MISSING where the row has no such key; None for names that msgspec
+    does not take (quotes, backslashes, control characters, lone surrogates)."""
+    import msgspec
+
+    try:
+        members = [(_attribute(at), Any, msgspec.field(default=MISSING, name=name)) for at, name in enumerate(names)]
+        return msgspec.json.Decoder(msgspec.defstruct("Cells", members, gc=False)).decode
+    except ValueError:
+        return None

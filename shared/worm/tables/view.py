@@ -1,0 +1,262 @@
+"""The view of a table: its rows as of one root. Queries read it; it stays while the root stays, and with it what was
+decoded.
+
+A table whose root has the rows is one part, kept as bytes (or parsed: without msgspec, and where this process has just
+written it). A spread table has a part for each partition, which `PartFiles` keeps from one view to the next: a column
+file, or the partition itself, each with what the deltas know newer.
+
+A file of a spread table may be gone by the time it is read (merged, and deleted a day later) or damaged: `rows`,
+`columns` and `batches` then raise `Corrupt`, and the reader asks for the view again or reads the documents. A column
+file alone is not missed: its partition is read instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TypeVar
+
+from worm.collections.changes import Row
+from worm.errors import Corrupt
+from worm.tables.column_format import ColumnPart
+from worm.tables.columns import Columns, RowsById
+from worm.tables.manifest import Manifest
+from worm.tables.parts import FallbackPart, MergedPart, ParsedPart, Part, RawPart, is_available
+from worm.tables.pieces import Pieces
+from worm.tables.root import Counted, Piece, Root, covering, cut
+from worm.tables.tree import ManifestTree
+
+V = TypeVar("V")
+ASSUMED_BYTES = 1000
+"""Of a document, where nothing is known of the collection."""
+
+
+class PartFiles:
+    """The partitions of a spread table as parts, kept as long as a root names them. `damages`: what was wrong with
+    column files, by the names of their partitions."""
+
+    def __init__(self, tree: ManifestTree) -> None:
+        self._tree = tree
+        self._parts: dict[str, Part] = {}
+        self.damages: dict[str, Corrupt] = {}
+
+    def requests(self, root: Root[Manifest | RawPart]) -> int:
+        """How many GETs `load` takes."""
+        tree = self._tree
+        if not tree.knows_partitions(root):
+            return 1 + root.partition_count + len(root.deltas)
+        unknown = sum(piece.file not in self._parts for piece in self._unparsed(tree.partitions(root)))
+        return unknown + tree.pieces.missing(piece.file for piece in root.deltas)
+
+    def load(self, root: Root[Manifest | RawPart], fields: Sequence[str] = ()) -> list[Part]:
+        """What this process wrote itself, and has in memory, is taken from there. The cells of `fields` are decoded as
+        the files come, while others are on their way."""
+        tree = self._tree
+        partitions = tree.partitions(root)
+        unparsed = self._unparsed(partitions)
+        self._read([piece for piece in unparsed if piece.file not in self._parts], fields)
+        self._parts = {piece.file: self._parts[piece.file] for piece in unparsed}
+        self.damages = {file: damage for file, damage in self.damages.items() if file in self._parts}
+        delta = tree.delta(root)
+        tree.pieces.keep({piece.file for piece in (*partitions, *root.deltas)})
+        slices = cut(delta.ids(), [piece.start for piece in partitions])
+        return [
+            MergedPart.of(self._parts.get(piece.file) or ParsedPart.of(*tree.pieces.get([piece.file])), delta.part(ids))
+            for piece, ids in zip(partitions, slices, strict=True)
+        ]
+
+    def _read(self, pieces: Sequence[Piece], fields: Sequence[str]) -> None:
+        """By their column files; by themselves where there is none, or it is damaged."""
+        told = [piece for piece in pieces if piece.columns]
+        plain = [piece for piece in pieces if not piece.columns]
+        for piece, part in zip(told, self._tree.columns.get(told, fields), strict=True):
+            if isinstance(part, ColumnPart) and part.count == piece.count:
+                self._parts[piece.file] = FallbackPart(part, partial(self._instead, piece))
+                continue
+            plain.append(piece)
+            self.damages[piece.file] = part if isinstance(part, Corrupt) else Corrupt("has other rows", key=piece.file)
+        self._parts |= zip((piece.file for piece in plain), self._plain(plain), strict=True)
+
+    def _instead(self, piece: Piece, damage: Corrupt) -> Part:
+        """The partition itself. Queries of several threads may come here."""
+        self.damages[piece.file] = damage
+        return self._plain([piece])[0]
+
+    def _plain(self, pieces: Sequence[Piece]) -> list[Part]:
+        store, directory = self._tree.collection.store, self._tree.pieces.directory
+        files = [piece.file for piece in pieces]
+        if is_available():
+            return [*Pieces(store, directory, RawPart).get(files)]
+        return [ParsedPart.of(parsed) for parsed in Pieces(store, directory, Manifest.decode).get(files)]
+
+    def _unparsed(self, partitions: Sequence[Piece]) -> list[Piece]:
+        return [piece for piece in partitions if piece.file in self._parts or self._tree.pieces.missing([piece.file])]
+
+
+class TableView:
+    """Rows of a table. What it hands out belongs to the cache: readers copy before they change."""
+
+    def __init__(
+        self,
+        tree: ManifestTree,
+        files: PartFiles,
+        root: Root[Manifest | RawPart],
+        etag: str | None,
+        root_size: int,
+    ) -> None:
+        self.etag = etag
+        self._tree = tree
+        self._files = files
+        self._root = root
+        self._root_size = root_size
+        self._parts: Sequence[Part] | None = None
+
+    # What the root says
+
+    @property
+    def is_partitioned(self) -> bool:
+        return self._root.is_spread
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return self._root.fields
+
+    @property
+    def oplog(self) -> bool:
+        return self._root.oplog
+
+    @property
+    def last_updated(self) -> str:
+        return self._root.last_updated
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all files that hold the rows."""
+        return self._root_size + self._root.size
+
+    @property
+    def count_hint(self) -> int:
+        """About how many rows there are, without a request."""
+        return self._root.count
+
+    @property
+    def requests(self) -> int:
+        """How many GETs it takes to have the rows."""
+        return self._files.requests(self._root) if self.is_partitioned and self._parts is None else 0
+
+    @property
+    def partitions(self) -> int:
+        return len(self._tree.partitions(self._root))
+
+    @property
+    def deltas(self) -> int:
+        return len(self._root.deltas)
+
+    @property
+    def damages(self) -> Mapping[str, Corrupt]:
+        """Column files that were missing or damaged, by the names of the partitions that were read instead."""
+        return self._files.damages
+
+    # The rows
+
+    def read(self, fields: Sequence[str] = ()) -> Sequence[Part]:
+        """Have the rows. `fields`: those that will be asked for first."""
+        if self._parts is None:
+            whole = self._root.whole
+            if whole is None:
+                self._parts = self._files.load(self._root, fields)
+            else:
+                self._parts = [whole if isinstance(whole, RawPart) else ParsedPart.of(whole)]
+        return self._parts
+
+    @cached_property
+    def columns(self) -> Columns:
+        return Columns(self.read())
+
+    @cached_property
+    def rows(self) -> Mapping[str, Row]:
+        return RowsById(self.columns)
+
+    @property
+    def count(self) -> int:
+        return len(self.columns)
+
+    @cached_property
+    def seqs(self) -> Mapping[str, int]:
+        """In a delta of a model without oplog they are numbers of folds."""
+        if self.is_partitioned and not self._tree.layout.keeps_seqs:
+            return {}
+        return _joined([part.seqs for part in self.read()])
+
+    @cached_property
+    def etags(self) -> Mapping[str, str]:
+        return _joined([part.etags for part in self.read()])
+
+    def batches(self) -> Iterator[Mapping[str, Row]]:
+        """The rows partition by partition, holding one partition at a time."""
+        if not self.is_partitioned or self._parts is not None:
+            yield self.rows
+            return
+        for part in self._tree.parts(self._root):
+            yield part.entities
+
+
+def _joined(of_parts: Sequence[Mapping[str, V]]) -> Mapping[str, V]:
+    return of_parts[0] if len(of_parts) == 1 else {one: value for part in of_parts for one, value in part.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What is known of a collection: how many documents, bytes of one, bytes that a scan reads and of the root that has
+    or names the rows, and that root where the table is partitioned."""
+
+    count: int = 0
+    each: int = ASSUMED_BYTES
+    manifest_bytes: int = 0
+    root_bytes: int = 0
+    root: Root[Counted] | None = None
+
+    @classmethod
+    def known(cls, tree: ManifestTree, view: TableView | None) -> Size | None:
+        """Without a request; None where neither the view nor a root that was read tells."""
+        file = tree.file
+        root = tree.held_spread if file.undecoded is None else None
+        if root is not None:
+            whole = file.held.size + root.size
+            scanned = file.held.size + root.scan_size
+            return cls(root.count, _each(whole, root.count), scanned, file.held.size, root)
+        if view is None:
+            return None
+        count, size = view.count_hint, view.size_bytes
+        return cls(count, _each(size, count), size, root_bytes=size)
+
+    @property
+    def is_partitioned(self) -> bool:
+        return self.root is not None
+
+    @property
+    def files(self) -> int:
+        """How many files hold the rows, beside the root."""
+        if self.root is None:
+            return 0
+        directory = self.root.directory
+        partitions = len(self.root.partitions) if directory is None else 1 + directory.count
+        return partitions + self.deltas
+
+    @property
+    def deltas(self) -> int:
+        return 0 if self.root is None else len(self.root.deltas)
+
+    @property
+    def delta_bytes(self) -> int:
+        return 0 if self.root is None else self.root.delta_size
+
+    def index_parts(self, field: str, keys: Iterable[str]) -> list[int]:
+        """The bytes of each part of the field's index that covers one of the entry keys."""
+        known = None if self.root is None else self.root.indexes.get(field)
+        return [] if known is None else [part.size for part in covering(known.parts, keys)]
+
+
+def _each(size: int, count: int) -> int:
+    return size // count if count else ASSUMED_BYTES
