@@ -21,8 +21,9 @@ from worm.codec.strict_json import JsonObject, dumps
 from worm.errors import Corrupt, Fenced, WormError
 from worm.pages.apply import databases
 from worm.pages.compact import Compacted, Compactor, Task, do_task
-from worm.pages.layers import Candidate, LayerGone, Piece
-from worm.pages.manifest import Layer, PagesRoot
+from worm.pages.layers import Candidate, LayerGone, PageRange
+from worm.pages.manifest import Layer
+from worm.pages.root import PagesRoot
 
 if TYPE_CHECKING:
     import argparse
@@ -86,11 +87,11 @@ class OnExecutors:
 def _light(task: Task) -> Task:
     """Without the filters of its layers, which are in their indexes as well."""
 
-    def light(piece: Piece) -> Piece:
-        layers = ((one.layer.model_copy(update={"filter": None}), one.lsn) for one in piece.candidates)
-        return replace(piece, candidates=[Candidate(*one) for one in layers])
+    def light(span: PageRange) -> PageRange:
+        layers = ((one.layer.model_copy(update={"filter": None}), one.lsn) for one in span.candidates)
+        return replace(span, candidates=[Candidate(*one) for one in layers])
 
-    return replace(task, pieces=[light(piece) for piece in task.pieces])
+    return replace(task, ranges=[light(span) for span in task.ranges])
 
 
 def compact(

@@ -26,7 +26,7 @@ from slatedb import uniffi as slatedb
 from worm.codec.strict_json import JsonObject
 from worm.log.config import LogConfig
 from worm.log.group import GroupCommit
-from worm.log.segment import Segment, Transaction
+from worm.log.segment import LogTransaction, Segment
 from worm.log.writer import LogWriter
 from worm.store.s3 import S3Store
 from worm_dev.aws import Aws
@@ -48,7 +48,7 @@ def new_name(kind: str) -> str:
 def segment_bytes() -> bytes:
     """What one of our commits sends: the floors send as much."""
     header = Segment(1, 1, "0" * 26, 1, 1_767_225_600_000)
-    return Segment.of(header, [Transaction("0" * 26, [RECORD])]).encode()
+    return Segment.of(header, [LogTransaction("0" * 26, [RECORD])]).encode()
 
 
 class Contestant(ABC):

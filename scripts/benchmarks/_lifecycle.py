@@ -14,10 +14,9 @@ from worm.clock import Ids, VirtualClock
 from worm.log.config import MIB
 from worm.pages.collect import PageCollector
 from worm.pages.compact import Compactor
-from worm.pages.config import PageConfig
 from worm.pages.db import PageDb, create_database
-from worm.pages.layers import pieces
-from worm.pages.manifest import MAIN, Pages
+from worm.pages.layers import page_ranges
+from worm.pages.manifest import MAIN, PageConfig, Pages
 from worm.store.memory import MemoryStore
 
 MINUTE = 60.0
@@ -63,7 +62,7 @@ def _median(values: Sequence[int]) -> int:
 
 def deepest(pages: Pages) -> int:
     """Of all pages, the most layers that a read of the newest may have to ask, were there no filters."""
-    return max(len(piece.candidates) for piece in pieces(pages, MAIN, pages.branch(MAIN).lsn))
+    return max(len(piece.candidates) for piece in page_ranges(pages, MAIN, pages.branch(MAIN).lsn))
 
 
 def lifecycle(minutes: int, pages: int = 20_000, changed: int = 200) -> Lifecycle:

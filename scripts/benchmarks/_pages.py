@@ -17,8 +17,8 @@ from slatedb import uniffi as slatedb
 from worm.errors import NotFound
 from worm.pages.collect import PageCollector
 from worm.pages.compact import Compactor
-from worm.pages.config import PageConfig
 from worm.pages.db import PageDb, create_database
+from worm.pages.manifest import PageConfig
 from worm.pages.reader import PageReader
 from worm.store.s3 import S3Store
 

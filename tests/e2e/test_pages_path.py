@@ -8,9 +8,8 @@ import pytest
 
 from tests.e2e.conftest import Deployment
 from worm.pages.branches import Branches
-from worm.pages.config import PageConfig
 from worm.pages.db import PageDb, create_database
-from worm.pages.manifest import Branch
+from worm.pages.manifest import Branch, PageConfig
 from worm.pages.reader import PageReader
 from worm_dev.faults import FaultPolicy
 from worm_dev.worker import OutcomeKind
@@ -40,7 +39,7 @@ def test_commits_become_layers_by_events_and_layers_become_few_by_schedule(deplo
                 db.write({page: data})
                 written[page] = data
             environment.wait_quiet(60)
-        head = db.head
+        head = db.head_lsn
     main = branch_of(deployment)
     assert (main.lsn, main.slot) == (head, 16), "everything is in layers, and the writer did nothing for it"
     assert len([layer for layer in main.layers if layer.level == 0]) >= 2
@@ -81,7 +80,7 @@ def test_events_that_are_lost_doubled_and_shuffled_and_workers_that_die_lose_not
             written[page] = data
             if number % 10 == 5:
                 environment.kill_worker("apply")
-        head = db.head
+        head = db.head_lsn
     environment.set_faults(FaultPolicy())
     environment.wait_quiet(120)
     outcome = environment.fire("compact")

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from worm.errors import WormError
-from worm.log.keys import DbKeys
-from worm.workers.apply import segment_of
+from worm.log.keys import DbKeys, segment_of
 from worm.workers.batch import KeyHint, hints_of
 
 HERE = Path(__file__).resolve().parent

@@ -13,7 +13,7 @@ from worm.codec.frames import encode
 from worm.codec.strict_json import JsonObject
 from worm.journal.file import OPLOG, Disk
 from worm.journal.records import Op, Record
-from worm.journal.state import State
+from worm.journal.state import StoreState
 from worm.journal.store import LogStore
 
 
@@ -165,7 +165,7 @@ def contents(store: LogStore) -> dict[str, list[JsonObject]]:
     return {ns: list(store.scan(ns)) for ns in store.namespaces()}
 
 
-def state_of(path: Path) -> State:
+def state_of(path: Path) -> StoreState:
     """What the log of a directory folds into, read by its own."""
     with opened(path) as store:
         return store._state

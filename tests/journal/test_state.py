@@ -11,22 +11,22 @@ from worm.codec.strict_json import JsonObject, JsonValue
 from worm.errors import Conflict, Invalid, NotFound
 from worm.journal.file import OPLOG, replay
 from worm.journal.records import Abort, Begin, Commit, CreateIndex, Define, Delete, Insert, Op, Record, Replace
-from worm.journal.state import Draft, Fold, State, minimal
+from worm.journal.state import Draft, LogFold, StoreState, minimal
 
 
 def doc(id: int, **members: object) -> JsonObject:
     return {"_id": id, **members}  # type: ignore[dict-item]  # members are JSON in these tests
 
 
-def folded(*ops: Op | tuple[Op, int]) -> Fold:
-    fold = Fold()
+def folded(*ops: Op | tuple[Op, int]) -> LogFold:
+    fold = LogFold()
     for lsn, one in enumerate(ops):
         op, txn = one if isinstance(one, tuple) else (one, None)
         fold.add(Record(lsn, 0, op, txn))
     return fold
 
 
-def ids(fold: Fold, ns: str = "c") -> list[bytes]:
+def ids(fold: LogFold, ns: str = "c") -> list[bytes]:
     return fold.state.scan(ns)
 
 
@@ -153,8 +153,8 @@ def test_differences_name_what_differs() -> None:
         "c: document 1",
         "c: index on v",
     ]
-    assert state.differences(State()) == ["c: document 1", "c: index on v", "d: spec"]
-    assert State().differences(folded(Define("d", {"strict": True})).state) == ["d: spec"]
+    assert state.differences(StoreState()) == ["c: document 1", "c: index on v", "d: spec"]
+    assert StoreState().differences(folded(Define("d", {"strict": True})).state) == ["d: spec"]
 
 
 def test_the_minimal_form_is_sorted_and_minimal() -> None:

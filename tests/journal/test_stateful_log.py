@@ -22,7 +22,7 @@ from worm.codec.strict_json import JsonObject, JsonValue, dumps
 from worm.errors import Conflict, Invalid, NotFound
 from worm.journal.file import OPLOG
 from worm.journal.pack import pack, unpack
-from worm.journal.store import LogStore, Transaction
+from worm.journal.store import LogStore, StoreTransaction
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +72,7 @@ class Life(RuleBasedStateMachine):
             there[key] = {"_id": id, "v": value}
         return None
 
-    def do(self, target: LogStore | Transaction, op: str, ns: str, id: JsonValue, value: JsonValue) -> None:
+    def do(self, target: LogStore | StoreTransaction, op: str, ns: str, id: JsonValue, value: JsonValue) -> None:
         if op == "delete":
             target.delete(ns, id)
         else:

@@ -10,7 +10,7 @@ import pytest
 from tests.journal.log_room import DyingDisk, QuickDisk, every_death, log_bytes, opened, state_of, store_at, write_log
 from worm.codec.strict_json import dumps
 from worm.errors import NotFound
-from worm.journal import repairing, store
+from worm.journal import store, tools
 from worm.journal.file import OPLOG, Locked
 from worm.journal.records import Begin, Insert
 from worm.journal.state import minimal
@@ -78,9 +78,9 @@ def test_verify_proves_that_the_minimal_log_says_the_same(path: Path, monkeypatc
 @pytest.mark.parametrize("line", [1, 3, 5])
 def test_repair_keeps_the_intact_prefix_and_puts_the_rest_aside(path: Path, line: int) -> None:
     whole, offset = damage(path, line)
-    plan = repairing.repair(path, dry_run=True)
+    plan = tools.repair(path, dry_run=True)
     assert (plan.kept, plan.moved, plan.side, log_bytes(path)) == (line - 1, len(whole) - offset, None, whole)
-    done = repairing.repair(path, dry_run=False)
+    done = tools.repair(path, dry_run=False)
     side = path / f"{OPLOG}.damaged-1"
     assert (done.kept, done.moved, done.reason, done.side) == (plan.kept, plan.moved, plan.reason, str(side))
     assert log_bytes(path) + side.read_bytes() == whole
@@ -92,8 +92,8 @@ def test_repair_keeps_the_intact_prefix_and_puts_the_rest_aside(path: Path, line
 def test_a_second_repair_has_a_side_file_of_its_own(path: Path) -> None:
     for number in (1, 2):
         damage(path, 4 - number)
-        assert repairing.repair(path, dry_run=False).side == str(path / f"{OPLOG}.damaged-{number}")
-    assert repairing.repair(path, dry_run=False).reason is None
+        assert tools.repair(path, dry_run=False).side == str(path / f"{OPLOG}.damaged-{number}")
+    assert tools.repair(path, dry_run=False).reason is None
     assert len(list(path.glob("*damaged*"))) == 2
 
 
@@ -101,32 +101,32 @@ def test_records_that_do_not_fit_are_put_aside_as_well(tmp_path: Path) -> None:
     folder = write_log(
         tmp_path / "s", Insert("c", 1, {"_id": 1}), (Begin(), 0), Insert("c", 1, {"_id": 1}), Insert("c", 2, {"_id": 2})
     )
-    assert repairing.repair(folder, dry_run=False).kept == 2
+    assert tools.repair(folder, dry_run=False).kept == 2
     assert state_of(folder).documents == 1
 
 
 def test_a_torn_tail_is_put_aside_on_request(path: Path) -> None:
     (path / OPLOG).write_bytes(log_bytes(path) + b"torn")
-    report = repairing.repair(path, dry_run=False)
+    report = tools.repair(path, dry_run=False)
     assert (report.kept, report.moved, report.reason) == (5, 4, "the last record is torn")
     assert (path / f"{OPLOG}.damaged-1").read_bytes() == b"torn"
 
 
 def test_repair_refuses_an_open_store_and_no_store(path: Path) -> None:
     with store_at(path), pytest.raises(Locked):
-        repairing.repair(path, dry_run=False)
+        tools.repair(path, dry_run=False)
     with pytest.raises(NotFound):
-        repairing.repair(path / "nowhere", dry_run=True)
+        tools.repair(path / "nowhere", dry_run=True)
 
 
 def test_a_death_at_any_step_of_a_repair_loses_nothing(path: Path) -> None:
     whole, offset = damage(path, 3)
     deaths = 0
-    for _ in every_death(lambda disk: repairing.repair(path, dry_run=False, disk=disk)):
+    for _ in every_death(lambda disk: tools.repair(path, dry_run=False, disk=disk)):
         deaths += 1
         sides = [one.read_bytes() for one in path.glob("*damaged*")]
         assert log_bytes(path) == whole or (log_bytes(path) == whole[:offset] and whole[offset:] in sides)
-        repairing.repair(path, dry_run=False, disk=QuickDisk())
+        tools.repair(path, dry_run=False, disk=QuickDisk())
         assert log_bytes(path) == whole[:offset]
         assert whole[offset:] in [one.read_bytes() for one in path.glob("*damaged*")]
         (path / OPLOG).write_bytes(whole)

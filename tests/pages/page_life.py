@@ -71,7 +71,7 @@ class Work(RuleBasedStateMachine):
     def writer(self, branch: str) -> PageDb:
         if branch not in self.writers:
             self.writers[branch] = self.room.db(branch)
-            self.heads[branch] = self.writers[branch].head
+            self.heads[branch] = self.writers[branch].head_lsn
         return self.writers[branch]
 
     # Writing
@@ -96,7 +96,7 @@ class Work(RuleBasedStateMachine):
             if chance.random() < 0.8:
                 db.flush()
             self.room.clock.advance(chance.randint(0, 15))
-        self.heads[branch] = db.head
+        self.heads[branch] = db.head_lsn
         if then:
             self.room.compact(branch, force=then != "compact", max_bytes=chance.choice([None, 1500, 4000]))
         if then == "collect":
@@ -109,7 +109,7 @@ class Work(RuleBasedStateMachine):
         db = self.writer(branch)
         for pages in batches:
             self.oracle.write(branch, db.write(pages), pages)
-        self.heads[branch] = db.head
+        self.heads[branch] = db.head_lsn
 
     @rule(branch=BRANCHES, pages=PAGES, number=st.integers(1, 4), when=WHEN)
     def crash_while_writing(
@@ -129,7 +129,7 @@ class Work(RuleBasedStateMachine):
         self.writers.pop(branch, None)
         db = self.writer(branch)
         self.oracle.write(branch, db.write(pages, txn=txn), pages)
-        self.heads[branch] = db.head
+        self.heads[branch] = db.head_lsn
 
     @rule(branch=BRANCHES)
     def flush(self, branch: str) -> None:

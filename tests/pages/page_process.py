@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.journal.log_process import Points, open_pointed
+from tests.log.log_process import Points, open_pointed
 from worm.errors import WormError
 from worm.pages.apply import Applier
 from worm.pages.collect import PageCollector

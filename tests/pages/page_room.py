@@ -9,13 +9,12 @@ from random import Random
 from typing import Any, TypedDict
 
 from worm.clock import Ids, VirtualClock
-from worm.pages.apply import Applied, Applier
+from worm.pages.apply import AppliedLog, Applier
 from worm.pages.branches import Branches
 from worm.pages.collect import Garbage, PageCollector
 from worm.pages.compact import Compacted, Compactor
-from worm.pages.config import PageConfig
 from worm.pages.db import PageDb, create_database
-from worm.pages.manifest import MAIN, Branch, Layer, Pages
+from worm.pages.manifest import MAIN, Branch, Layer, PageConfig, Pages
 from worm.pages.past import Past
 from worm.pages.reader import PageReader
 from worm.store.base import Attempt, Condition, Object, Store
@@ -65,7 +64,7 @@ class Room:
     def reader(self, branch: str = MAIN, *, store: Store | None = None) -> PageReader:
         return PageReader.open(store or self.store, DB, branch=branch, **self.time)
 
-    def apply(self, branch: str = MAIN, *, store: Store | None = None, upto: int | None = None) -> Applied:
+    def apply(self, branch: str = MAIN, *, store: Store | None = None, upto: int | None = None) -> AppliedLog:
         return Applier(store or self.store, DB, **self.time).run(branch, upto=upto)
 
     def compact(

@@ -1,4 +1,4 @@
-"""A page store under the scheduler of `tests/journal/simulation.py`: writers, appliers, compactors, collectors, those
+"""A page store under the scheduler of `tests/log/simulation.py`: writers, appliers, compactors, collectors, those
 who branch and those who read, whose requests meet in any order, on a store that fails, with processes that sleep and
 die. Everything follows from the seed.
 
@@ -16,7 +16,7 @@ from random import Random
 from typing import TypeVar
 from unittest.mock import patch
 
-from tests.journal.simulation import MIN_AGE, Actor, Simulation, SkewedClock, TurnStore
+from tests.log.simulation import MIN_AGE, Actor, Simulation, SkewedClock, TurnStore
 from tests.pages.page_room import config
 from worm.clock import Ids
 from worm.errors import (
@@ -35,7 +35,7 @@ from worm.pages.branches import Branches
 from worm.pages.collect import PageCollector
 from worm.pages.compact import Compactor
 from worm.pages.db import PageDb, create_database
-from worm.pages.past import Past, State
+from worm.pages.past import BranchPoint, Past
 from worm.pages.reader import PageReader
 
 DB = "main"
@@ -105,7 +105,7 @@ class PageSimulation(Simulation):
                 self._write_some(db, chance)
                 db.flush()
         branches = Branches(self.memory, DB, clock=self.clock, ids=ids)
-        branches.create("x", at=chance.randint(0, db.head))
+        branches.create("x", at=chance.randint(0, db.head_lsn))
         branches.create("y", parent=chance.choice(("main", "x")))
 
     def actors(self) -> list[Actor]:
@@ -187,7 +187,7 @@ class PageSimulation(Simulation):
                 elif what == "pin":
                     past.pin(head if at is None else at, branch=other, seconds=chance.choice((10, 1000)))
                 else:
-                    list(past.differences(State(other, head if at is None else at), past.state(other)))
+                    list(past.differences(BranchPoint(other, head if at is None else at), past.state(other)))
 
     def _look(self, store: TurnStore, clock: SkewedClock, chance: Random) -> None:
         """Reads with what it knows anew."""
@@ -208,9 +208,9 @@ class PageSimulation(Simulation):
                     self._read_once(reader, chance, 0)
 
     def _read_once(self, reader: PageReader, chance: Random, asked: int) -> None:
-        lsn = chance.choice((None, chance.randint(0, reader.head)))
+        lsn = chance.choice((None, chance.randint(0, reader.head_lsn)))
         ids = {name: branch.id for name, branch in reader.pages.branches.items()}
-        at, head = reader.head if lsn is None else lsn, reader.head
+        at, head = reader.head_lsn if lsn is None else lsn, reader.head_lsn
         ancestry = [(ids[name], upto) for name, _, upto in reader.pages.lineage(reader.name, at)]
         seen = Seen(reader.keys.branch, ancestry, asked, head, at, None)
         try:
@@ -222,7 +222,7 @@ class PageSimulation(Simulation):
         except SnapshotExpired:
             self.record.seen.append(seen)
             return
-        if lsn is None and reader.head != head:
+        if lsn is None and reader.head_lsn != head:
             return  # the newest, of another view than we know of
         seen.pages = found
         self.record.seen.append(seen)

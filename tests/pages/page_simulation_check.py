@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.journal.simulation import MIN_AGE, true_log
+from tests.log.simulation import MIN_AGE, true_log
 from tests.pages.page_simulation import DB, NAMES, PageSimulation, Seen
 from tests.pages.page_witness import PageWitness, Written, folded_log
 from worm.clock import Ids

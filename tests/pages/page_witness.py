@@ -20,7 +20,7 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
-from tests.journal.simulation import true_log
+from tests.log.simulation import true_log
 from worm.clock import Ids, VirtualClock
 from worm.errors import SnapshotExpired
 from worm.log.keys import DbKeys
@@ -167,7 +167,7 @@ class PageWitness:
         clock = VirtualClock()
         for name in self.branches:
             reader = PageReader.open(self.memory, self.db_id, branch=name, clock=clock, ids=Ids.seeded(seed, clock))
-            assert reader.head == self.head(name)
+            assert reader.head_lsn == self.head(name)
             pages = sorted({page for log in self._logs.values() for _, (page, _, _) in log} | {"none"})
             readable = self.readable(name)
             below = Random(seed).randint(0, max(readable))

@@ -1,7 +1,7 @@
 """The acceptance list of the object-storage backend, item by item.
 
 Its first two items are also shown with processes that are killed and stopped (`test_pages_processes.py`,
-`tests/journal/test_log_processes.py`), the last one with seeds (`test_pages_simulation.py`).
+`tests/log/test_log_processes.py`), the last one with seeds (`test_pages_simulation.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from tests.emulators import CREDENTIALS, new_bucket
-from tests.journal.witness import Witness
+from tests.log.witness import Witness
 from tests.pages.page_room import DB, MIN_AGE, Oracle, Room, config
 from tests.pages.page_witness import PageWitness
 from tests.pages.test_pages_simulation import simulate
@@ -49,7 +49,7 @@ def test_1_experiment_4_no_acknowledged_commit_is_lost_and_none_is_torn(is_acked
                 db.write(pages, txn=f"t{number}")
             room.store.revive()
         assert room.reader().get_pages(PAGES) == pages, "it is in the log, and so it is there, whole"
-        head = room.reader().head
+        head = room.reader().head_lsn
         assert room.db().write(pages, txn=f"t{number}") == head, "asked for again, it is not written again"
         if number % 5 == 4:
             room.apply()
@@ -72,7 +72,7 @@ def test_2_of_two_writers_one_survives_and_the_other_is_fenced() -> None:
     with pytest.raises(Fenced):
         writers[0].write({"a": b"x"})
     writers[0].flush()  # its own, which anybody may
-    assert writers[1].flush() == writers[1].head
+    assert writers[1].flush() == writers[1].head_lsn
     assert room.reader().get_page("a") == b"5"
     PageWitness(room.memory, DB).check()
 
@@ -88,9 +88,9 @@ def test_3_a_read_gives_the_version_at_or_before_its_lsn_across_memory_deltas_an
         if number in (15, 27):
             room.compact(force=True)
     assert {layer.level for layer in room.layers()} == {0, 1, 2}
-    assert db.head > room.branch().lsn, "and some is in memory only"
+    assert db.head_lsn > room.branch().lsn, "and some is in memory only"
     reader = room.reader()
-    for lsn in range(db.head + 1):
+    for lsn in range(db.head_lsn + 1):
         assert reader.get_pages(PAGES, lsn) == oracle.state("main", lsn, PAGES)
         assert db.get_pages(PAGES, lsn) == oracle.state("main", lsn, PAGES)
 
@@ -111,7 +111,7 @@ def test_4_flush_compaction_and_collection_bring_the_number_of_layers_down_and_k
             room.collect()
             counts.append(len(room.layers()))
             horizon = room.branch().horizon
-            for lsn in range(horizon, db.head + 1):
+            for lsn in range(horizon, db.head_lsn + 1):
                 assert room.reader().get_pages(PAGES, lsn) == oracle.state("main", lsn, PAGES)
             assert kept is not None
             assert room.reader("old").get_pages(PAGES) == oracle.state("main", kept, PAGES)
@@ -152,7 +152,7 @@ def any_store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
 
 
 def test_6_the_same_code_runs_on_every_store(any_store: Store) -> None:
-    """Configuration chooses the store; MinIO and R2 speak S3 (`tests/journal/test_log_matrix.py` has their answers)."""
+    """Configuration chooses the store; MinIO and R2 speak S3 (`tests/log/test_log_matrix.py` has their answers)."""
     create_database(any_store, DB, config(compaction_cadence_layers=2, pitr_window_seconds=0))
     with PageDb.open(any_store, DB) as db:
         for number in range(6):

@@ -141,7 +141,7 @@ def test_names_and_lsns_of_branches_are_checked() -> None:
     with pytest.raises(Conflict):
         room.branches.create("b")
     with pytest.raises(Invalid):
-        room.branches.create("c", at=db.head + 1)
+        room.branches.create("c", at=db.head_lsn + 1)
     with pytest.raises(Invalid):
         room.branches.create("c", at=-1)
     with pytest.raises(NotFound):

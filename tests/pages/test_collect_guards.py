@@ -10,7 +10,7 @@ from worm.errors import CommitStateUnknown, Conflict, Corrupt, Fenced, NotFound,
 from worm.pages.branches import Branches
 from worm.pages.collect import PageCollector, covered_from
 from worm.pages.manifest import Branch, Layer
-from worm.pages.past import Difference, State
+from worm.pages.past import BranchPoint, PageDifference
 from worm.store.faulty import SimulatedCrash
 
 PAGES = ["a", "b", "c"]
@@ -76,7 +76,7 @@ def test_pointers_for_people_and_the_log_of_the_window_are_kept() -> None:
     assert (dry.slots, dry.horizons) == (garbage.slots, garbage.horizons)
     assert garbage.slots == slots - 1
     assert len(room.keys("/log/")) == 1
-    assert room.past.lsn_at(room.clock.now()) == db.head
+    assert room.past.lsn_at(room.clock.now()) == db.head_lsn
     PageWitness(room.memory, DB).check()
 
 
@@ -203,7 +203,7 @@ def test_a_state_whose_deltas_are_collected_is_compared_page_by_page() -> None:
         room.clock.advance(2 * MIN_AGE)
         room.collect()
     assert not [layer for layer in room.layers() if layer.level == 1 and layer.low_lsn > first]
-    for one, other, is_turned in ((first, db.head, False), (db.head, first, True)):
+    for one, other, is_turned in ((first, db.head_lsn, False), (db.head_lsn, first, True)):
         found = {each.page: (each.before, each.after) for each in differences(room, one, other)}
         want: dict[str, tuple[bytes | None, bytes | None]] = {"a": (b"1", b"2"), "b": (b"1", None), "c": (None, b"new")}
         assert found == ({page: (new, old) for page, (old, new) in want.items()} if is_turned else want)
@@ -211,8 +211,8 @@ def test_a_state_whose_deltas_are_collected_is_compared_page_by_page() -> None:
     assert db.get_pages(["a", "b", "c"]) == {"a": b"1", "b": b"1", "c": None}
 
 
-def differences(room: Room, one: int, other: int) -> list[Difference]:
-    return list(room.past.differences(State("main", one), State("main", other)))
+def differences(room: Room, one: int, other: int) -> list[PageDifference]:
+    return list(room.past.differences(BranchPoint("main", one), BranchPoint("main", other)))
 
 
 @pytest.mark.parametrize("is_log_kept", [True, False])
@@ -229,4 +229,4 @@ def test_a_time_before_the_window_is_told(is_log_kept: bool) -> None:
     assert bool(room.memory.get(f"db/{DB}/log/{1:020d}")) is is_log_kept
     with pytest.raises(SnapshotExpired):
         room.past.lsn_at(early)
-    assert room.past.lsn_at(room.clock.now()) == db.head
+    assert room.past.lsn_at(room.clock.now()) == db.head_lsn

@@ -138,7 +138,9 @@ def test_the_blocks_of_a_page_and_of_a_range_leave_none_out(
         return {(version.page, version.lsn) for ref in refs for version in block_of(layer.body, ref).versions()}
 
     for page in (one, other):
-        assert inside(index.blocks_for(page)) >= {(own.page, own.lsn) for own in versions if own.page == page}
+        assert inside(index.blocks_between(page, page + "\0")) >= {
+            (own.page, own.lsn) for own in versions if own.page == page
+        }
     for start, end in ((one, other), (one, None), ("", one), ("", None)):
         due = {(own.page, own.lsn) for own in versions if own.page >= start and (end is None or own.page < end)}
         assert inside(index.blocks_between(start, end)) >= due
@@ -150,10 +152,14 @@ def test_no_more_blocks_are_named_than_may_hold_the_page() -> None:
     whole = list(index.blocks)
     assert len(whole) == 60
     at = next(place for place, ref in enumerate(whole) if ref.page == "page-010")
-    assert [ref.page for ref in index.blocks_for("page-010")] == ["page-010"] * 3
+    assert [ref.page for ref in index.blocks_between("page-010", "page-010" + "\0")] == ["page-010"] * 3
     assert list(index.blocks_between("page-010", "page-011")) == whole[at : at + 3]
-    assert list(index.blocks_for("page-010x")) == whole[at + 2 : at + 3]
-    for absent in (index.blocks_for("page"), index.blocks_for("z"), index.blocks_between("z", None)):
+    assert list(index.blocks_between("page-010x", "page-010x" + "\0")) == whole[at + 2 : at + 3]
+    for absent in (
+        index.blocks_between("page", "page" + "\0"),
+        index.blocks_between("z", "z" + "\0"),
+        index.blocks_between("z", None),
+    ):
         assert list(absent) == []
     for start, end in (("b", "a"), ("page-003", "page-003"), ("page-003x", "page-003x"), ("page-005", "page-003x")):
         assert list(index.blocks_between(start, end)) == []
@@ -166,7 +172,7 @@ def test_a_layer_of_nothing_is_a_layer() -> None:
     index = index_of(layer)
     assert (layer.low, layer.high, layer.low_lsn, layer.high_lsn) == ("", "", 0, 0)
     assert (layer.versions, layer.pages, layer.raw_bytes, layer.index_offset) == (0, 0, 0, 0)
-    assert (list(index.blocks), index.block_for("a", 9), list(index.blocks_for("a"))) == ([], None, [])
+    assert (list(index.blocks), index.block_for("a", 9), list(index.blocks_between("a", "a" + "\0"))) == ([], None, [])
     assert list(index.blocks_between("", None)) == []
 
 

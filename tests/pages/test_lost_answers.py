@@ -1,5 +1,5 @@
 """A change of the root that was stored, whose answer was lost, and which others have built upon since: it is made again
-(`CasObject.update`) and must find that it is there."""
+(`CasFile.update`) and must find that it is there."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def reset(room: Room, store: PausingStore) -> None:
 def flush(room: Room, store: PausingStore) -> None:
     db = room.db(store=store)
     db.write({"a": b"1", "c": b"c" * 2000})
-    assert db.flush() == db.head
+    assert db.flush() == db.head_lsn
     assert sum(layer.versions for layer in room.layers()) == 8
 
 

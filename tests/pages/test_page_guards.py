@@ -13,7 +13,7 @@ from worm.errors import Fenced, Invalid, NotFound, SnapshotExpired
 from worm.pages.collect import covered_from
 from worm.pages.compact import Compactor
 from worm.pages.db import PageDb
-from worm.pages.past import State
+from worm.pages.past import BranchPoint
 from worm.pages.records import page_of, page_record
 
 
@@ -62,9 +62,9 @@ def test_a_known_transaction_is_not_submitted_again() -> None:
     lsn = db.write({"a": b"1"}, txn="t")
     assert db.submit({"a": b"1"}, txn="t").result() == lsn
     again = room.db()
-    head = again.head
+    head = again.head_lsn
     assert again.submit({"a": b"1"}, txn="t").result() == lsn
-    assert again.head == head
+    assert again.head_lsn == head
 
 
 @pytest.mark.parametrize("data", [bytes(1 << 20), b"\x01" * (1 << 20), b'"' * (1 << 20), b"\xff" * (1 << 20)])
@@ -135,7 +135,10 @@ def test_a_comparison_whose_layer_was_collected_goes_on() -> None:
 
     store.when("before", "range", "/delta/", another)
     past = room.past.__class__(store, "d", **room.time)
-    found = {one.page: (one.before, one.after) for one in past.differences(State("main", first), State("main", last))}
+    found = {
+        one.page: (one.before, one.after)
+        for one in past.differences(BranchPoint("main", first), BranchPoint("main", last))
+    }
     assert store.is_done
     assert found == {page: (written[first][page], written[last][page]) for page in ("a", "b")}
 

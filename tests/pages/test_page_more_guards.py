@@ -11,12 +11,12 @@ from tests.pages.page_witness import PageWitness
 from worm.clock import Ids
 from worm.errors import CommitStateUnknown, Corrupt, Expired, Fenced, NotFound
 from worm.log.collect import LogCollector
-from worm.log.keys import flushed_name
-from worm.log.segment import Transaction
-from worm.pages.apply import Applier
-from worm.pages.flush import Flush, Flusher
-from worm.pages.manifest import Branch, Mark, PagesRoot
+from worm.log.keys import LayerName
+from worm.log.segment import LogTransaction
+from worm.pages.apply import Applier, Flush, Flusher
+from worm.pages.manifest import Branch, Mark
 from worm.pages.records import page_record
+from worm.pages.root import PagesRoot
 from worm.store.faulty import Fault
 
 PAGES = ["a", "b", "c"]
@@ -25,7 +25,7 @@ PAGES = ["a", "b", "c"]
 def test_a_flush_of_fences_makes_no_layer() -> None:
     room = Room()
     db = room.db()
-    assert db.flush() == db.head == 1
+    assert db.flush() == db.head_lsn == 1
     assert not room.layers()
     assert not room.keys("/delta/")
 
@@ -44,7 +44,7 @@ def test_a_flush_that_was_overtaken_and_whose_slot_is_collected_is_done() -> Non
         room.collect()
 
     store.when("after", "put", "/delta/", overtake)
-    assert db.flush() == db.head
+    assert db.flush() == db.head_lsn
     assert len(room.keys("/log/")) == 1
     assert db.get_pages(["a", "b"]) == room.reader().get_pages(["a", "b"]) == {"a": b"1", "b": b"1"}
     PageWitness(room.memory, DB).check()
@@ -58,7 +58,7 @@ def test_a_writer_that_was_shut_out_reads_on_what_others_write() -> None:
     new.write({"a": b"2"})
     with pytest.raises(Fenced):
         old.write({"a": b"lost"})
-    assert old.refresh() == new.head
+    assert old.refresh() == new.head_lsn
     assert old.get_page("a") == b"2"
 
 
@@ -84,7 +84,7 @@ def test_transactions_of_one_segment_are_seen_one_after_the_other_and_each_whole
         "t3": [("c", b"3"), ("b", b"3")],
     }
     made = [
-        Transaction(txn, [page_record(page, data, max_bytes=100) for page, data in writes])
+        LogTransaction(txn, [page_record(page, data, max_bytes=100) for page, data in writes])
         for txn, writes in wanted.items()
     ]
     first, second, third = db._group.writer.commit(made)
@@ -129,7 +129,7 @@ def test_applying_what_is_applied_and_collected_meanwhile_goes_on() -> None:
     store.when("before", "get", "/log/", overtake)
     applied = room.apply(store=store)
     assert store.is_done
-    assert (applied.is_done, applied.lsn) == (True, db.head)
+    assert (applied.is_done, applied.lsn) == (True, db.head_lsn)
     reader_store = PausingStore(room)
     reader_store.when("before", "get", "/log/", overtake)
     assert room.reader(store=reader_store).get_page("c") == b"last"
@@ -159,8 +159,8 @@ def test_an_applier_that_was_overtaken_halfway_applies_the_rest() -> None:
 
     store.when("after", "put", "/delta/", half)
     applied = room.apply(store=store)
-    assert (applied.is_done, applied.lsn) == (True, db.head)
-    assert room.branch().lsn == db.head
+    assert (applied.is_done, applied.lsn) == (True, db.head_lsn)
+    assert room.branch().lsn == db.head_lsn
     assert room.reader().get_page("a") == b"2"
 
 
@@ -185,7 +185,7 @@ def test_a_name_of_a_layer_that_is_taken_is_damage(monkeypatch: pytest.MonkeyPat
     db = room.db()
     db.write({"a": b"1"})
     monkeypatch.setattr(Ids, "ulid", lambda self: "0" * 26)
-    key = f"db/{DB}/{flushed_name(1, db.head, 1, '0' * 26)}"
+    key = f"db/{DB}/{LayerName('flushed', 1, db.head_lsn, 1, '0' * 26)}"
     room.memory.put(key, b"something else")
     with pytest.raises(Corrupt) as caught:
         db.flush()

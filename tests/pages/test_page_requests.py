@@ -8,8 +8,8 @@ import pytest
 
 from worm.clock import Ids, VirtualClock
 from worm.pages.compact import Compactor
-from worm.pages.config import PageConfig
 from worm.pages.db import PageDb, create_database
+from worm.pages.manifest import PageConfig
 from worm.pages.reader import PageReader
 from worm.store.memory import MemoryStore
 

@@ -7,8 +7,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 
 from tests.docs.markdown import ROOT, blocks
-from worm.pages.config import PageConfig
-from worm.pages.manifest import Branch, Layer, Mark, Pages, Pin
+from worm.pages.manifest import Branch, Layer, Mark, PageConfig, Pages, Pin
 from worm.pages.records import page_of, page_record
 
 PAGE = ROOT / "docs" / "pages.md"

@@ -104,7 +104,7 @@ def test_f24_a_slow_reader_is_right_or_told_that_it_is_too_late(is_warm: bool, m
     oracle = Oracle.empty()
     for lsn, pages in room.grow(db, many, 6).items():
         oracle.write("main", lsn, pages)
-    slow, idle, head = room.reader(), room.reader(), db.head
+    slow, idle, head = room.reader(), room.reader(), db.head_lsn
     lsns = sorted(lsn for lsn, _ in oracle.versions["main"]["p00"])
     if is_warm:
         slow.get_pages(many, lsns[0])
@@ -127,9 +127,9 @@ def test_f24_a_slow_reader_is_right_or_told_that_it_is_too_late(is_warm: bool, m
         rest.extend(scan)
     given = [first.data, *(one.data for one in rest)]
     assert given == [oracle.page("main", page, head) for page in many[: len(given)]]
-    assert slow.get_pages(many) == oracle.state("main", slow.head, many)
-    assert slow.head == db.head
-    assert idle.get_pages(many) == oracle.state("main", db.head, many), "the newest, who asks for no LSN"
+    assert slow.get_pages(many) == oracle.state("main", slow.head_lsn, many)
+    assert slow.head_lsn == db.head_lsn
+    assert idle.get_pages(many) == oracle.state("main", db.head_lsn, many), "the newest, who asks for no LSN"
 
 
 def test_f24_a_slow_reader_inside_the_window_reads_on_from_the_new_layers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +159,7 @@ def test_f25_every_lsn_of_the_window_is_exact_and_none_beside_it() -> None:
     for number in range(30):
         pages = {PAGES[number % 3]: b"%d" % number * 100, PAGES[(number + 1) % 3]: None if number % 4 == 0 else b"x"}
         oracle.write("main", db.write(pages), pages)
-        moments[db.head] = room.clock.now()
+        moments[db.head_lsn] = room.clock.now()
         if number % 3 == 0:
             db.flush()
         if number % 7 == 0:
@@ -170,7 +170,7 @@ def test_f25_every_lsn_of_the_window_is_exact_and_none_beside_it() -> None:
     for _ in range(2):
         room.collect()
         room.clock.advance(2 * MIN_AGE)
-    head, horizon = db.head, room.branch().horizon
+    head, horizon = db.head_lsn, room.branch().horizon
     assert 0 < horizon < head
     for lsn in range(horizon, head + 1):
         reader = room.reader()
@@ -196,4 +196,4 @@ def test_f25_every_lsn_of_the_window_is_exact_and_none_beside_it() -> None:
     with pytest.raises(SnapshotExpired):
         room.past.restore(db, horizon - 1)
     with pytest.raises(Invalid):
-        room.past.restore(db, db.head + 1)
+        room.past.restore(db, db.head_lsn + 1)

@@ -14,8 +14,8 @@ from tests.emulators import ROOT
 from tests.pages.page_process import PAGES, environment, page
 from worm.pages.collect import PageCollector
 from worm.pages.compact import Compactor
-from worm.pages.config import PageConfig
 from worm.pages.db import PageDb, create_database
+from worm.pages.manifest import PageConfig
 from worm.pages.reader import PageReader
 from worm.store.file import FileStore
 
@@ -147,7 +147,7 @@ def test_f18_kill_9_while_the_worker_applies(database: Database, point: str) -> 
     database.check()
     database.run("apply")
     database.check()
-    assert database.reader().pages.branch("main").lsn == database.reader().head
+    assert database.reader().pages.branch("main").lsn == database.reader().head_lsn
 
 
 @pytest.mark.parametrize("point", ["before-delete:1", "after-delete:1", "after-delete:4", "before-root:1"])

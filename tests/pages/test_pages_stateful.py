@@ -101,8 +101,8 @@ class Life(Work):
         different = {page: want[page] for page in NAMES if want[page] != now[page]}
         assert changed == len(different)
         assert db.get_pages(NAMES) == want
-        self.oracle.write(branch, db.head, different)
-        self.heads[branch] = db.head
+        self.oracle.write(branch, db.head_lsn, different)
+        self.heads[branch] = db.head_lsn
 
     @rule(one=BRANCHES, other=BRANCHES, shares=st.tuples(SHARE, SHARE))
     def compare(self, one: str, other: str, shares: tuple[float, float]) -> None:
@@ -122,7 +122,7 @@ class Life(Work):
     def keep_a_reader(self, branch: str) -> None:
         branch = self.there(branch)
         reader = self.room.reader(branch)
-        states = {lsn: self.oracle.state(branch, lsn, NAMES) for lsn in {0, reader.head // 2, reader.head}}
+        states = {lsn: self.oracle.state(branch, lsn, NAMES) for lsn in {0, reader.head_lsn // 2, reader.head_lsn}}
         self.old = [*self.old[-3:], (reader, branch, states)]
 
     @precondition(lambda self: self.old)
@@ -147,9 +147,9 @@ class Life(Work):
         pages = self.room.pages()
         for branch in self.heads:
             reader = self.room.reader(branch)
-            assert reader.head >= self.heads[branch]
+            assert reader.head_lsn >= self.heads[branch]
             horizon = pages.branch(branch).horizon
-            for lsn in {reader.head, self.steps * 7 % (reader.head + 1), horizon}:
+            for lsn in {reader.head_lsn, self.steps * 7 % (reader.head_lsn + 1), horizon}:
                 self._check(reader, branch, lsn, must=lsn >= horizon)
         for _, branch, lsn, until in self.pins:
             if until > self.room.clock.monotonic() + 1:

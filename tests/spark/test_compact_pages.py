@@ -21,10 +21,9 @@ from worm.pages.branches import Branches
 from worm.pages.cache import BlockCache
 from worm.pages.collect import PageCollector
 from worm.pages.compact import Compactor, Task, do_task, split
-from worm.pages.config import PageConfig
 from worm.pages.db import PageDb, create_database
-from worm.pages.layers import Candidate, LayerReader, Piece
-from worm.pages.manifest import Layer, Pages
+from worm.pages.layers import Candidate, LayerReader, PageRange
+from worm.pages.manifest import Layer, PageConfig, Pages
 from worm.pages.reader import PageReader
 from worm.store.file import FileStore
 
@@ -76,7 +75,7 @@ def twin(bucket: Path, name: str) -> Path:
 def states(bucket: Path, branch: str) -> States:
     reader = PageReader.open(FileStore(bucket, fsync=False), DB, branch=branch)
     names = [f"page/{number:03d}" for number in range(120)]
-    found: States = {lsn: dict(reader.get_pages(names, lsn)) for lsn in range(reader.head, -1, -STEP)}
+    found: States = {lsn: dict(reader.get_pages(names, lsn)) for lsn in range(reader.head_lsn, -1, -STEP)}
     for lsn, pages in found.items():
         scanned = {version.page: version.data for version in reader.scan(lsn=lsn)}
         assert scanned == {page: data for page, data in pages.items() if data is not None}
@@ -196,7 +195,7 @@ def test_a_damaged_input_is_told_by_the_executor_and_nothing_changes(spark: Spar
 
 def test_an_executor_tells_what_no_second_attempt_can_mend(bucket: Path) -> None:
     layer = root(bucket).branch("main").layers[0]
-    task = Task(DB, "", 1, 1, 1, False, [Piece("", None, [Candidate(layer, 1)])], CONFIG)
+    task = Task(DB, "", 1, 1, 1, False, [PageRange("", None, [Candidate(layer, 1)])], CONFIG)
     maker = LayerMaker(url_of(bucket), None)
     (bucket / "db" / DB / layer.path).unlink()
     (outcome,) = maker([task])
@@ -278,7 +277,7 @@ def test_parts_have_every_page_once_and_none_is_empty(bucket: Path, parts: int) 
     layers = pages.branch("main").layers
     candidates = [Candidate(layer, layer.high_lsn) for layer in layers]
     written = {version.page for layer in layers for version in reader.versions(layer)}
-    whole = [Piece("", "page/050", candidates), Piece("page/050", None, candidates)]
+    whole = [PageRange("", "page/050", candidates), PageRange("page/050", None, candidates)]
     for pieces in (whole, whole[1:]):
         found = split(reader, pieces, parts, 256)
         assert len(found) == parts or parts == 50 > len(found) > 10
@@ -289,5 +288,5 @@ def test_parts_have_every_page_once_and_none_is_empty(bucket: Path, parts: int) 
             start, end = part[0].start, part[-1].end
             assert any(start <= page and (end is None or page < end) for page in written)
     assert split(reader, whole, parts, 1 << 30) == [whole]
-    narrow = [Piece("page/050", "page/060", candidates)]
+    narrow = [PageRange("page/050", "page/060", candidates)]
     assert split(reader, narrow, parts, sum(layer.size for layer in layers) // 2) == [narrow]

@@ -8,10 +8,10 @@ from tests.harness import BUCKET, created
 from worm.clock import Ids, VirtualClock
 from worm.log.config import LogConfig
 from worm.log.keys import DbKeys
-from worm.pages.config import PageConfig
 from worm.pages.db import PageDb, create_database
-from worm.pages.manifest import MAIN, Pages, PagesRoot
+from worm.pages.manifest import MAIN, PageConfig, Pages
 from worm.pages.reader import PageReader
+from worm.pages.root import PagesRoot
 from worm.session import Session, Settings
 from worm.store.base import ObjectInfo, Store
 from worm.store.memory import MemoryStore

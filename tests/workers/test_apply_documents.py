@@ -20,9 +20,9 @@ from worm.maintenance.materialize import Materialized, Materializer
 from worm.maintenance.sweep import Sweep
 from worm.pages.apply import Applier
 from worm.pages.branches import Branches
-from worm.pages.config import PageConfig
 from worm.pages.db import PageDb, create_database
-from worm.pages.manifest import PagesRoot
+from worm.pages.manifest import PageConfig
+from worm.pages.root import PagesRoot
 from worm.spaces.operations import set_document
 from worm.store.faulty import Fault, FaultyStore, SimulatedCrash
 from worm.workers.apply import FLUSH_SECONDS, Apply

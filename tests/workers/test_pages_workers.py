@@ -60,7 +60,7 @@ def test_what_is_committed_gets_into_layers_without_its_writer_and_with_one_flip
     outcome = room.apply(room.events(*room.log("shop")))
     main = room.pages("shop").branch("main")
     assert (outcome.failed, outcome.rejected, outcome.recorded, outcome.attempts) == ({}, {}, 4, 1)
-    assert (main.slot, main.lsn) == (4, room.reader("shop").head)
+    assert (main.slot, main.lsn) == (4, room.reader("shop").head_lsn)
     assert (len(main.layers), room.root_version("shop")) == (1, before + 1)
     assert room.contents("shop") == written
 

@@ -19,11 +19,11 @@ from worm.pages.apply import Applier, databases
 from worm.pages.branches import Branches
 from worm.pages.collect import PageCollector
 from worm.pages.compact import Compactor
-from worm.pages.config import PageConfig
 from worm.pages.db import PageDb, create_database
-from worm.pages.manifest import MAIN, Branch, PagesRoot
+from worm.pages.manifest import MAIN, Branch, PageConfig
 from worm.pages.past import Past
 from worm.pages.reader import PageReader
+from worm.pages.root import PagesRoot
 from worm.pages.stat import BranchStat, branch_stat, picture
 from worm.store.base import Store
 
@@ -270,7 +270,7 @@ def diff_branches(
 def show_stat(found: BranchStat, branch: Branch) -> None:
     origin = "" if found.parent is None else f", forked from {printable(found.parent)} at LSN {found.base:,}"
     typer.echo(f"branch {printable(found.name)}{origin}")
-    typer.echo(f"LSN {found.head:,}, in layers up to {found.lsn:,}, readable from {found.horizon:,} on")
+    typer.echo(f"LSN {found.head_lsn:,}, in layers up to {found.lsn:,}, readable from {found.horizon:,} on")
     rows = [[one.kind, f"{one.layers:,}", f"{one.versions:,}", size(one.bytes)] for one in found.kinds]
     rows.append(["log", f"{found.log_slots:,}", "-", size(found.log_bytes)])
     echo_table(STAT_COLUMNS, rows, right=STAT_COLUMNS[1:])
@@ -286,7 +286,7 @@ def stat_shape(found: BranchStat) -> JsonObject:
         "branch": found.name,
         "parent": found.parent,
         "base": found.base,
-        "head": found.head,
+        "head": found.head_lsn,
         "lsn": found.lsn,
         "horizon": found.horizon,
         "layers": [

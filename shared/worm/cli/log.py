@@ -17,12 +17,12 @@ from worm.cli.options import EndpointTarget, Target
 from worm.cli.output import GAP, Report, ReportFormat, count, echo_json, echo_table, printable
 from worm.clock import iso_millis
 from worm.codec.frames import Torn
+from worm.codec.logs import CompactReport, LogLine, LogTools, RepairReport, VerifyReport
 from worm.codec.strict_json import JsonObject, JsonValue, dumps
 from worm.errors import Corrupt, Invalid
-from worm.journal.file_tools import DirectoryTools
 from worm.journal.pack import PackReport, pack, unpack
-from worm.journal.s3_tools import StoreTools
-from worm.journal.tools import CompactReport, LogLine, LogTools, RepairReport, VerifyReport
+from worm.journal.tools import DirectoryTools
+from worm.log.tools import CommitLogTools
 
 EXIT_DIFFERENCES = 1
 COLUMNS = ("Records", "Bytes", "Documents", "Committed", "Aborted", "Dangling", "Torn Bytes")
@@ -42,7 +42,7 @@ def _tools(target: Target, place: str, db: str | None, *, for_writing: bool = Fa
     """The tools for a store's directory or, with `--db`, for a commit log in a bucket. For writing, a bucket must keep
     write conditions."""
     if db is not None:
-        return StoreTools(target.overridden(place).store(for_writing=for_writing), db)
+        return CommitLogTools(target.overridden(place).store(for_writing=for_writing), db)
     if "://" in place:
         raise Invalid(f"{place!r} is no directory", hint="name the database with --db ID")
     return DirectoryTools(Path(place))

@@ -1,13 +1,4 @@
-"""The calls to the operating system that change files, in one place: tests put one there that fails, or dies, at a
-chosen call. Symbolic links are never followed to a file.
-
-One process at a time: an exclusive advisory lock on the file LOCK of a store's directory.
-
-The lock is the operating system's (`flock`), so it ends with its process however that ends. The file stays; it holds
-the pid of the last holder, for people, and is never removed: a name that comes and goes would let two processes lock
-two files.
-
-`oplog.ndjson`: the log of a store in a directory, and the one process that may write it.
+"""`oplog.ndjson`: the log of a store in a directory, and the one process that may write it.
 
 - Append, then flush and fsync; only then may the caller apply. So memory is never ahead of the disk.
 - After a write or an fsync that failed, nobody knows what the disk has: the writer is *poisoned* and refuses
@@ -15,7 +6,11 @@ two files.
   wrong. Opening anew replays the intact prefix.
 - Opening drops a torn tail (and says so); a complete line that is wrong stops it: `Corrupt`. What it replays it syncs:
   a writer that was killed may have left records that only the operating system's memory has.
-- LOCK is held while the log is open.
+- The exclusive advisory lock on the file LOCK is held while the log is open. It is the operating system's (`flock`), so
+  it ends with its process however that ends. The file stays, with the pid of the last holder for people: a name that
+  comes and goes would let two processes lock two files.
+- All calls that change files go through `Disk`: tests put one there that fails, or dies, at a chosen call. Symbolic
+  links are never followed to a file.
 """
 
 from __future__ import annotations
@@ -33,174 +28,14 @@ from pathlib import Path
 from worm.codec.frames import BEGIN, End, Frame, Torn, damage, decode
 from worm.errors import CommitStateUnknown, Conflict, Corrupt, Denied, Invalid, NotFound, Unavailable, WormError
 from worm.journal.records import record_of
-from worm.journal.state import Fold
-
-CHUNK = 1024 * 1024
-
-
-class Disk:
-    """The machine's own."""
-
-    def open(self, path: Path, flags: int) -> int:
-        return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-
-    def close(self, handle: int) -> None:
-        os.close(handle)
-
-    def write(self, handle: int, data: bytes) -> None:
-        """All of it: the system may take less at a time."""
-        left = memoryview(data)
-        while left:
-            left = left[os.write(handle, left) :]
-
-    def sync(self, handle: int) -> None:
-        os.fsync(handle)
-
-    def truncate(self, handle: int, size: int) -> None:
-        os.ftruncate(handle, size)
-
-    def rename(self, source: Path, target: Path) -> None:
-        source.rename(target)
-
-    def remove(self, path: Path) -> None:
-        path.unlink(missing_ok=True)
-
-    def remove_tree(self, path: Path) -> None:
-        """What cannot be removed stays; whatever was done before is not undone by that."""
-        shutil.rmtree(path, ignore_errors=True)
-
-    def make_directory(self, path: Path) -> None:
-        path.mkdir()
-
-    def sync_directory(self, path: Path) -> None:
-        """New, renamed and removed names of a directory survive a power cut only after this."""
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def chunks(path: Path, start: int = 0) -> Iterator[bytes]:
-    """The bytes of a file, a piece at a time."""
-    with path.open("rb") as file:
-        file.seek(start)
-        while piece := file.read(CHUNK):
-            yield piece
-
-
-@contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """The operating system's refusals as errors of this library."""
-    try:
-        yield
-    except OSError as error:
-        raise as_worm_error(error, path) from error
-
-
-def as_worm_error(error: OSError, path: Path) -> WormError:
-    reason, key = error.strerror or str(error), str(path)
-    if isinstance(error, FileNotFoundError):
-        return NotFound(f"{path} does not exist", key=key)
-    if isinstance(error, PermissionError):
-        return Denied(f"the file system refused: {reason}", key=key)
-    if error.errno == errno.ENOTEMPTY:
-        return Conflict(f"{path} is not empty", key=key)
-    if error.errno == errno.ELOOP:
-        return Invalid(f"{path} is a symbolic link", key=key)
-    if isinstance(error, (NotADirectoryError, IsADirectoryError, FileExistsError)) or error.errno == errno.ENAMETOOLONG:
-        return Invalid(f"{path}: {reason}", key=key)
-    return Unavailable(f"the file system failed: {reason}", key=key)
-
-
-LOCK = "LOCK"
-_PID_DIGITS_MAX = 20
-
-
-class Locked(Unavailable):
-    """Another process, or another handle of this one, has the store open. `pid` is None where it is not known."""
-
-    def __init__(self, directory: Path, pid: int | None) -> None:
-        holder = "another process" if pid is None else "this process" if pid == os.getpid() else f"process {pid}"
-        hint = "one process at a time can open a store; close it there first"
-        super().__init__(f"{directory} is open in {holder}", key=str(directory / LOCK), hint=hint)
-        self.pid = pid
-
-
-class FileLock:
-    """Held from its making until `release`."""
-
-    def __init__(self, directory: Path, disk: Disk) -> None:
-        self._disk = disk
-        path = directory / LOCK
-        with translated(path):
-            handle = disk.open(path, os.O_RDWR | os.O_CREAT)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            with translated(path):
-                os.ftruncate(handle, 0)
-                os.pwrite(handle, b"%d\n" % os.getpid(), 0)
-        except BlockingIOError:
-            pid = _pid(handle)
-            disk.close(handle)
-            raise Locked(directory, pid) from None
-        except BaseException:
-            disk.close(handle)
-            raise
-        self._handle: int | None = handle
-
-    def release(self) -> None:
-        if self._handle is not None:
-            self._disk.close(self._handle)
-            self._handle = None
-
-
-def _pid(handle: int) -> int | None:
-    text = os.pread(handle, _PID_DIGITS_MAX, 0).strip()
-    return int(text) if text.isdigit() else None
-
+from worm.journal.state import LogFold
 
 OPLOG = "oplog.ndjson"
 COMPACTING = f"{OPLOG}.compacting"
+LOCK = "LOCK"
+CHUNK = 1024 * 1024
 _APPENDING = os.O_RDWR | os.O_APPEND
-
-
-class Poisoned(Unavailable):
-    """A write failed before: this handle writes nothing more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """What a log holds: the fold of its intact prefix, where that ends, and why it ends there if the file goes on."""
-
-    fold: Fold
-    end: End
-    torn: Torn | None = None
-    damage: Corrupt | None = None
-
-
-def read_log(path: Path, *, after: End = BEGIN) -> Iterator[Frame | Torn]:
-    """The records of a log file with their CRCs and lsns checked, then the torn tail, if there is one."""
-    with translated(path):
-        yield from decode(chunks(path, after.offset), key=str(path), first_lsn=after.lines, after=after)
-
-
-def replay(path: Path) -> Replay:
-    """Fold the log as far as it is intact."""
-    fold, end, key = Fold(), BEGIN, str(path)
-    try:
-        for item in read_log(path):
-            if isinstance(item, Torn):
-                return Replay(fold, end, torn=item)
-            record = record_of(item, key)
-            try:
-                fold.add(record)
-            except (Conflict, NotFound, Invalid) as error:
-                raise damage(f"does not fit what is before it: {error.message}", key, item) from error
-            end = item.end
-    except Corrupt as error:
-        return Replay(fold, end, damage=error)
-    return Replay(fold, end)
+_PID_DIGITS_MAX = 20
 
 
 class FileLog:
@@ -325,3 +160,159 @@ def _make_directory(directory: Path, disk: Disk) -> None:
         _make_directory(directory.parent, disk)
         disk.make_directory(directory)
         disk.sync_directory(directory.parent)
+
+
+class Poisoned(Unavailable):
+    """A write failed before: this handle writes nothing more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What a log holds: the fold of its intact prefix, where that ends, and why it ends there if the file goes on."""
+
+    fold: LogFold
+    end: End
+    torn: Torn | None = None
+    damage: Corrupt | None = None
+
+
+def read_log(path: Path, *, after: End = BEGIN) -> Iterator[Frame | Torn]:
+    """The records of a log file with their CRCs and lsns checked, then the torn tail, if there is one."""
+    with translated(path):
+        yield from decode(chunks(path, after.offset), key=str(path), first_lsn=after.lines, after=after)
+
+
+def replay(path: Path) -> Replay:
+    """Fold the log as far as it is intact."""
+    fold, end, key = LogFold(), BEGIN, str(path)
+    try:
+        for item in read_log(path):
+            if isinstance(item, Torn):
+                return Replay(fold, end, torn=item)
+            record = record_of(item, key)
+            try:
+                fold.add(record)
+            except (Conflict, NotFound, Invalid) as error:
+                raise damage(f"does not fit what is before it: {error.message}", key, item) from error
+            end = item.end
+    except Corrupt as error:
+        return Replay(fold, end, damage=error)
+    return Replay(fold, end)
+
+
+class Locked(Unavailable):
+    """Another process, or another handle of this one, has the store open. `pid` is None where it is not known."""
+
+    def __init__(self, directory: Path, pid: int | None) -> None:
+        holder = "another process" if pid is None else "this process" if pid == os.getpid() else f"process {pid}"
+        hint = "one process at a time can open a store; close it there first"
+        super().__init__(f"{directory} is open in {holder}", key=str(directory / LOCK), hint=hint)
+        self.pid = pid
+
+
+class FileLock:
+    """Held from its making until `release`."""
+
+    def __init__(self, directory: Path, disk: Disk) -> None:
+        self._disk = disk
+        path = directory / LOCK
+        with translated(path):
+            handle = disk.open(path, os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with translated(path):
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, b"%d\n" % os.getpid(), 0)
+        except BlockingIOError:
+            pid = _pid(handle)
+            disk.close(handle)
+            raise Locked(directory, pid) from None
+        except BaseException:
+            disk.close(handle)
+            raise
+        self._handle: int | None = handle
+
+    def release(self) -> None:
+        if self._handle is not None:
+            self._disk.close(self._handle)
+            self._handle = None
+
+
+def _pid(handle: int) -> int | None:
+    text = os.pread(handle, _PID_DIGITS_MAX, 0).strip()
+    return int(text) if text.isdigit() else None
+
+
+class Disk:
+    """The machine's own."""
+
+    def open(self, path: Path, flags: int) -> int:
+        return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+
+    def close(self, handle: int) -> None:
+        os.close(handle)
+
+    def write(self, handle: int, data: bytes) -> None:
+        """All of it: the system may take less at a time."""
+        left = memoryview(data)
+        while left:
+            left = left[os.write(handle, left) :]
+
+    def sync(self, handle: int) -> None:
+        os.fsync(handle)
+
+    def truncate(self, handle: int, size: int) -> None:
+        os.ftruncate(handle, size)
+
+    def rename(self, source: Path, target: Path) -> None:
+        source.rename(target)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def remove_tree(self, path: Path) -> None:
+        """What cannot be removed stays; whatever was done before is not undone by that."""
+        shutil.rmtree(path, ignore_errors=True)
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir()
+
+    def sync_directory(self, path: Path) -> None:
+        """New, renamed and removed names of a directory survive a power cut only after this."""
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def chunks(path: Path, start: int = 0) -> Iterator[bytes]:
+    """The bytes of a file, a piece at a time."""
+    with path.open("rb") as file:
+        file.seek(start)
+        while piece := file.read(CHUNK):
+            yield piece
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """The operating system's refusals as errors of this library."""
+    try:
+        yield
+    except OSError as error:
+        raise as_worm_error(error, path) from error
+
+
+def as_worm_error(error: OSError, path: Path) -> WormError:
+    reason, key = error.strerror or str(error), str(path)
+    if isinstance(error, FileNotFoundError):
+        return NotFound(f"{path} does not exist", key=key)
+    if isinstance(error, PermissionError):
+        return Denied(f"the file system refused: {reason}", key=key)
+    if error.errno == errno.ENOTEMPTY:
+        return Conflict(f"{path} is not empty", key=key)
+    if error.errno == errno.ELOOP:
+        return Invalid(f"{path} is a symbolic link", key=key)
+    if isinstance(error, (NotADirectoryError, IsADirectoryError, FileExistsError)) or error.errno == errno.ENAMETOOLONG:
+        return Invalid(f"{path}: {reason}", key=key)
+    return Unavailable(f"the file system failed: {reason}", key=key)

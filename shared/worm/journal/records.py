@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from worm.codec.frames import Frame, damage
+from worm.codec.logs import check_name
 from worm.codec.strict_json import JsonObject, JsonValue, dumps, type_name
 from worm.errors import Invalid
 
-NAME_BYTES_MAX = 200
 _DATE = "$date"
 
 
@@ -154,19 +154,6 @@ def record_of(frame: Frame, key: str) -> Record:
         return Record.from_json(frame.value)
     except Invalid as error:
         raise damage(f"is no record: {error.message}", key, frame) from error
-
-
-def check_name(name: object, what: str) -> str:
-    """Namespaces and fields: 1 to 200 bytes, no control characters."""
-    if not isinstance(name, str):
-        raise Invalid(f"{what} must be a string, not {type_name(name)}")
-    try:
-        size = len(name.encode())
-    except UnicodeEncodeError as error:
-        raise Invalid(f"{what} {name!r} holds a lone surrogate") from error
-    if not 1 <= size <= NAME_BYTES_MAX or any(ord(char) < 0x20 or ord(char) == 0x7F for char in name):
-        raise Invalid(f"{what} {name!r} must have 1 to {NAME_BYTES_MAX} bytes and no control characters")
-    return name
 
 
 def _check_members(value: Mapping[str, JsonValue], token: str) -> None:

@@ -1,19 +1,4 @@
-"""Rewriting a log to its minimal form: one define per spec, one create_index per index, one insert per document.
-
-The form depends on the state alone: names and ids are sorted, lsns count from 0, and no record says a time (`ts` is 0).
-Equal states have equal bytes.
-
-Crash-safe: the new log is written beside the old one and synced, read back with every CRC, its records counted, folded
-and compared with the state; only then it is renamed over the old one. Until then the old one is untouched, and what is
-left of an unfinished attempt is removed by the next open.
-
-Verify: read the log from the disk again, fold it again, compare. Reads only, and needs no lock: a log only grows, or
-is replaced as a whole.
-
-The proof that the log alone has everything (what memory holds is what it replays to) and that the minimal log says the
-same.
-
-An embedded store whose truth is one readable file: documents, validation specs and indexes, folded from the log.
+"""An embedded store whose truth is one readable file: documents, validation specs and indexes, folded from the log.
 
     with LogStore.open("app.omgdb") as store:
         store.insert("people", {"_id": 1, "name": "Ada"})
@@ -24,6 +9,15 @@ An embedded store whose truth is one readable file: documents, validation specs 
 Every mutation is checked, appended and synced, then applied: what can be refused is refused before anything is written,
 and what is acknowledged is on the disk. All state lives in memory; opening costs a read of the whole log. One process
 at a time; its threads take turns, and a transaction is one turn.
+
+*Verify* reads the log from the disk again, folds it again and compares: the log alone has everything, and its minimal
+form says the same. It reads only, and needs no lock: a log only grows, or is replaced as a whole.
+
+*Compact* rewrites the log to its minimal form: one define per spec, one create_index per index, one insert per
+document. The form depends on the state alone (names and ids are sorted, lsns count from 0, `ts` is 0), so equal states
+have equal bytes. The new log is written beside the old one and synced, read back with every CRC, its records counted,
+folded and compared with the state; only then it is renamed over the old one. Until then the old one is untouched, and
+what is left of an unfinished attempt is removed by the next open.
 """
 
 from __future__ import annotations
@@ -40,6 +34,7 @@ import orjson
 
 from worm.clock import Clock, SystemClock
 from worm.codec.frames import BEGIN, End, Torn, encode_parsed
+from worm.codec.logs import CompactReport, LogProblem, VerifyReport, check_name
 from worm.codec.strict_json import MAX_BYTES, JsonObject, JsonValue, check_json, dumps, type_name
 from worm.errors import Corrupt, Invalid, NotFound, WormError
 from worm.journal.file import CHUNK, COMPACTING, OPLOG, Disk, FileLog, Replay, replay, translated
@@ -54,155 +49,8 @@ from worm.journal.records import (
     Op,
     Record,
     Replace,
-    check_name,
 )
-from worm.journal.state import Draft, Fold, State, minimal
-from worm.journal.tools import CompactReport, LogProblem, VerifyReport
-
-
-def compact(log: FileLog, state: State) -> CompactReport:
-    """Replace the log by the minimal form of the state that it folds into."""
-    log.require_usable()
-    before = End(log.next_lsn, log.size)
-    path, disk = log.directory / COMPACTING, log.disk
-    with translated(path):
-        handle = disk.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC)
-        try:
-            end = _write(disk, handle, state)
-            disk.sync(handle)
-            _check(path, end, state)
-        except BaseException:
-            disk.close(handle)
-            disk.remove(path)
-            raise
-    log.switch(path, handle, end)
-    return CompactReport(str(log.path), before.lines, before.offset, end.lines, end.offset)
-
-
-def _write(disk: Disk, handle: int, state: State) -> End:
-    end, lines, waiting = BEGIN, list[bytes](), 0
-    for lsn, change in enumerate(minimal(state)):
-        line = encode_parsed(Record(lsn, 0, change).to_json())
-        lines.append(line)
-        waiting += len(line)
-        end = End(lsn + 1, end.offset + len(line))
-        if waiting >= CHUNK:
-            disk.write(handle, b"".join(lines))
-            lines, waiting = [], 0
-    disk.write(handle, b"".join(lines))
-    return end
-
-
-def _check(path: Path, end: End, state: State) -> None:
-    found = replay(path)
-    if found.damage is not None:
-        raise found.damage
-    if found.torn is not None or found.end != end:
-        raise Corrupt(f"has {found.end.lines} records where {end.lines} were written", key=str(path))
-    differences = state.differences(found.fold.state)
-    if differences:
-        raise Corrupt(f"replays to another state: {differences[0]}", key=str(path))
-
-
-def verify(directory: Path, live: State | None = None) -> VerifyReport:
-    """Check the log of a directory; with `live`, that the open store holds what it replays to."""
-    path = directory / OPLOG
-    if not path.is_file():
-        raise NotFound(f"{directory} holds no {OPLOG}", key=str(path))
-    found = replay(path)
-    problems: list[LogProblem] = []
-    if found.damage is not None:
-        problems.append(damaged(found, path))
-    if live is not None:
-        problems += [LogProblem("state-differs", str(path), one) for one in found.fold.state.differences(live)]
-    problems += [LogProblem("rebuild-differs", str(path), one) for one in _rebuilt(found.fold.state)]
-    fold = found.fold
-    return VerifyReport(
-        target=str(directory),
-        records=found.end.lines,
-        size=found.end.offset,
-        documents=fold.state.documents,
-        committed=fold.committed,
-        aborted=fold.aborted,
-        dangling=fold.dangling,
-        torn=found.torn.size if found.torn else 0,
-        problems=tuple(problems),
-    )
-
-
-def damaged(found: Replay, path: Path) -> LogProblem:
-    """The damage of a replay, with its place."""
-    detail = found.damage.message if found.damage is not None else ""
-    return LogProblem("log-damaged", str(path), detail, found.end.lines + 1, found.end.offset)
-
-
-def _rebuilt(state: State) -> list[str]:
-    """What the minimal log of a state does not give back."""
-    fold = Fold()
-    try:
-        for lsn, change in enumerate(minimal(state)):
-            fold.add(Record.from_json(Record(lsn, 0, change).to_json()))
-    except WormError as error:
-        return [error.message]
-    return state.differences(fold.state)
-
-
-class Transaction:
-    """Changes that become visible together, or not at all. Checked as they come; written when the block ends well."""
-
-    def __init__(self, draft: Draft) -> None:
-        self._draft: Draft | None = draft
-
-    def insert(self, ns: str, doc: JsonObject) -> None:
-        """`Conflict` if the `_id` is there already."""
-        self._put(Insert, ns, doc)
-
-    def replace(self, ns: str, doc: JsonObject) -> None:
-        """The whole document. `NotFound` if there is none with its `_id`."""
-        self._put(Replace, ns, doc)
-
-    def delete(self, ns: str, id: JsonValue) -> None:
-        """`NotFound` if it is not there."""
-        self._open().add(Delete(check_name(ns, "ns"), _own(id)))
-
-    def define(self, ns: str, spec: JsonObject) -> None:
-        """Documents that are written from here on must keep the spec: `{"fields": {…}, "strict": bool}`."""
-        draft = self._open()
-        draft.add(Define(check_name(ns, "ns"), _own_object(spec, "spec")))
-
-    def create_index(self, ns: str, field: str) -> bool:
-        """Whether it is new; nothing is written for one that is there."""
-        draft = self._open()
-        if draft.has_index(check_name(ns, "ns"), check_name(field, "field")):
-            return False
-        draft.add(CreateIndex(ns, field))
-        return True
-
-    def get(self, ns: str, id: JsonValue) -> JsonObject | None:
-        """The document as this transaction left it."""
-        body = self._open().body(ns, dumps(check_json(id)))
-        return None if body is None else _parsed(body)
-
-    def _put(self, kind: type[Insert] | type[Replace], ns: str, doc: JsonObject) -> None:
-        draft = self._open()
-        own = _own_object(doc, "a document")
-        if "_id" not in own:
-            raise Invalid("a document must have an _id")
-        if len(dumps(own)) > MAX_BYTES:
-            raise Invalid(f"the document has more than {MAX_BYTES} bytes")
-        spec = draft.spec(check_name(ns, "ns"))
-        if spec is not None:
-            spec.require(own, ns)
-        draft.add(kind(ns, own["_id"], own))
-
-    def _open(self) -> Draft:
-        if self._draft is None:
-            raise Invalid("the transaction is over")
-        return self._draft
-
-    def _finish(self) -> list[Change]:
-        changes, self._draft = self._open().changes, None
-        return changes
+from worm.journal.state import Draft, LogFold, StoreState, minimal
 
 
 class LogStore:
@@ -290,11 +138,11 @@ class LogStore:
             return tx.create_index(ns, field)
 
     @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
+    def transaction(self) -> Iterator[StoreTransaction]:
         """All or nothing: begin, the changes and commit are appended and synced at once when the block ends. An
         exception inside it writes nothing."""
         with self._exclusive():
-            tx = Transaction(Draft(self._state))
+            tx = StoreTransaction(Draft(self._state))
             self._in_transaction = True
             try:
                 yield tx
@@ -332,17 +180,17 @@ class LogStore:
         self.close()
 
     @contextmanager
-    def _look(self) -> Iterator[State]:
+    def _look(self) -> Iterator[StoreState]:
         """What is there, between two changes."""
         with self._reading:
             self._log.require_open()
             yield self._state
 
     @contextmanager
-    def _single(self) -> Iterator[Transaction]:
+    def _single(self) -> Iterator[StoreTransaction]:
         """One change without begin and commit."""
         with self._exclusive():
-            tx = Transaction(Draft(self._state))
+            tx = StoreTransaction(Draft(self._state))
             yield tx
             changes = tx._finish()
             if changes:
@@ -368,6 +216,64 @@ class LogStore:
             raise
 
 
+class StoreTransaction:
+    """Changes that become visible together, or not at all. Checked as they come; written when the block ends well."""
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft: Draft | None = draft
+
+    def insert(self, ns: str, doc: JsonObject) -> None:
+        """`Conflict` if the `_id` is there already."""
+        self._put(Insert, ns, doc)
+
+    def replace(self, ns: str, doc: JsonObject) -> None:
+        """The whole document. `NotFound` if there is none with its `_id`."""
+        self._put(Replace, ns, doc)
+
+    def delete(self, ns: str, id: JsonValue) -> None:
+        """`NotFound` if it is not there."""
+        self._open().add(Delete(check_name(ns, "ns"), _own(id)))
+
+    def define(self, ns: str, spec: JsonObject) -> None:
+        """Documents that are written from here on must keep the spec: `{"fields": {…}, "strict": bool}`."""
+        draft = self._open()
+        draft.add(Define(check_name(ns, "ns"), _own_object(spec, "spec")))
+
+    def create_index(self, ns: str, field: str) -> bool:
+        """Whether it is new; nothing is written for one that is there."""
+        draft = self._open()
+        if draft.has_index(check_name(ns, "ns"), check_name(field, "field")):
+            return False
+        draft.add(CreateIndex(ns, field))
+        return True
+
+    def get(self, ns: str, id: JsonValue) -> JsonObject | None:
+        """The document as this transaction left it."""
+        body = self._open().body(ns, dumps(check_json(id)))
+        return None if body is None else _parsed(body)
+
+    def _put(self, kind: type[Insert] | type[Replace], ns: str, doc: JsonObject) -> None:
+        draft = self._open()
+        own = _own_object(doc, "a document")
+        if "_id" not in own:
+            raise Invalid("a document must have an _id")
+        if len(dumps(own)) > MAX_BYTES:
+            raise Invalid(f"the document has more than {MAX_BYTES} bytes")
+        spec = draft.spec(check_name(ns, "ns"))
+        if spec is not None:
+            spec.require(own, ns)
+        draft.add(kind(ns, own["_id"], own))
+
+    def _open(self) -> Draft:
+        if self._draft is None:
+            raise Invalid("the transaction is over")
+        return self._draft
+
+    def _finish(self) -> list[Change]:
+        changes, self._draft = self._open().changes, None
+        return changes
+
+
 def _parsed(body: bytes) -> JsonObject:
     value: JsonObject = orjson.loads(body)
     return value
@@ -385,3 +291,90 @@ def _own_object(value: JsonObject, what: str) -> JsonObject:
     copy = _own(value)
     assert isinstance(copy, dict)
     return copy
+
+
+def compact(log: FileLog, state: StoreState) -> CompactReport:
+    """Replace the log by the minimal form of the state that it folds into."""
+    log.require_usable()
+    before = End(log.next_lsn, log.size)
+    path, disk = log.directory / COMPACTING, log.disk
+    with translated(path):
+        handle = disk.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC)
+        try:
+            end = _write(disk, handle, state)
+            disk.sync(handle)
+            _check(path, end, state)
+        except BaseException:
+            disk.close(handle)
+            disk.remove(path)
+            raise
+    log.switch(path, handle, end)
+    return CompactReport(str(log.path), before.lines, before.offset, end.lines, end.offset)
+
+
+def _write(disk: Disk, handle: int, state: StoreState) -> End:
+    end, lines, waiting = BEGIN, list[bytes](), 0
+    for lsn, change in enumerate(minimal(state)):
+        line = encode_parsed(Record(lsn, 0, change).to_json())
+        lines.append(line)
+        waiting += len(line)
+        end = End(lsn + 1, end.offset + len(line))
+        if waiting >= CHUNK:
+            disk.write(handle, b"".join(lines))
+            lines, waiting = [], 0
+    disk.write(handle, b"".join(lines))
+    return end
+
+
+def _check(path: Path, end: End, state: StoreState) -> None:
+    found = replay(path)
+    if found.damage is not None:
+        raise found.damage
+    if found.torn is not None or found.end != end:
+        raise Corrupt(f"has {found.end.lines} records where {end.lines} were written", key=str(path))
+    differences = state.differences(found.fold.state)
+    if differences:
+        raise Corrupt(f"replays to another state: {differences[0]}", key=str(path))
+
+
+def verify(directory: Path, live: StoreState | None = None) -> VerifyReport:
+    """Check the log of a directory; with `live`, that the open store holds what it replays to."""
+    path = directory / OPLOG
+    if not path.is_file():
+        raise NotFound(f"{directory} holds no {OPLOG}", key=str(path))
+    found = replay(path)
+    problems: list[LogProblem] = []
+    if found.damage is not None:
+        problems.append(damaged(found, path))
+    if live is not None:
+        problems += [LogProblem("state-differs", str(path), one) for one in found.fold.state.differences(live)]
+    problems += [LogProblem("rebuild-differs", str(path), one) for one in _rebuilt(found.fold.state)]
+    fold = found.fold
+    return VerifyReport(
+        target=str(directory),
+        records=found.end.lines,
+        size=found.end.offset,
+        documents=fold.state.documents,
+        committed=fold.committed,
+        aborted=fold.aborted,
+        dangling=fold.dangling,
+        torn=found.torn.size if found.torn else 0,
+        problems=tuple(problems),
+    )
+
+
+def damaged(found: Replay, path: Path) -> LogProblem:
+    """The damage of a replay, with its place."""
+    detail = found.damage.message if found.damage is not None else ""
+    return LogProblem("log-damaged", str(path), detail, found.end.lines + 1, found.end.offset)
+
+
+def _rebuilt(state: StoreState) -> list[str]:
+    """What the minimal log of a state does not give back."""
+    fold = LogFold()
+    try:
+        for lsn, change in enumerate(minimal(state)):
+            fold.add(Record.from_json(Record(lsn, 0, change).to_json()))
+    except WormError as error:
+        return [error.message]
+    return state.differences(fold.state)

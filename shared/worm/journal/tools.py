@@ -1,95 +1,143 @@
-"""What can be done to a log as a whole, wherever it lies: the `worm log` commands know nothing else of it."""
+"""The tools on the log of a directory (`worm log …`). Looking (verify, cat, tail) needs no lock; changing does.
+
+Repair, on request, keeps the intact prefix of a damaged log and puts the rest aside; nothing is deleted. All from the
+first damaged line on goes to `oplog.ndjson.damaged-<n>`, which is synced before the log is cut. A crash in between
+leaves both: the next repair writes a second copy.
+"""
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from itertools import count
+from pathlib import Path
 
-from worm.codec.frames import Torn
-from worm.codec.strict_json import JsonObject
+from worm.clock import Clock, SystemClock
+from worm.codec.frames import BEGIN, End, Frame, Torn, frame
+from worm.codec.logs import CompactReport, LogLine, RepairReport, VerifyReport
+from worm.errors import Conflict, NotFound
+from worm.journal.file import OPLOG, Disk, FileLock, Replay, chunks, read_log, replay, translated
+from worm.journal.store import LogStore, verify
 
-
-@dataclass(frozen=True, slots=True)
-class LogProblem:
-    """Something that is wrong. `kind`: `log-damaged` (a line, or an object), `state-differs` (memory is not what the
-    log says), `rebuild-differs` (the minimal log is not what the log says)."""
-
-    kind: str
-    key: str
-    detail: str
-    line: int | None = None
-    offset: int | None = None
+POLL_SECONDS = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyReport:
-    """What reading a log from its beginning found. With a problem, the figures are those of the intact prefix.
+class DirectoryTools:
+    """`LogTools` of a store's directory."""
 
-    `torn` is what a writer that died left at the end, in bytes; no problem, it was never acknowledged. `dangling` and
-    `aborted` are transactions that do not count."""
-
-    target: str
-    records: int
-    size: int
-    documents: int
-    committed: int
-    aborted: int
-    dangling: int
-    torn: int
-    problems: tuple[LogProblem, ...] = ()
-
-    @property
-    def is_clean(self) -> bool:
-        return not self.problems
-
-
-@dataclass(frozen=True, slots=True)
-class RepairReport:
-    """`kept` records stay, `moved` bytes go to `side` (or would, in a dry run: then `side` is None)."""
-
-    target: str
-    kept: int
-    moved: int
-    reason: str | None
-    side: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class CompactReport:
-    """Records and bytes, before and after."""
-
-    target: str
-    records_before: int
-    size_before: int
-    records_after: int
-    size_after: int
-
-
-@dataclass(frozen=True, slots=True)
-class LogLine:
-    """One record as it is stored: its JSON, the framed line without its end, and the object that holds it."""
-
-    lsn: int
-    value: JsonObject
-    line: bytes
-    key: str
-
-
-class LogTools(Protocol):
-    """The tools of one log."""
+    def __init__(self, directory: Path, clock: Clock | None = None) -> None:
+        self._directory = directory
+        self._path = directory / OPLOG
+        self._clock = clock or SystemClock()
+        if not self._path.is_file():
+            raise NotFound(f"{directory} holds no {OPLOG}", key=str(self._path))
 
     def verify(self) -> VerifyReport:
-        """Read everything, check everything. Damage is in the report, no error."""
+        return verify(self._directory)
 
     def repair(self, *, dry_run: bool) -> RepairReport:
-        """Keep the intact prefix, put the rest aside; nothing is deleted."""
+        return repair(self._directory, dry_run=dry_run)
 
     def compact(self) -> CompactReport:
-        """Rewrite the log to its minimal form."""
+        with LogStore.open(self._directory, create=False, clock=self._clock) as store:
+            return store.compact()
 
     def cat(self, *, after: int | None = None) -> Iterator[LogLine | Torn]:
-        """All records, or those after an lsn; then the torn tail. `Corrupt` where there is damage."""
+        for item in read_log(self._path):
+            if isinstance(item, Torn):
+                yield item
+            elif after is None or item.line - 1 > after:
+                yield self._line(item)
 
     def tail(self, count: int, *, follow: bool = False) -> Iterator[LogLine | Torn]:
-        """The last records; with `follow` then those that are appended from now on, for ever."""
+        file, end = self._identity(), BEGIN
+        last: deque[Frame] = deque(maxlen=count)
+        torn: Torn | None = None
+        for item in read_log(self._path):
+            if isinstance(item, Torn):
+                torn = item
+            else:
+                last.append(item)
+                end = item.end
+        yield from map(self._line, last)
+        if follow:
+            yield from self._follow(end, file)
+        elif torn is not None:
+            yield torn
+
+    def _follow(self, end: End, file: tuple[int, int]) -> Iterator[LogLine]:
+        """What is torn now may be whole at the next look."""
+        while True:
+            self._clock.sleep(POLL_SECONDS)
+            with translated(self._path):
+                size = self._path.stat().st_size
+            if self._identity() != file or size < end.offset:
+                raise Conflict(
+                    "the log was compacted or repaired, and numbers its records anew",
+                    key=str(self._path),
+                    hint="start again",
+                )
+            if size == end.offset:
+                continue
+            for item in read_log(self._path, after=end):
+                if isinstance(item, Frame):
+                    end = item.end
+                    yield self._line(item)
+
+    def _identity(self) -> tuple[int, int]:
+        with translated(self._path):
+            found = self._path.stat()
+        return found.st_dev, found.st_ino
+
+    def _line(self, item: Frame) -> LogLine:
+        return LogLine(item.line - 1, item.value, frame(item.body).rstrip(b"\n"), str(self._path))
+
+
+def repair(directory: Path, *, dry_run: bool, disk: Disk | None = None) -> RepairReport:
+    """Cut the log where it stops being intact. A dry run takes no lock and only tells."""
+    disk, path = disk or Disk(), directory / OPLOG
+    if not path.is_file():
+        raise NotFound(f"{directory} holds no {OPLOG}", key=str(path))
+    if dry_run:
+        return _report(directory, replay(path), None)
+    lock = FileLock(directory, disk)
+    try:
+        found = replay(path)
+        side = None
+        if found.damage is not None or found.torn is not None:
+            with translated(path):
+                side = _put_aside(path, found.end.offset, disk)
+                _cut(path, found.end.offset, disk)
+        return _report(directory, found, side, moved=side.stat().st_size if side else 0)
+    finally:
+        lock.release()
+
+
+def _report(directory: Path, found: Replay, side: Path | None, moved: int | None = None) -> RepairReport:
+    if moved is None:
+        moved = (directory / OPLOG).stat().st_size - found.end.offset
+    reason = found.damage.message if found.damage else "the last record is torn" if found.torn else None
+    return RepairReport(str(directory), found.end.lines, moved if reason else 0, reason, str(side) if side else None)
+
+
+def _put_aside(path: Path, offset: int, disk: Disk) -> Path:
+    side = next(one for number in count(1) if not os.path.lexists(one := path.with_name(f"{OPLOG}.damaged-{number}")))
+    handle = disk.open(side, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    try:
+        for piece in chunks(path, offset):
+            disk.write(handle, piece)
+        disk.sync(handle)
+    finally:
+        disk.close(handle)
+    disk.sync_directory(path.parent)
+    return side
+
+
+def _cut(path: Path, offset: int, disk: Disk) -> None:
+    handle = disk.open(path, os.O_RDWR)
+    try:
+        disk.truncate(handle, offset)
+        disk.sync(handle)
+    finally:
+        disk.close(handle)

@@ -7,18 +7,18 @@ early. Whatever is left over by a collector that died, or was written into a col
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Corrupt, Unavailable
 from worm.log.config import LogConfig
+from worm.log.fence import boundary_of, lease_file, root_file
 from worm.log.keys import DbKeys
 from worm.log.reader import find_tail
-from worm.log.root import BY_HAND, CasObject, Lease, Root, boundary_of, lease_file, root_file
+from worm.log.root import BY_HAND, Root
 from worm.log.segment import VERIFY
-from worm.store.base import Listed, Store
+from worm.store.base import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ class LogCollector:
         self._config = config or LogConfig()
         self._clock = clock or SystemClock()
         ids = ids or Ids.system(self._clock)
-        self._root: CasObject[Root] = root_file(store, self._keys, clock=self._clock, ids=ids)
-        self._lease: CasObject[Lease] = lease_file(store, self._keys, clock=self._clock, ids=ids)
+        self._root = root_file(store, self._keys, clock=self._clock, ids=ids)
+        self._lease = lease_file(store, self._keys, clock=self._clock, ids=ids)
 
     def run(self, upto: int, *, dry_run: bool = False) -> Collected:
         """Delete slots up to `upto`, as far as they are old enough; never the last one."""
-        before = boundary_of(self._store, self._keys, self._root)
+        before = boundary_of(self._store, self._keys, self._root.read)
         boundary = max(before, self._oldest_kept(before, upto))
         if not dry_run and boundary > before:
             self._raise(boundary)
@@ -69,7 +69,7 @@ class LogCollector:
 
     def _oldest_kept(self, boundary: int, upto: int) -> int:
         """The last slot that may go: not beyond `upto`, before the end of the log, old enough."""
-        tail = find_tail(self._store, self._keys, self._root, upto)
+        tail = find_tail(self._store, self._keys, self._root.read, upto)
         upto = min(upto, (0 if tail is None else tail.slot) - 1)
         if upto <= boundary:
             return boundary
@@ -78,7 +78,7 @@ class LogCollector:
         while high - low > 1:  # slots were written in order, so they are old up to one of them
             middle = (low + high) // 2
             info = self._store.head(self._keys.slot(middle))
-            if info is None and boundary_of(self._store, self._keys, self._root) < middle:
+            if info is None and boundary_of(self._store, self._keys, self._root.read) < middle:
                 raise Corrupt("a slot above the boundary is missing", key=self._keys.slot(middle), hint=VERIFY)
             is_old = info is None or (now - info.last_modified).total_seconds() >= min_age
             if is_old:  # or gone: another collector was quicker
@@ -91,13 +91,6 @@ class LogCollector:
         """The longest that any writer of this log relies on. A second more: times of objects are whole seconds."""
         lease = self._lease.read()
         return 1 + max(self._config.gc_min_age_seconds, 0 if lease is None else lease.min_age)
-
-    def old_objects(self, prefix: str) -> Iterator[Listed]:
-        """What lies there and is old enough to be deleted."""
-        min_age, now = self._min_age(), store_time(self._store, self._keys)
-        for listed in self._store.list(prefix):
-            if (now - listed.last_modified).total_seconds() >= min_age:
-                yield listed
 
     def _raise(self, boundary: int) -> None:
         def raised(root: Root | None) -> Root | None:

@@ -16,14 +16,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from worm.clock import Clock, Ids, SystemClock
 from worm.codec.strict_json import JsonObject
 from worm.errors import CommitStateUnknown, Invalid, Unavailable, WormError
-from worm.log.segment import FRAME_ROOM, Transaction
+from worm.log.segment import FRAME_ROOM, LogTransaction
 from worm.log.writer import LogWriter
 
 
 class _Waiting:
     """A transaction and where its commit LSN will be."""
 
-    def __init__(self, transaction: Transaction) -> None:
+    def __init__(self, transaction: LogTransaction) -> None:
         self.transaction = transaction
         self.size = transaction.size
         self.result: Future[int] = Future()
@@ -86,7 +86,7 @@ class GroupCommit:
         self._drain()
 
     def _enqueue(self, records: Iterable[JsonObject], txn: str | None) -> _Waiting:
-        waiting = _Waiting(Transaction(self._ids.ulid() if txn is None else txn, records))
+        waiting = _Waiting(LogTransaction(self._ids.ulid() if txn is None else txn, records))
         if waiting.size > self._bytes_max:
             raise Invalid(
                 f"a transaction of about {waiting.size} bytes does not fit into a segment of {self._bytes_max}",

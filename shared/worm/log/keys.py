@@ -1,30 +1,48 @@
-"""Keys of a database: `db/<id>/…`. Slots have 20 digits, so the order of names is the order of commits.
+"""All keys of databases, `db/<id>/…`: the one place that formats and parses them.
 
-Names of layers. A name tells what must be known to delete the object safely when no root names it:
+    db/<id>/manifest.json                        the root          db/<id>/lease.json      the lease
+    db/<id>/log/<slot>                           a segment         db/<id>/damaged/…       what a repair put aside
+    db/<id>/gc/clock                             written to learn the store's time
+    db/<id>/delta/…, db/<id>/image/…             layers of pages
+    db/<id>/branches/<branch>/…                  the same of a branch: it has a log and layers of its own
+    db/<id>/branches/<name>.json                 a branch by its name, for people
+    db/<id>/documents.json, db/<id>/blobs/…      of a space: how far documents follow it, and its blobs
+
+Slots and LSNs have 20 digits, so the order of names is the order of commits. The name of a layer tells what must be
+known to delete the object safely when no root names it:
 
     delta/L<low>-L<high>-e<epoch>-<id>.delta     flushed from the log; the epoch of its last segment
     delta/L<low>-L<high>-c<epoch>-<id>.delta     merged by the compaction of that epoch
     image/img-L<lsn>-c<epoch>-<id>.image         made by the compaction of that epoch
 
 A flushed layer can only ever be published while the log is applied up to the LSN before `low`; a merged one or an image
-only while its compaction is the newest. Both turn from yes to no once and for ever (`collect.py`).
+only while its compaction is the newest. Both turn from yes to no once and for ever (`pages/collect.py`).
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 from worm.errors import Invalid
 from worm.schema.fields import segment_problem
 
-SLOT_DIGITS = 20
-_SLOT = re.compile(rf"[0-9]{{{SLOT_DIGITS}}}")
+Kind = Literal["flushed", "merged", "image"]
+DATABASES = "db/"
+ROOT_NAME = "manifest.json"
+_DIGITS = 20
+_BRANCHES = "branches/"
+_SLOT = re.compile(rf"db/([^/]+)/(?:branches/([^/]+)/)?log/([0-9]{{{_DIGITS}}})")
+_LSN = rf"L([0-9]{{{_DIGITS}}})"
+_MADE = r"([ec])(0|[1-9][0-9]*)-([0-9A-Z]{26})"
+_DELTA = re.compile(rf"delta/{_LSN}-{_LSN}-{_MADE}\.delta")
+_IMAGE = re.compile(rf"image/img-{_LSN}-{_MADE}\.image")
 
 
 @dataclass(frozen=True, slots=True)
 class DbKeys:
-    """Where the objects of one database are, or those of one branch of it: a branch has a log of its own."""
+    """Where the objects of one database are, or those of one branch of it."""
 
     db_id: str
     branch: str = ""
@@ -40,11 +58,12 @@ class DbKeys:
 
     @property
     def directory(self) -> str:
-        return f"db/{self.db_id}/branches/{self.branch}/" if self.branch else f"db/{self.db_id}/"
+        own = f"{DATABASES}{self.db_id}/"
+        return f"{own}{_BRANCHES}{self.branch}/" if self.branch else own
 
     @property
     def root(self) -> str:
-        return f"{self.directory}manifest.json"
+        return f"{self.directory}{ROOT_NAME}"
 
     @property
     def lease(self) -> str:
@@ -59,54 +78,87 @@ class DbKeys:
         """Written only to learn the store's time."""
         return f"{self.directory}gc/clock"
 
-    def slot(self, slot: int) -> str:
-        return f"{self.log}{slot:0{SLOT_DIGITS}d}"
-
-    def slot_of(self, key: str) -> int | None:
-        """The slot of a key; None for any other key."""
-        name = key.removeprefix(self.log)
-        return int(name) if key.startswith(self.log) and _SLOT.fullmatch(name) else None
+    @property
+    def documents(self) -> str:
+        """How far the documents of a space follow its log."""
+        return f"{self.directory}documents.json"
 
     @property
-    def bases(self) -> str:
-        return f"{self.directory}base/"
+    def swept(self) -> tuple[str, str, str]:
+        """Prefixes below which whatever no root names, or ever can, is garbage."""
+        return f"{self.directory}delta/", f"{self.directory}image/", f"{self.directory}{_BRANCHES}"
 
-    def base(self, slot: int, digest: str) -> str:
-        return f"{self.bases}{slot:0{SLOT_DIGITS}d}-{digest}.ndjson"
+    def slot(self, slot: int) -> str:
+        return f"{self.log}{slot:0{_DIGITS}d}"
+
+    def slot_of(self, key: str) -> int | None:
+        """The slot of a key of this log; None for any other key."""
+        found = segment_of(key)
+        return found[1] if found is not None and found[0] == self else None
 
     def damaged(self, slot: int, etag: str) -> str:
-        return f"{self.directory}damaged/{slot:0{SLOT_DIGITS}d}-{re.sub('[^A-Za-z0-9]', '', etag)}"
+        return f"{self.directory}damaged/{slot:0{_DIGITS}d}-{re.sub('[^A-Za-z0-9]', '', etag)}"
+
+    def pointer(self, name: str) -> str:
+        """Says for people which branch has this name."""
+        return f"{self.directory}{_BRANCHES}{name}.json"
+
+    def blobs(self, place: str) -> str:
+        return f"{self.directory}blobs/{place}/"
+
+    def blob(self, place: str, number: int) -> str:
+        """One part of a blob."""
+        return f"{self.blobs(place)}{number:06d}"
 
 
-DIGITS = 20
-_FLUSHED = re.compile(r"delta/L([0-9]{20})-L[0-9]{20}-e[0-9]+-[0-9A-Z]{26}\.delta")
-_COMPACTED = re.compile(r"(?:delta/L[0-9]{20}-L[0-9]{20}|image/img-L[0-9]{20})-c([0-9]+)-[0-9A-Z]{26}\.(?:delta|image)")
+def segment_of(key: str) -> tuple[DbKeys, int] | None:
+    """Log and slot of a segment's key; None for any other key."""
+    match = _SLOT.fullmatch(key)
+    if match is None or segment_problem(match[1]):
+        return None
+    return DbKeys(match[1], match[2] or ""), int(match[3])
+
+
+def database_of(key: str) -> str | None:
+    """The database that a key belongs to; None for an object beside all of them."""
+    name, slash, _ = key.removeprefix(DATABASES).partition("/")
+    return name if slash and key.startswith(DATABASES) else None
+
+
+def after_database(name: str) -> str:
+    """Behind this one every key of the database comes before, and none of another."""
+    return f"{DATABASES}{name}0"  # "0" comes right after "/"
+
+
+def split_branch(path: str) -> tuple[str, str]:
+    """A path below a database's directory: the branch whose directory it is in (empty for main), and its path there."""
+    branch, slash, rest = path.removeprefix(_BRANCHES).partition("/")
+    return (branch, rest) if path.startswith(_BRANCHES) and slash else ("", path)
 
 
 @dataclass(frozen=True, slots=True)
 class LayerName:
-    """What the name of a layer says: exactly one of the two is known."""
+    """The name of a layer below the directory of its branch. An image has one LSN, `high` and `low` at once."""
 
-    flushed_from: int | None = None
-    compaction: int | None = None
+    kind: Kind
+    low: int
+    high: int
+    epoch: int
+    id: str
 
+    def __str__(self) -> str:
+        low, high = f"L{self.low:0{_DIGITS}d}", f"L{self.high:0{_DIGITS}d}"
+        if self.kind == "image":
+            return f"image/img-{high}-c{self.epoch}-{self.id}.image"
+        return f"delta/{low}-{high}-{'e' if self.kind == 'flushed' else 'c'}{self.epoch}-{self.id}.delta"
 
-def flushed_name(low: int, high: int, epoch: int, id: str) -> str:
-    return f"delta/L{low:0{DIGITS}d}-L{high:0{DIGITS}d}-e{epoch}-{id}.delta"
-
-
-def merged_name(low: int, high: int, epoch: int, id: str) -> str:
-    return f"delta/L{low:0{DIGITS}d}-L{high:0{DIGITS}d}-c{epoch}-{id}.delta"
-
-
-def image_name(lsn: int, epoch: int, id: str) -> str:
-    return f"image/img-L{lsn:0{DIGITS}d}-c{epoch}-{id}.image"
-
-
-def parse_name(name: str) -> LayerName | None:
-    """None: no name of ours, and nothing that we would delete."""
-    if flushed := _FLUSHED.fullmatch(name):
-        return LayerName(flushed_from=int(flushed[1]))
-    if compacted := _COMPACTED.fullmatch(name):
-        return LayerName(compaction=int(compacted[1]))
-    return None
+    @classmethod
+    def parse(cls, name: str) -> LayerName | None:
+        """None: no name of ours, and nothing that we would delete."""
+        if delta := _DELTA.fullmatch(name):
+            kind: Kind = "flushed" if delta[3] == "e" else "merged"
+            return cls(kind, int(delta[1]), int(delta[2]), int(delta[4]), delta[5])
+        image = _IMAGE.fullmatch(name)
+        if image is None or image[2] != "c":
+            return None
+        return cls("image", int(image[1]), int(image[1]), int(image[3]), image[4])

@@ -1,13 +1,12 @@
-"""Finding the end of a commit log in O(log n) requests and without a listing.
-
-Slots are written without a gap from the boundary on, so 'is there one?' turns from yes to no once: gallop from a slot
-that is known (1, 2, 4 … ahead), then bisect. Garbage collection may raise the boundary meanwhile, and then a slot that
-was there is not any more: the answer is a hint, which the write into the next slot proves or refutes (`writer.py`).
-
-Reading a commit log: segments in order, single records, a change feed that can be taken up again.
+"""Reading a commit log: segments in order, single records, a change feed that can be taken up again, its end.
 
 A reader proves what it reads: slots without a gap, epochs that never fall, LSNs that count up by one. What the boundary
 covers may be gone; asking for it is `Expired`, never a shorter answer.
+
+The end is found in O(log n) requests and without a listing. Slots are written without a gap from the boundary on, so
+'is there one?' turns from yes to no once: gallop from a slot that is known (1, 2, 4 … ahead), then bisect. Garbage
+collection may raise the boundary meanwhile, and then a slot that was there is not any more: the answer is a hint, which
+the write into the next slot proves or refutes (`writer.py`).
 """
 
 from __future__ import annotations
@@ -18,55 +17,12 @@ from dataclasses import dataclass
 from worm.clock import Clock, Ids, SystemClock
 from worm.codec.strict_json import JsonObject
 from worm.errors import Corrupt, Expired, Unavailable
+from worm.log.fence import ReadRoot, boundary_of, root_file
 from worm.log.keys import DbKeys
-from worm.log.root import RootFile, boundary_of, root_file
 from worm.log.segment import VERIFY, Segment
 from worm.store.base import Read, Store
 
 ATTEMPTS_MAX = 5
-
-
-def last_slot(low: int, is_there: Callable[[int], bool]) -> int:
-    """The last slot that is there; `low` is, or nothing is known (the boundary, or 0)."""
-    step = 1
-    while is_there(low + step):
-        low, step = low + step, step * 2
-    high = low + step
-    while high - low > 1:
-        middle = (low + high) // 2
-        if is_there(middle):
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-def find_tail(store: Store, keys: DbKeys, root: RootFile, hint: int = 0) -> Segment | None:
-    """The last segment; None: nothing was ever written. `hint` is a slot that was there once."""
-    for _ in range(ATTEMPTS_MAX):
-        boundary = boundary_of(store, keys, root)
-        low = hint if hint > boundary and store.head(keys.slot(hint)) is not None else boundary
-        slot = last_slot(low, lambda one: store.head(keys.slot(one)) is not None)
-        found = store.get(keys.slot(slot)) if slot > boundary else None
-        if boundary_of(store, keys, root) >= max(slot, 1):
-            continue  # it was collected while we looked
-        if found is not None:
-            return Segment.decode(found.body, slot, found.key)
-        if boundary > 0:
-            raise Corrupt(
-                f"the log has no segment after its boundary {boundary}", key=keys.slot(boundary + 1), hint=VERIFY
-            )
-        if slot == 0:
-            return None
-    raise Unavailable("the end of the log was collected while it was looked for", key=keys.log, hint="try again")
-
-
-def is_beyond(store: Store, keys: DbKeys, slot: int) -> bool:
-    """Is there a segment after this slot? One LIST of one key."""
-    listed = store.list(keys.log, start_after=keys.slot(slot), limit=1)
-    return any((keys.slot_of(one.key) or 0) > slot for one in listed)
-
-
 AHEAD_MAX = 32
 POLL_SECONDS = 0.5
 GAP_SECONDS = 1.0
@@ -93,21 +49,22 @@ class LogReader:
         store: Store,
         db: str | DbKeys,
         *,
-        root: RootFile | None = None,
+        read_root: ReadRoot | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> None:
         self.keys = DbKeys.of(db)
         self._store = store
         self._clock = clock or SystemClock()
-        self._root = root or root_file(store, self.keys, clock=self._clock, ids=ids or Ids.system(self._clock))
+        own = root_file(store, self.keys, clock=self._clock, ids=ids or Ids.system(self._clock))
+        self._read_root = read_root or own.read
         self._gap_looked: float | None = None
 
     def boundary(self) -> int:
-        return boundary_of(self._store, self.keys, self._root)
+        return boundary_of(self._store, self.keys, self._read_root)
 
     def tail(self, hint: int = 0) -> Segment | None:
-        return find_tail(self._store, self.keys, self._root, hint)
+        return find_tail(self._store, self.keys, self._read_root, hint)
 
     def segment(self, slot: int) -> Segment | None:
         """The segment of a slot; None: it was not written yet. `Expired`: it is at or below the boundary."""
@@ -236,3 +193,44 @@ def records_of(segment: Segment) -> Iterator[FeedRecord]:
     for at, entry in enumerate(segment.entries, start=1):
         is_last = at == len(segment.entries) or segment.entries[at].txn != entry.txn
         yield FeedRecord(entry.lsn, entry.txn, entry.record, segment.slot, segment.epoch, is_last)
+
+
+def last_slot(low: int, is_there: Callable[[int], bool]) -> int:
+    """The last slot that is there; `low` is, or nothing is known (the boundary, or 0)."""
+    step = 1
+    while is_there(low + step):
+        low, step = low + step, step * 2
+    high = low + step
+    while high - low > 1:
+        middle = (low + high) // 2
+        if is_there(middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def find_tail(store: Store, keys: DbKeys, read_root: ReadRoot, hint: int = 0) -> Segment | None:
+    """The last segment; None: nothing was ever written. `hint` is a slot that was there once."""
+    for _ in range(ATTEMPTS_MAX):
+        boundary = boundary_of(store, keys, read_root)
+        low = hint if hint > boundary and store.head(keys.slot(hint)) is not None else boundary
+        slot = last_slot(low, lambda one: store.head(keys.slot(one)) is not None)
+        found = store.get(keys.slot(slot)) if slot > boundary else None
+        if boundary_of(store, keys, read_root) >= max(slot, 1):
+            continue  # it was collected while we looked
+        if found is not None:
+            return Segment.decode(found.body, slot, found.key)
+        if boundary > 0:
+            raise Corrupt(
+                f"the log has no segment after its boundary {boundary}", key=keys.slot(boundary + 1), hint=VERIFY
+            )
+        if slot == 0:
+            return None
+    raise Unavailable("the end of the log was collected while it was looked for", key=keys.log, hint="try again")
+
+
+def is_beyond(store: Store, keys: DbKeys, slot: int) -> bool:
+    """Is there a segment after this slot? One LIST of one key."""
+    listed = store.list(keys.log, start_after=keys.slot(slot), limit=1)
+    return any((keys.slot_of(one.key) or 0) > slot for one in listed)

@@ -20,9 +20,9 @@ from typing import Literal
 import orjson
 
 from worm.codec.frames import decode_whole, encode
+from worm.codec.logs import check_name
 from worm.codec.strict_json import JsonObject, JsonValue, dumps
 from worm.errors import Corrupt, Invalid
-from worm.journal.records import check_name
 
 Kind = Literal["data", "fence", "void"]
 RESERVED = frozenset(("lsn", "txn"))
@@ -32,7 +32,7 @@ FRAME_ROOM = 64
 """Bytes of a line beside its record and its transaction's id: names, lsn, CRC."""
 
 
-class Transaction:
+class LogTransaction:
     """What is committed together. The id is the caller's: repeated after an unknown outcome, it is told apart.
 
     It has its own copy of the records; what cannot be written is `Invalid` here, before it can hold up others. `size`
@@ -89,12 +89,12 @@ class Segment:
         """The last one that is taken: a new writer begins after it."""
         return self.end_lsn + self.skip
 
-    def transactions(self) -> Iterator[Transaction]:
+    def transactions(self) -> Iterator[LogTransaction]:
         for txn, entries in groupby(self.entries, key=lambda entry: entry.txn):
-            yield Transaction(txn, [entry.record for entry in entries])
+            yield LogTransaction(txn, [entry.record for entry in entries])
 
     @classmethod
-    def of(cls, header: Segment, transactions: Sequence[Transaction]) -> Segment:
+    def of(cls, header: Segment, transactions: Sequence[LogTransaction]) -> Segment:
         """The header with these transactions after it."""
         records = [(one.id, record) for one in transactions for record in one.records]
         entries = [Entry(lsn, txn, record) for lsn, (txn, record) in enumerate(records, start=header.lsn + 1)]

@@ -17,7 +17,7 @@ our last commit is recent: whatever took our next slot is younger than that comm
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
@@ -26,10 +26,11 @@ from worm.clock import Clock, Ids, SystemClock, backoff
 from worm.codec.strict_json import JsonObject
 from worm.errors import CommitStateUnknown, Corrupt, Denied, Fenced, Invalid, Unavailable, WormError
 from worm.log.config import LogConfig
+from worm.log.fence import begin_log, boundary_of, lease_file, root_file, take_lease
 from worm.log.keys import DbKeys
 from worm.log.reader import find_tail, is_beyond
-from worm.log.root import BY_HAND, CasObject, Lease, Root, boundary_of, lease_file, root_file, take_lease
-from worm.log.segment import FRAME_ROOM, VERIFY, Segment, Transaction
+from worm.log.root import BY_HAND, Lease
+from worm.log.segment import FRAME_ROOM, VERIFY, LogTransaction, Segment
 from worm.store.base import Lost, Store
 
 FENCE_TRIES = 8
@@ -48,7 +49,10 @@ class _Moment:
 
 
 class LogWriter:
-    """The only writer of a database's log. Not for several threads: `GroupCommit` is."""
+    """The only writer of a database's log. Not for several threads: `GroupCommit` is. `on_commit` is called after each
+    segment, before anybody is told that it is committed."""
+
+    on_commit: Callable[[LogWriter], None] | None = None
 
     def __init__(self, store: Store, keys: DbKeys, config: LogConfig, clock: Clock, ids: Ids) -> None:
         self.keys = keys
@@ -56,9 +60,9 @@ class LogWriter:
         self._store = store
         self._clock = clock
         self._ids = ids
-        self._root: CasObject[Root] = root_file(store, keys, clock=clock, ids=ids)
+        self._root = root_file(store, keys, clock=clock, ids=ids)
         self._lease = Lease()
-        self._lease_file: CasObject[Lease] = lease_file(store, keys, clock=clock, ids=ids)
+        self._lease_file = lease_file(store, keys, clock=clock, ids=ids)
         self._commits, self._looked = 0, clock.monotonic()
         self._end: Segment | None = None
         self._end_written: _Moment = self._moment()
@@ -105,9 +109,9 @@ class LogWriter:
 
     def append_wal(self, records: Iterable[JsonObject], *, txn: str | None = None) -> int:
         """Commit one transaction; returns its commit LSN, that of its last record."""
-        return self.commit([Transaction(self._ids.ulid() if txn is None else txn, records)])[0]
+        return self.commit([LogTransaction(self._ids.ulid() if txn is None else txn, records)])[0]
 
-    def commit(self, transactions: Sequence[Transaction]) -> list[int]:
+    def commit(self, transactions: Sequence[LogTransaction]) -> list[int]:
         """Commit transactions in one segment; returns the commit LSN of each. On any error but `Invalid` and `Denied`
         the writer has stopped; `CommitStateUnknown`: they may be in the log, all of them or none."""
         if self._stopped is not None:
@@ -128,6 +132,8 @@ class LogWriter:
         for one in transactions:
             last += len(one.records)
             lsns.append(last)
+        if self.on_commit is not None:
+            self.on_commit(self)
         return lsns
 
     def close(self) -> None:
@@ -142,20 +148,11 @@ class LogWriter:
 
     def _take_over(self, name: str, hint: int) -> None:
         known = self._lease_file.read()
-        before = find_tail(self._store, self.keys, self._root, hint if known is None else max(hint, known.tail))
+        before = find_tail(self._store, self.keys, self._root.read, hint if known is None else max(hint, known.tail))
         if before is None:
-            self._root.update(lambda root: Root() if root is None else None)
-        tail, epoch = (0, 0) if before is None else (before.slot, before.epoch)
-        self._lease = take_lease(
-            self._store,
-            self.keys,
-            name,
-            tail=tail,
-            epoch=epoch,
-            min_age=self.config.gc_min_age_seconds,
-            clock=self._clock,
-            ids=self._ids,
-        )
+            begin_log(self._root)
+        age = self.config.gc_min_age_seconds
+        self._lease = take_lease(self._lease_file, name, before, min_age=age, clock=self._clock, ids=self._ids)
         for attempt in range(self.config.cas_max_retries * FENCE_TRIES):
             moment = self._moment()
             fence = self._header(before, "fence")
@@ -163,7 +160,7 @@ class LogWriter:
             outcome = self._store.put_if_absent(self.keys.slot(fence.slot), fence.encode())
             if isinstance(outcome, Lost):
                 before = self._end_now(self._overtaken(outcome, fence.slot).slot)
-            elif boundary_of(self._store, self.keys, self._root) < fence.slot:
+            elif boundary_of(self._store, self.keys, self._root.read) < fence.slot:
                 self._check_lease()
                 self._end, self._end_written = fence, moment
                 return
@@ -174,7 +171,7 @@ class LogWriter:
 
     def _end_now(self, hint: int) -> Segment | None:
         """The end of the log, unless it is that of a newer writer."""
-        end = find_tail(self._store, self.keys, self._root, hint)
+        end = find_tail(self._store, self.keys, self._root.read, hint)
         if end is not None and end.epoch > self.epoch:
             raise self._fenced(end.epoch)
         return end
@@ -194,7 +191,7 @@ class LogWriter:
         """A segment after a free slot: one before it was lost, and a fence there would hide that."""
         key = self.keys.slot(slot)
         is_gap = is_beyond(self._store, self.keys, slot) and self._store.head(key) is None
-        if is_gap and boundary_of(self._store, self.keys, self._root) < slot:
+        if is_gap and boundary_of(self._store, self.keys, self._root.read) < slot:
             raise Corrupt("a segment is missing: later ones are there", key=key, hint=VERIFY)
 
     def _check_lease(self) -> None:
@@ -206,7 +203,7 @@ class LogWriter:
 
     # Committing
 
-    def _append(self, transactions: Sequence[Transaction]) -> Segment:
+    def _append(self, transactions: Sequence[LogTransaction]) -> Segment:
         moment = self._moment()
         segment = Segment.of(self._header(self._end, "data"), transactions)
         outcome = self._store.put_if_absent(self.keys.slot(segment.slot), segment.encode())
@@ -223,7 +220,7 @@ class LogWriter:
         if self._is_recent():
             return
         try:
-            boundary = boundary_of(self._store, self.keys, self._root)
+            boundary = boundary_of(self._store, self.keys, self._root.read)
         except WormError as error:
             raise self._unknown(slot, f"the boundary could not be read ({error.message})") from error
         if slot <= boundary:
@@ -249,7 +246,7 @@ class LogWriter:
         ts = int(self._clock.now().timestamp() * 1000)
         return Segment(slot, self.epoch, self._lease.token, lsn, ts, "fence" if kind == "fence" else "data")
 
-    def _check_size(self, transactions: Sequence[Transaction]) -> None:
+    def _check_size(self, transactions: Sequence[LogTransaction]) -> None:
         if not transactions:
             raise Invalid("nothing to commit")
         limit = self.config.log_segment_max_bytes

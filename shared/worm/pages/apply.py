@@ -1,25 +1,41 @@
-"""Applying the log of a branch to its layers, without being its writer: for the `apply` worker and whoever cannot wait.
+"""From the log to layers: pages that are committed become delta layers, and the root names them.
 
-Reads the root, reads the log after the slot that is applied, and flushes. An event only says where to look.
+- The *memtable* holds versions that are in the log and in no layer yet. It is not durable by itself: the log is.
+- A *flush* is a memtable cut off at a slot. It becomes layers, which the root then names, with the slot and LSN
+  up to which the branch is applied now.
+- To *apply* is to read the log after the slot that is applied, and to flush it, without being its writer: for the
+  `apply` worker and whoever cannot wait. An event only says where to look.
+
+Anybody may flush: the writer, the worker, somebody who wants to branch; several at once. What was applied is in the
+root, and a flush is published only by whoever began where the root still stands. The layers of all others are never
+named, and are swept up later. So a flush can be repeated, cut short at any request, and made twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from threading import RLock
 
 from worm.clock import Clock, Deadline, Ids, SystemClock
 from worm.errors import Expired, Fenced
-from worm.log.keys import DbKeys
+from worm.log.keys import DATABASES, DbKeys, LayerName, after_database, database_of
 from worm.log.reader import LogReader
-from worm.pages.flush import Flush, Flusher
-from worm.pages.manifest import MAIN, Pages, PagesRoot
-from worm.pages.memtable import Memtable
+from worm.log.segment import Segment
+from worm.pages.layer_file import Version, build_layers
+from worm.pages.layers import put_layer
+from worm.pages.manifest import MAIN, Branch, Layer, Mark, Pages, trimmed
+from worm.pages.records import versions_of
+from worm.pages.root import PagesRoot
 from worm.store.base import Store
+
+OVERHEAD = 120
+"""Bytes of a version in memory, beside its page and data."""
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class AppliedLog:
     """What a run came to. `is_done`: nothing was left in the log."""
 
     branch: str
@@ -48,7 +64,7 @@ class Applier:
         self.root = root or PagesRoot(store, db_id, clock=self._clock, ids=self._ids)
         self._flusher = Flusher(store, self.root, self._ids)
 
-    def run(self, branch: str = MAIN, *, upto: int | None = None, left: Deadline | None = None) -> Applied:
+    def run(self, branch: str = MAIN, *, upto: int | None = None, left: Deadline | None = None) -> AppliedLog:
         """Apply the log of a branch to its end; or until LSN `upto` is applied, or no time is left."""
         segments = flushes = 0
         pages = self.root.read()
@@ -56,15 +72,13 @@ class Applier:
             before = pages.branch(branch)
             is_enough = upto is not None and before.lsn >= upto
             if is_enough or (left is not None and left() <= 0):
-                return Applied(branch, before.slot, before.lsn, segments, flushes, is_enough)
+                return AppliedLog(branch, before.slot, before.lsn, segments, flushes, is_enough)
             try:
                 with self.root.while_there(branch, before.id):
                     taken, is_end = self._taken(pages, branch)
                 if taken.slot == before.slot:
-                    return Applied(branch, before.slot, before.lsn, segments, flushes, True)
-                slot, lsn, epoch, versions = taken.frozen()
-                flush = Flush(branch, before.id, before.slot, slot, lsn, epoch, versions)
-                pages = self._flusher.run(pages, flush)
+                    return AppliedLog(branch, before.slot, before.lsn, segments, flushes, True)
+                pages = self._flusher.run(pages, taken.frozen(branch, before))
             except (Expired, Fenced):
                 now = self.root.read()  # somebody else applied it, and it was collected since
                 if now.branch(branch) == before:
@@ -74,7 +88,7 @@ class Applier:
             after = pages.branch(branch)
             segments, flushes = segments + after.slot - before.slot, flushes + 1
             if is_end and after.slot >= taken.slot:
-                return Applied(branch, after.slot, after.lsn, segments, flushes, True)
+                return AppliedLog(branch, after.slot, after.lsn, segments, flushes, True)
 
     def _taken(self, pages: Pages, name: str) -> tuple[Memtable, bool]:
         """The log after what is applied, as much as makes a flush; and whether that is all."""
@@ -89,14 +103,160 @@ class Applier:
         return table, True
 
 
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """What goes into layers: the log of a branch up to a slot and LSN, from `after` on."""
+
+    branch: str
+    id: str
+    after_slot: int
+    slot: int
+    lsn: int
+    epoch: int
+    versions: Sequence[Version]
+
+
+class Flusher:
+    """Writes and publishes delta layers."""
+
+    def __init__(self, store: Store, root: PagesRoot, ids: Ids) -> None:
+        self._store = store
+        self._root = root
+        self._ids = ids
+
+    def run(self, pages: Pages, flush: Flush) -> Pages:
+        """Returns the root after it: ours, or that of somebody who was quicker."""
+        branch = pages.branch(flush.branch)
+        if branch.slot != flush.after_slot or branch.id != flush.id or flush.slot <= branch.slot:
+            return pages
+        layers = tuple(self._written(branch, pages, flush))
+        mark = Mark(ms=self._time_of(branch, flush.slot), lsn=flush.lsn, slot=flush.slot)
+
+        def published(now: Pages) -> Pages | None:
+            found = now.branches.get(flush.branch)
+            if found is None or found.id != flush.id or found.slot != flush.after_slot:
+                return None
+            raw, size = sum(one.raw for one in layers), sum(one.size for one in layers)
+            written = found.written
+            changed = found.model_copy(
+                update={
+                    "slot": flush.slot,
+                    "lsn": flush.lsn,
+                    "layers": trimmed((*found.layers, *layers), now.config.manifest_filter_bytes),
+                    "marks": found.marked(mark),
+                    "written": written.model_copy(
+                        update={"applied": written.applied + raw, "flushed": written.flushed + size}
+                    ),
+                }
+            )
+            return now.with_branch(flush.branch, changed)
+
+        return self._root.change(published)
+
+    def _written(self, branch: Branch, pages: Pages, flush: Flush) -> list[Layer]:
+        config, keys = pages.config, DbKeys(self._root.keys.db_id, branch.id)
+        layers: list[Layer] = []
+        if not flush.versions:
+            return layers  # fences, or records of other rooms
+        for built in build_layers(
+            flush.versions,
+            target_bytes=config.delta_layer_target_bytes,
+            block_bytes=config.block_bytes,
+            bits_per_key=config.filter_bits_per_page,
+        ):
+            name = LayerName("flushed", branch.lsn + 1, flush.lsn, flush.epoch, self._ids.ulid())
+            layers.append(put_layer(self._store, keys, name, built))
+        return layers
+
+    def _time_of(self, branch: Branch, slot: int) -> int:
+        """When the store took the slot, in its own time."""
+        key = DbKeys(self._root.keys.db_id, branch.id).slot(slot)
+        info = self._store.head(key)
+        if info is None:
+            raise Fenced(
+                f"slot {slot} is not there any more: somebody else has applied and collected it",
+                key=key,
+                hint="read the root again",
+            )
+        return int(info.last_modified.timestamp() * 1000)
+
+
+class Memtable:
+    """Versions by page. `lsn` and `slot`: what was taken in last; `after`: nothing up to this LSN is in it."""
+
+    def __init__(self, slot: int, lsn: int, base: int) -> None:
+        self.slot, self.lsn, self.after, self.base = slot, lsn, lsn, base
+        self.bytes = 0
+        self.epoch = 0
+        self._versions: dict[str, list[Version]] = {}
+        self._lock = RLock()
+
+    def add(self, segment: Segment, key: str) -> None:
+        """The next segment of the log; one that was applied before its writer was told is passed over."""
+        with self._lock:
+            if segment.slot <= self.slot:
+                return
+            for version in versions_of(segment, self.base, key):
+                self._versions.setdefault(version.page, []).append(version)
+                self.bytes += _size(version)
+            self.slot, self.lsn, self.epoch = segment.slot, self.base + segment.last_lsn, segment.epoch
+
+    def find(self, page: str, lsn: int) -> Version | None:
+        """The newest version up to this LSN."""
+        with self._lock:
+            versions = self._versions.get(page)
+            if not versions:
+                return None
+            at = bisect_right(versions, lsn, key=_lsn)
+            return versions[at - 1] if at else None
+
+    def between(self, start: str, end: str | None) -> list[Version]:
+        """All versions of these pages, in the order of layers."""
+        with self._lock:
+            pages = sorted(page for page in self._versions if start <= page and (end is None or page < end))
+            return [version for page in pages for version in self._versions[page]]
+
+    def trim(self, lsn: int) -> None:
+        """Forget versions up to this LSN: layers have them."""
+        with self._lock:
+            if lsn <= self.after:
+                return
+            for page in list(self._versions):
+                versions = self._versions[page]
+                at = bisect_right(versions, lsn, key=_lsn)
+                self.bytes -= sum(map(_size, versions[:at]))
+                if at == len(versions):
+                    del self._versions[page]
+                else:
+                    self._versions[page] = versions[at:]
+            self.after = lsn
+
+    def frozen(self, name: str, branch: Branch) -> Flush:
+        """All of its versions, for this branch and whatever is applied there."""
+        with self._lock:
+            return Flush(name, branch.id, branch.slot, self.slot, self.lsn, self.epoch, self.between("", None))
+
+    def __iter__(self) -> Iterator[str]:
+        with self._lock:
+            return iter(sorted(self._versions))
+
+
+def _lsn(version: Version) -> int:
+    return version.lsn
+
+
+def _size(version: Version) -> int:
+    return OVERHEAD + len(version.page) + len(version.data or b"")
+
+
 def databases(store: Store) -> Iterator[str]:
     """The databases of a bucket or prefix: one LIST of one key for each."""
     after: str | None = None
     while True:
-        found = next(iter(store.list("db/", start_after=after, limit=1)), None)
+        found = next(iter(store.list(DATABASES, start_after=after, limit=1)), None)
         if found is None:
             return
-        name, slash, _ = found.key.removeprefix("db/").partition("/")
-        if slash:
+        name = database_of(found.key)
+        if name is not None:
             yield name
-        after = f"db/{name}0" if slash else found.key  # "0" comes right after "/"
+        after = found.key if name is None else after_database(name)

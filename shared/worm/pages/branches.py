@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from worm.clock import Clock, Ids, SystemClock, iso_millis
 from worm.codec.strict_json import dumps
 from worm.errors import Conflict, Invalid
+from worm.log.fence import begin_log, root_file
 from worm.log.keys import DbKeys
-from worm.log.root import Root, root_file
 from worm.log.writer import LogWriter
 from worm.pages.apply import Applier
-from worm.pages.manifest import MAIN, Branch, Pages, PagesRoot
+from worm.pages.manifest import MAIN, Branch, Pages
+from worm.pages.root import PagesRoot
 from worm.schema.fields import segment_problem
 from worm.store.base import Store
 
@@ -84,7 +85,7 @@ class Branches:
             return pages.model_copy(update={"branches": rest})
 
         self.root.change(removed)
-        self._store.delete(self._pointer(name))
+        self._store.delete(self.root.keys.pointer(name))
 
     def reset(self, name: str, *, at: int | None = None) -> BranchInfo:
         """Throw away what was written on a branch, and fork it from its parent again."""
@@ -150,14 +151,11 @@ class Branches:
     def _point(self, name: str, pages: Pages) -> BranchInfo:
         """Make the root of its log (it need not be looked for then), and say it for people."""
         branch = pages.branch(name)
-        log = root_file(self._store, DbKeys(self.root.keys.db_id, branch.id), clock=self._clock, ids=self._ids)
-        log.update(lambda root: Root() if root is None else None)
+        keys = DbKeys(self.root.keys.db_id, branch.id)
+        begin_log(root_file(self._store, keys, clock=self._clock, ids=self._ids))
         shape = {"id": branch.id, "parent": branch.parent, "base_lsn": branch.base, "created": branch.created}
-        self._store.put(self._pointer(name), dumps({**shape}))
+        self._store.put(self.root.keys.pointer(name), dumps({**shape}))
         return _info(name, branch)
-
-    def _pointer(self, name: str) -> str:
-        return f"{self.root.keys.directory}branches/{name}.json"
 
 
 def _placed(pages: Pages, fork: _Fork) -> Branch:

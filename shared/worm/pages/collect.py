@@ -7,7 +7,7 @@ new branch finds its layers, or is told that they are gone.
 
 Only then, and a minimum age later, is the object deleted: readers with an older root have that long, and are told
 `SnapshotExpired` after it. An object that no root names is deleted if it is old enough *and* can never be named any
-more (see `keys.py`); otherwise it is left. Whenever something is unclear, objects stay.
+more (see `log/keys.py`); otherwise it is left. Whenever something is unclear, objects stay.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from dataclasses import dataclass, field, replace
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Fenced
 from worm.log.collect import LogCollector, store_time
-from worm.log.keys import DbKeys, parse_name
-from worm.pages.layers import Range, without
-from worm.pages.manifest import Branch, Dropped, Layer, Mark, Pages, PagesRoot
+from worm.log.keys import ROOT_NAME, DbKeys, LayerName, split_branch
+from worm.pages.layers import Bounds, without
+from worm.pages.manifest import Branch, Dropped, Layer, Mark, Pages
+from worm.pages.root import PagesRoot
 from worm.store.base import Listed, Store
 
 
@@ -55,7 +56,7 @@ class PageCollector:
         after = collected(pages, now, aged) if dry_run else self.root.change(lambda one: _changed(one, now, aged))
         # `now` is from before the root was read: a mark that is newer than it stays inside the window
         report = _report(pages, after, deleted)
-        orphans = sorted(self._orphans(after, now), key=lambda one: not one.key.endswith("/manifest.json"))
+        orphans = sorted(self._orphans(after, now), key=lambda one: not one.key.endswith(f"/{ROOT_NAME}"))
         slots = [self._collect_log(name, branch, after, dry_run) for name, branch in after.branches.items()]
         if not dry_run:
             for listed in orphans:  # of a dead branch's log the root goes first: without it nothing counts as committed
@@ -109,15 +110,16 @@ class PageCollector:
         by_id = {branch.id: branch for branch in pages.branches.values()}
         dead = [
             (listed, now - listed.last_modified.timestamp() * 1000 >= self._min_age_ms(pages))
-            for prefix in ("delta/", "image/", "branches/")
-            for listed in self._store.list(directory + prefix)
+            for prefix in self.root.keys.swept
+            for listed in self._store.list(prefix)
             if (path := listed.key.removeprefix(directory)) not in named and _is_dead(path, by_id, pages)
         ]
         # A branch that is gone goes as a whole: while the root of its log is young, a slot that is free again would be
         # taken for a commit by a writer that slept.
-        young = {_branch_id(listed.key.removeprefix(directory)) for listed, is_old in dead if not is_old} - by_id.keys()
-        for listed, is_old in dead:
-            if is_old and _branch_id(listed.key.removeprefix(directory)) not in young:
+        owners = [split_branch(listed.key.removeprefix(directory))[0] for listed, _ in dead]
+        young = {owner for owner, (_, is_old) in zip(owners, dead, strict=True) if not is_old} - by_id.keys()
+        for owner, (listed, is_old) in zip(owners, dead, strict=True):
+            if is_old and owner not in young:
                 yield listed
 
     def _min_age_ms(self, pages: Pages) -> float:
@@ -125,26 +127,15 @@ class PageCollector:
         return 1000 * (1 + pages.config.gc_min_age_seconds)
 
 
-def _branch_id(path: str) -> str:
-    """The branch in whose directory an object is; empty for main."""
-    return path.split("/", 2)[1] if path.startswith("branches/") else ""
-
-
 def _is_dead(path: str, by_id: dict[str, Branch], pages: Pages) -> bool:
     """Can no root ever name this object again? Only then it may go."""
-    branch_id, name = "", path
-    if path.startswith("branches/"):
-        branch_id, slash, name = path.removeprefix("branches/").partition("/")
-        if not slash:
-            return False  # a pointer, written for people
-        if branch_id not in by_id:
-            return True  # ids of branches are in the root before anything is written there, and never come back
-    parsed = parse_name(name)
-    if parsed is None:
-        return False
-    if parsed.compaction is not None:
-        return parsed.compaction < pages.compaction
-    return parsed.flushed_from is not None and parsed.flushed_from <= by_id[branch_id].lsn
+    branch_id, name = split_branch(path)
+    if branch_id not in by_id:
+        return True  # ids of branches are in the root before anything is written there, and never come back
+    layer = LayerName.parse(name)
+    if layer is None:
+        return False  # also a pointer, written for people
+    return layer.low <= by_id[branch_id].lsn if layer.kind == "flushed" else layer.epoch < pages.compaction
 
 
 def _changed(pages: Pages, now: int, aged: set[str]) -> Pages | None:
@@ -195,7 +186,7 @@ def _is_needed(layer: Layer, branch: Branch, horizon: int, points: set[int]) -> 
 
 def covered_from(layer: Layer, branch: Branch) -> int | None:
     """The LSN from which on newer images say everything about its pages; None: they do not."""
-    missing: list[Range] = [(layer.start, layer.end) if layer.is_image else (layer.low, layer.high + "\0")]
+    missing: list[Bounds] = [(layer.start, layer.end) if layer.is_image else (layer.low, layer.high + "\0")]
     images = [
         image
         for image in branch.layers

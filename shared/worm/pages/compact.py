@@ -1,15 +1,4 @@
-"""Cutting the pages of a task into ranges of about equal work, so that several processes can share it.
-
-Cuts are first pages of blocks, which the indexes of the layers tell: no page is in two parts, none of a merge is empty,
-and the same root gives the same parts wherever it is planned. A part has at least the bytes of a whole layer, or a
-split would leave many small ones.
-
-One task of a compaction: some pieces of a branch become one merged delta or one image, each split by size.
-
-A task can be done by any process and more than once: its layers have names of their own, and nobody sees them before
-the root names them.
-
-Compaction: many flushed deltas become few merged ones, and those become images.
+"""Compaction: many flushed deltas become few merged ones, and those become images.
 
 A run claims a new *compaction epoch* in the root, makes layers, and publishes them if the epoch is still its own and
 every input is still live: of two compactors at once the later one wins, and the other's layers are never named. Inputs
@@ -17,13 +6,17 @@ of a merge leave the root with the same step; deltas below an image stay for rea
 (`collect.py`). Those are not merged any more: some between them may be gone, and a layer must have all versions of the
 LSNs that it spans.
 
-Merging is tiered: with the flushed layers go the newest merged ones that are not much larger than all before them, so
-that the number of deltas grows with the logarithm of what was written, and every byte is rewritten so few times. An
-image is made for a range of pages when its deltas amount to a part of it, or are too many. One run does a bounded
-amount of work; the next one goes on.
+- Merging is tiered: with the flushed layers go the newest merged ones that are not much larger than all before them, so
+  that the number of deltas grows with the logarithm of what was written, and every byte is rewritten so few times.
+- An image is made for a range of pages when its deltas amount to a part of it, or are too many.
+- A *plan* is a list of *tasks*, each of which makes one merged delta or one image, split by size. Any process can do
+  one alone, and more than once: its layers have names of their own, and nobody sees them before the root names them. A
+  Spark job does the same tasks.
+- Where several processes share the work, a large task is *cut* into ranges of pages of about equal work. Cuts are first
+  pages of blocks, which the indexes of the layers tell: no page is in two parts, and the same root gives the same parts
+  wherever it is planned. A part has at least the bytes of a whole layer, or a cut would leave many small ones.
 
-A plan is a list of tasks, each of which any process can do alone: a Spark job does the same with the same tasks. Where
-there are several to do them, large ones are cut into `parts` (`compact_split.py`).
+One run does a bounded amount of work; the next one goes on.
 """
 
 from __future__ import annotations
@@ -36,59 +29,36 @@ from itertools import pairwise
 from worm.clock import Clock, Deadline, Ids, SystemClock
 from worm.errors import Fenced
 from worm.log.collect import store_time
-from worm.log.keys import DbKeys, image_name, merged_name
+from worm.log.keys import DbKeys, LayerName
 from worm.pages.cache import BlockCache
-from worm.pages.config import PageConfig
-from worm.pages.flush import put_layer, trimmed
 from worm.pages.layer_file import Version, build_layers
-from worm.pages.layers import Candidate, LayerGone, LayerReader, Piece, merged, newest, pieces, within
-from worm.pages.manifest import MAIN, Branch, Dropped, Layer, Pages, PagesRoot
+from worm.pages.layers import (
+    Candidate,
+    LayerGone,
+    LayerReader,
+    PageRange,
+    merged,
+    newest,
+    page_ranges,
+    put_layer,
+    within,
+)
+from worm.pages.manifest import MAIN, Branch, Dropped, Layer, PageConfig, Pages, trimmed
+from worm.pages.root import PagesRoot
 from worm.store.base import Store
 from worm.store.parallel import in_parallel
 
-
-def split(reader: LayerReader, pieces: Sequence[Piece], parts: int, least_bytes: int) -> list[list[Piece]]:
-    """The pieces, which follow one another, in at most so many parts. One request for each layer, if it may be cut."""
-    whole = [list(pieces)]
-    layers = {one.layer.path: one.layer for piece in pieces for one in piece.candidates}
-    if min(parts, sum(layer.size for layer in layers.values()) // least_bytes) < 2:
-        return whole
-    in_parallel(reader.index, layers.values())
-    weights = Counter[str]()
-    for piece in pieces:
-        for one in piece.candidates:
-            for ref in reader.index(one.layer).blocks_between(piece.start, piece.end):
-                weights[max(ref.page, piece.start)] += ref.length
-    parts = min(parts, weights.total() // least_bytes)
-    if parts < 2:
-        return whole
-    bounds = [pieces[0].start, *_cuts(weights, parts), pieces[-1].end]
-    return [list(_between(pieces, str(start), end)) for start, end in pairwise(bounds)]
-
-
-def _cuts(weights: Counter[str], parts: int) -> Iterator[str]:
-    """The first pages of all parts but the first, which has the first page of all."""
-    before, made, total = 0, 1, weights.total()
-    for page in sorted(weights):
-        if before * parts >= made * total:
-            yield page
-            made = before * parts // total + 1
-        before += weights[page]
-
-
-def _between(pieces: Sequence[Piece], start: str, end: str | None) -> Iterator[Piece]:
-    for piece in pieces:
-        inside = within((piece.start, piece.end), (start, end))
-        if inside is not None:
-            yield Piece(*inside, [one for one in piece.candidates if one.layer.overlaps(*inside)])
-
-
 INDEX_CACHE = 64 * 1024 * 1024
+IMAGE_SHARE, LEAST_SHARE = 0.5, 0.25
+"""An image is due when the deltas above it have this part of its bytes (and this part of a whole delta layer, or small
+databases would keep many images for the past), or when there are `DEPTH_MAX` of them."""
+DEPTH_MAX = 8
+TIER = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Make layers of these pieces: one merged delta, or an image at `lsn`. It can be sent to another process."""
+    """Make layers of these ranges: one merged delta, or an image at `lsn`. It can be sent to another process."""
 
     db_id: str
     branch_id: str
@@ -96,7 +66,7 @@ class Task:
     lsn: int
     low_lsn: int
     is_image: bool
-    pieces: Sequence[Piece]
+    ranges: Sequence[PageRange]
     config: PageConfig
 
     @property
@@ -118,38 +88,28 @@ def do_task(store: Store, task: Task, ids: Ids) -> list[Layer]:
         else task.config.filter_bits_per_page,  # who asks an image has nobody else to ask
     )
     layers: list[Layer] = []
-    start, end = task.pieces[0].start, task.pieces[-1].end
+    start, end = task.ranges[0].start, task.ranges[-1].end
     for one in built:
-        if not task.is_image:
-            name = merged_name(task.low_lsn, task.lsn, task.epoch, ids.ulid())
-            layers.append(put_layer(store, keys, own.directory + name, one, level=1))
-            continue
-        begin = one.low if layers else start
-        if layers:
-            layers[-1] = layers[-1].model_copy(update={"end": begin})
-        name = image_name(task.lsn, task.epoch, ids.ulid())
-        image = put_layer(store, keys, own.directory + name, one, level=2, lsn=task.lsn, start=begin, end=end)
-        layers.append(image)
+        name = LayerName("image" if task.is_image else "merged", task.low_lsn, task.lsn, task.epoch, ids.ulid())
+        layer = put_layer(store, own, name, one)
+        if task.is_image:
+            begin = one.low if layers else start
+            layers[-1:] = [before.model_copy(update={"end": begin}) for before in layers[-1:]]
+            layer = layer.model_copy(update={"start": begin, "end": end})
+        layers.append(layer)
     return layers
 
 
 def _contents(reader: LayerReader, task: Task) -> Iterable[Version]:
-    for piece in task.pieces:
+    for span in task.ranges:
         if task.is_image:
-            yield from (version for version in newest(merged(reader, piece)) if version.data is not None)
+            yield from (version for version in newest(merged(reader, span)) if version.data is not None)
         else:
-            yield from (version for version, _ in merged(reader, piece))
-
-
-IMAGE_SHARE, LEAST_SHARE = 0.5, 0.25
-"""An image is due when the deltas above it have this part of its bytes (and this part of a whole delta layer, or small
-databases would keep many images for the past), or when there are `DEPTH_MAX` of them."""
-DEPTH_MAX = 8
-TIER = 2.0
+            yield from (version for version, _ in merged(reader, span))
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CompactionPlan:
     """What a run will do to a branch. `inputs` are merged; images replace nothing."""
 
     branch: str
@@ -161,7 +121,7 @@ class Plan:
     @property
     def bytes(self) -> int:
         """Bytes that are read for it."""
-        found = (one.layer for task in self.tasks for piece in task.pieces for one in piece.candidates)
+        found = (one.layer for task in self.tasks for span in task.ranges for one in span.candidates)
         return sum({layer.path: layer.size for layer in found}.values())
 
 
@@ -221,13 +181,13 @@ class Compactor:
             pages = self._published(plan, outputs)
             report = _sum(report, plan, outputs)
         if left is not None and left() <= 0:
-            return _unfinished(report)
+            return replace(report, is_done=False)
         plan, is_whole = self._image_plan(pages, branch, epoch, force)
         if plan.tasks:
             outputs = self._made(plan)
             self._published(plan, outputs)
             report = _sum(report, plan, outputs)
-        return report if is_whole and len(self._flushed(pages, branch)) == 0 else _unfinished(report)
+        return report if is_whole and len(self._flushed(pages, branch)) == 0 else replace(report, is_done=False)
 
     # Planning
 
@@ -259,17 +219,17 @@ class Compactor:
             size += layer.size
         return chosen
 
-    def _merge_plan(self, pages: Pages, name: str, epoch: int, inputs: Sequence[Layer]) -> Plan:
+    def _merge_plan(self, pages: Pages, name: str, epoch: int, inputs: Sequence[Layer]) -> CompactionPlan:
         branch = pages.branch(name)
         live = {layer.path for layer in branch.layers}
         if any(layer.path not in live for layer in inputs):
             raise _overtaken(self.root.keys)
         low, high = min(one.low_lsn for one in inputs), max(one.high_lsn for one in inputs)
-        whole = Piece("", None, [Candidate(layer, high) for layer in inputs])
+        whole = PageRange("", None, [Candidate(layer, high) for layer in inputs])
         task = Task(self.root.keys.db_id, branch.id, epoch, high, low, False, [whole], pages.config)
-        return Plan(name, branch.id, epoch, inputs, [task])
+        return CompactionPlan(name, branch.id, epoch, inputs, [task])
 
-    def _image_plan(self, pages: Pages, name: str, epoch: int, force: bool) -> tuple[Plan, bool]:
+    def _image_plan(self, pages: Pages, name: str, epoch: int, force: bool) -> tuple[CompactionPlan, bool]:
         """Images that are due, at the LSN up to which nothing is flushed but not merged; and whether these are all."""
         branch, config = pages.branch(name), pages.config
         flushed = self._flushed(pages, name)
@@ -279,15 +239,15 @@ class Compactor:
         own = {layer.path for layer in branch.layers}
         tasks: list[Task] = []
         size, limit = 0, self._max_bytes or config.compaction_max_bytes
-        for group in _groups(pieces(pages, name, lsn), config.image_layer_target_bytes) if lsn else []:
-            if not any(_is_due(piece, own, config, force) for piece in group):
+        for group in _groups(page_ranges(pages, name, lsn), config.image_layer_target_bytes) if lsn else []:
+            if not any(_is_due(span, own, config, force) for span in group):
                 continue
-            cost = sum(one.layer.size for piece in group for one in piece.candidates)
+            cost = sum(one.layer.size for span in group for one in span.candidates)
             if tasks and size + cost > limit:
-                return Plan(name, branch.id, epoch, (), tasks), False
+                return CompactionPlan(name, branch.id, epoch, (), tasks), False
             size += cost
             tasks.append(Task(self.root.keys.db_id, branch.id, epoch, lsn, lsn, True, group, config))
-        return Plan(name, branch.id, epoch, (), tasks), True
+        return CompactionPlan(name, branch.id, epoch, (), tasks), True
 
     # Doing
 
@@ -309,7 +269,7 @@ class Compactor:
 
         return self.root.change(raised)
 
-    def _made(self, plan: Plan) -> list[Layer]:
+    def _made(self, plan: CompactionPlan) -> list[Layer]:
         try:
             tasks = [part for task in plan.tasks for part in self._cut(task)]
             return [layer for layers in self._runner(tasks) for layer in layers]
@@ -319,7 +279,7 @@ class Compactor:
 
     def _cut(self, task: Task) -> list[Task]:
         reader = LayerReader(self._store, self.root.keys, BlockCache(INDEX_CACHE))
-        return [replace(task, pieces=part) for part in split(reader, task.pieces, self._parts, task.target_bytes)]
+        return [replace(task, ranges=part) for part in split(reader, task.ranges, self._parts, task.target_bytes)]
 
     def _here(self, tasks: Sequence[Task]) -> Iterable[Sequence[Layer]]:
         return [do_task(self._store, task, self._ids) for task in tasks]
@@ -328,7 +288,7 @@ class Compactor:
         """Milliseconds of the store's time."""
         return int(store_time(self._store, self.root.keys).timestamp() * 1000)
 
-    def _published(self, plan: Plan, outputs: Sequence[Layer]) -> Pages:
+    def _published(self, plan: CompactionPlan, outputs: Sequence[Layer]) -> Pages:
         now = self._now() if plan.inputs else 0  # not that of the beginning: from here on readers have their time
         made, gone = {layer.path for layer in outputs}, {layer.path for layer in plan.inputs}
 
@@ -351,25 +311,25 @@ def _flush_of(layer: Layer) -> str:
     return layer.path.rpartition("-")[0]
 
 
-def _groups(found: Sequence[Piece], target_bytes: int) -> list[list[Piece]]:
+def _groups(found: Sequence[PageRange], target_bytes: int) -> list[list[PageRange]]:
     """Pieces next to each other that are small together become one image again."""
-    groups: list[list[Piece]] = []
+    groups: list[list[PageRange]] = []
     size = 0
-    for piece in found:
-        own = sum(one.layer.size for one in piece.candidates if one.layer.is_image)
+    for span in found:
+        own = sum(one.layer.size for one in span.candidates if one.layer.is_image)
         if groups and size + own <= target_bytes / 2:
-            groups[-1].append(piece)
+            groups[-1].append(span)
             size += own
         else:
-            groups.append([piece])
+            groups.append([span])
             size = own
     return groups
 
 
-def _is_due(piece: Piece, own: set[str], config: PageConfig, force: bool) -> bool:
+def _is_due(span: PageRange, own: set[str], config: PageConfig, force: bool) -> bool:
     """A branch makes images where it has written something, not of what it shares."""
-    deltas = [one.layer for one in piece.candidates if not one.layer.is_image and one.layer.path in own]
-    images = sum(one.layer.size for one in piece.candidates if one.layer.is_image)
+    deltas = [one.layer for one in span.candidates if not one.layer.is_image and one.layer.path in own]
+    images = sum(one.layer.size for one in span.candidates if one.layer.is_image)
     if not deltas:
         return False
     enough = max(IMAGE_SHARE * images, config.delta_layer_target_bytes * LEAST_SHARE)
@@ -395,20 +355,49 @@ def _overtaken(keys: DbKeys) -> Fenced:
     return Fenced("another compaction was quicker; nothing of this one is used", key=keys.root, hint="none is needed")
 
 
-def _sum(report: Compacted, plan: Plan, outputs: Sequence[Layer]) -> Compacted:
+def _sum(report: Compacted, plan: CompactionPlan, outputs: Sequence[Layer]) -> Compacted:
     images = sum(layer.is_image for layer in outputs)
-    return Compacted(
-        report.branch,
-        report.merged + len(plan.inputs),
-        report.deltas + len(outputs) - images,
-        report.images + images,
-        report.bytes_read + plan.bytes,
-        report.bytes_written + sum(layer.size for layer in outputs),
-        report.is_done,
+    return replace(
+        report,
+        merged=report.merged + len(plan.inputs),
+        deltas=report.deltas + len(outputs) - images,
+        images=report.images + images,
+        bytes_read=report.bytes_read + plan.bytes,
+        bytes_written=report.bytes_written + sum(layer.size for layer in outputs),
     )
 
 
-def _unfinished(report: Compacted) -> Compacted:
-    return Compacted(
-        report.branch, report.merged, report.deltas, report.images, report.bytes_read, report.bytes_written, False
-    )
+def split(reader: LayerReader, ranges: Sequence[PageRange], parts: int, least_bytes: int) -> list[list[PageRange]]:
+    """The ranges, which follow one another, in at most so many parts. One request for each layer, if it may be cut."""
+    whole = [list(ranges)]
+    layers = {one.layer.path: one.layer for span in ranges for one in span.candidates}
+    if min(parts, sum(layer.size for layer in layers.values()) // least_bytes) < 2:
+        return whole
+    in_parallel(reader.index, layers.values())
+    weights = Counter[str]()
+    for span in ranges:
+        for one in span.candidates:
+            for ref in reader.index(one.layer).blocks_between(span.start, span.end):
+                weights[max(ref.page, span.start)] += ref.length
+    parts = min(parts, weights.total() // least_bytes)
+    if parts < 2:
+        return whole
+    bounds = [ranges[0].start, *_cuts(weights, parts), ranges[-1].end]
+    return [list(_between(ranges, str(start), end)) for start, end in pairwise(bounds)]
+
+
+def _cuts(weights: Counter[str], parts: int) -> Iterator[str]:
+    """The first pages of all parts but the first, which has the first page of all."""
+    before, made, total = 0, 1, weights.total()
+    for page in sorted(weights):
+        if before * parts >= made * total:
+            yield page
+            made = before * parts // total + 1
+        before += weights[page]
+
+
+def _between(ranges: Sequence[PageRange], start: str, end: str | None) -> Iterator[PageRange]:
+    for span in ranges:
+        inside = within((span.start, span.end), (start, end))
+        if inside is not None:
+            yield PageRange(*inside, [one for one in span.candidates if one.layer.overlaps(*inside)])

@@ -1,14 +1,16 @@
-"""The log's writer, with what a page store needs: every commit is taken into memory in the order of the log.
+"""Writing a page store: one writer for each branch at a time.
 
-Writing a page store: one writer for each branch at a time.
+Committing is the log's (`log/writer.py`). Every commit is taken into memory in the order of the log, before anybody is
+told of it; from there it is read until a flush has put it into layers (`apply.py`). The writer flushes too, unless the
+`apply` worker was quicker.
 
-Committing is the log's (`journal/writer.py`). What is committed is read from memory until a flush has put it into
-layers (`flush.py`); who writes flushes too, unless the `apply` worker was quicker.
+A transaction whose id is known is not committed again: whoever did not learn what became of a commit repeats it with
+the same id, here or with a new writer, which reads the newest ids from the log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Lock
@@ -19,48 +21,17 @@ from worm.codec.strict_json import JsonObject
 from worm.errors import Conflict, Expired, Fenced, NotFound, WormError
 from worm.log.group import GroupCommit
 from worm.log.reader import LogReader
-from worm.log.segment import Transaction
 from worm.log.writer import LogWriter
-from worm.pages.config import PageConfig
-from worm.pages.flush import Flush, Flusher
-from worm.pages.manifest import MAIN, Branch, Pages, PagesRoot
+from worm.pages.apply import Flusher
+from worm.pages.manifest import MAIN, Branch, PageConfig, Pages
 from worm.pages.reader import PageReader
 from worm.pages.records import page_of, page_record
+from worm.pages.root import PagesRoot
 from worm.store.base import Store
 
 RECENT_SEGMENTS, RECENT_SLOTS = 8, 256
 """A commit of unknown outcome is in the last segment of its writer. So many segments with commits are looked through
 for ids, whatever the number of fences between them; but no more slots than that."""
-
-
-class CommittingWriter(LogWriter):
-    """`on_commit` is called after each segment, before anybody is told that it is committed."""
-
-    on_commit: Callable[[CommittingWriter], None] | None = None
-
-    def commit(self, transactions: Sequence[Transaction]) -> list[int]:
-        lsns = super().commit(transactions)
-        if self.on_commit is not None:
-            self.on_commit(self)
-        return lsns
-
-
-def recent_transactions(log: LogReader, end: int, base: int) -> dict[str, int]:
-    """The ids of the newest transactions in a log that ends with this slot, and their commit LSNs."""
-    slots = RECENT_SEGMENTS
-    while True:
-        boundary = log.boundary()
-        first = max(boundary, end - slots)
-        try:
-            segments = list(log.new_segments(first))
-        except Expired:
-            continue  # collected meanwhile: the boundary is higher now
-        is_all = first == boundary or slots >= RECENT_SLOTS
-        if is_all or sum(bool(segment.entries) for segment in segments) >= RECENT_SEGMENTS:
-            return {entry.txn: base + entry.lsn for segment in segments for entry in segment.entries}
-        slots = min(4 * slots, RECENT_SLOTS)
-
-
 KNOWN_MAX = 4096
 """Ids of transactions that a writer remembers."""
 ROOM_FACTOR = 4
@@ -112,7 +83,7 @@ class PageDb(PageReader):
         db = cls(store, db_id, branch, cache_directory=cache_directory, clock=clock, ids=ids)
         with db.root.while_there(branch, db.keys.branch):
             log, tail = db.config.log, db._view.table.slot
-            writer = CommittingWriter.open(store, db.keys, config=log, name=name, tail=tail, clock=clock, ids=ids)
+            writer = LogWriter.open(store, db.keys, config=log, name=name, tail=tail, clock=clock, ids=ids)
             if recalls:
                 db._known = recent_transactions(db._log, writer.end.slot, db._view.branch.base)
         super(PageDb, db).refresh()
@@ -130,7 +101,7 @@ class PageDb(PageReader):
             if self._group.writer.stopped is not None:
                 return super().refresh()
             self._take_root(self.root.read())
-            return self.head
+            return self.head_lsn
 
     def write(self, pages: Mapping[str, bytes | None], *, txn: str | None = None) -> int:
         """Commit pages together (None deletes one); returns the LSN from which on they are seen."""
@@ -172,14 +143,13 @@ class PageDb(PageReader):
         """Put what is in memory into layers; returns the LSN up to which layers have it. Anybody may."""
         with self._flushing:
             view = self._take_root(self.root.read())
-            slot, lsn, epoch, versions = view.table.frozen()
-            flush = Flush(self.name, self.keys.branch, view.branch.slot, slot, lsn, epoch, versions)
+            flush = view.table.frozen(self.name, view.branch)
             self._flushed = self.clock.monotonic()
             try:
                 pages = self._flusher.run(view.layers.pages, flush)
             except Fenced:  # applied by somebody else, and collected since
                 pages = self.root.read()
-                if pages.branch(self.name).slot < slot:
+                if pages.branch(self.name).slot < flush.slot:
                     raise
             self.flush_failure = None
             return self._take_root(pages).branch.lsn
@@ -230,7 +200,7 @@ class PageDb(PageReader):
             page_of(record)
         return listed
 
-    def _take(self, writer: CommittingWriter) -> None:
+    def _take(self, writer: LogWriter) -> None:
         """Our own commit, in the order of the log."""
         segment = writer.end
         with self._lock:
@@ -257,3 +227,19 @@ class PageDb(PageReader):
         limit = ROOM_FACTOR * self.config.flush_threshold_bytes
         if self._view.table.bytes >= limit:
             self.flush()
+
+
+def recent_transactions(log: LogReader, end: int, base: int) -> dict[str, int]:
+    """The ids of the newest transactions in a log that ends with this slot, and their commit LSNs."""
+    slots = RECENT_SEGMENTS
+    while True:
+        boundary = log.boundary()
+        first = max(boundary, end - slots)
+        try:
+            segments = list(log.new_segments(first))
+        except Expired:
+            continue  # collected meanwhile: the boundary is higher now
+        is_all = first == boundary or slots >= RECENT_SLOTS
+        if is_all or sum(bool(segment.entries) for segment in segments) >= RECENT_SEGMENTS:
+            return {entry.txn: base + entry.lsn for segment in segments for entry in segment.entries}
+        slots = min(4 * slots, RECENT_SLOTS)

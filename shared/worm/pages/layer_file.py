@@ -1,28 +1,23 @@
-"""The bytes of a block: versions of pages, sorted by page and LSN, that are read and kept together.
+"""Layer files: sorted versions of pages in immutable objects, written at once and read by single blocks.
 
-A *sealed* piece of a layer is a flag (1 byte: 0 stored, 1 deflated), its payload, and the CRC-32 of both (4). A
-deflated payload says first how large it is when inflated (4), and no more is ever inflated. Inside, a block is columns,
-so that one `unpack` reads all numbers:
+    block | block | … | index, sealed | where the index begins, 8 bytes | magic, 8
 
-    count, 4 bytes | marks, 8 each | lengths of data, 4 each | lengths of names, 2 each | names | data
+- A *block* holds versions of pages, sorted by page and LSN, that are read and kept together: about `block_bytes` before
+  compression; a version larger than that has one of its own. The versions of a page may stand in several blocks, and
+  always in one layer. Inside, a block is columns, so that one `unpack` reads all numbers:
 
-A *mark* is twice the LSN, and one more where the version is a deletion. Numbers are little-endian, names UTF-8, whose
-order by bytes is that of code points. Nothing is made of a version until it is asked for.
+      count, 4 bytes | marks, 8 each | lengths of data, 4 each | lengths of names, 2 each | names | data
 
-The index of a layer: where its blocks are, and what it holds. It ends the object:
+  A *mark* is twice the LSN, and one more where the version is a deletion. A version becomes an object only when it is
+  asked for.
+- The *index* is canonical JSON: the first version and the length of each block, figures of the layer, a filter of its
+  pages. Blocks fill the object from its first byte up to the index, so their lengths say where they are; a reader who
+  knows nothing of an object finds the index by its last 16 bytes.
+- Blocks and index are *sealed*: a flag (1 byte: 0 stored, 1 deflated), the payload, and the CRC-32 of both (4). A
+  deflated payload says first how large it is when inflated (4), and no more is ever inflated.
 
-    index, sealed as blocks are | where the index begins, 8 bytes | magic, 8
-
-so that a reader who knows nothing of an object finds the index by its last 16 bytes. The index is canonical JSON.
-Blocks fill the object from its first byte up to the index, so their lengths say where they are.
-
-Layer files: sorted versions of pages in immutable objects, made at once and read by single blocks.
-
-    block | block | … | index (`layer_index.py`)
-
-A block (`block.py`) holds about `block_bytes` before compression; a version larger than that has one of its own. The
-versions of a page may stand in several blocks, and always in one layer. Equal versions and settings give equal bytes
-wherever the same zlib compresses. Whatever is not as it was written is `Corrupt` when it is read.
+Numbers are little-endian, names UTF-8, whose order by bytes is that of code points. Equal versions and settings give
+equal bytes wherever the same zlib compresses. Whatever is not as it was written is `Corrupt` when it is read.
 """
 
 from __future__ import annotations
@@ -54,6 +49,12 @@ _SEAL_BYTES = 1 + _NUMBER.size
 _RECORD_BYTES = 8 + 4 + 2
 _VERSION_SIZE = 130  # of a record in memory, beside its bytes: its numbers, in lists
 _BLOCK_SIZE = 600
+MAGIC = b"WORMLAY1"
+FORMAT = 1
+_TAIL = struct.Struct("<Q8s")
+TAIL_BYTES = _TAIL.size
+_INDEX_SIZE = 1000
+_REF_SIZE = 400  # of a block in memory, beside the name of its page
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,267 +66,7 @@ class Version:
     data: bytes | None
 
 
-def record_size(name: bytes, data: bytes | None) -> int:
-    """What a version adds to a block before it is compressed."""
-    return _RECORD_BYTES + len(name) + len(data or b"")
-
-
-def encode_block(marks: Sequence[int], names: Sequence[bytes], data: Sequence[bytes]) -> bytes:
-    """The block of these versions: of each its mark, its page and its bytes (none where it is deleted)."""
-    count = len(marks)
-    lengths = (*map(len, data), *map(len, names))
-    numbers = struct.pack(f"<I{count}Q{count}I{count}H", count, *marks, *lengths)
-    return seal(b"".join((numbers, *names, *data)))
-
-
-class Block:
-    """A block that was read. `size`: bytes that it takes in memory, about."""
-
-    __slots__ = ("_data_ends", "_key", "_marks", "_name_ends", "_offset", "_raw", "size")
-
-    def __init__(self, raw: bytes, key: str, offset: int) -> None:
-        self._raw, self._key, self._offset = raw, key, offset
-        try:
-            (count,) = _NUMBER.unpack_from(raw)
-            start = _NUMBER.size + count * _RECORD_BYTES
-            if not count or start > len(raw):
-                raise ValueError(f"{count} versions in {len(raw)} bytes")
-            numbers = struct.unpack_from(f"<{count}Q{count}I{count}H", raw, _NUMBER.size)
-        except (ValueError, struct.error) as error:
-            raise damaged(f"{_named(offset)} is none: {error}", key) from error
-        self._marks: tuple[int, ...] = numbers[:count]
-        self._name_ends = list(accumulate(numbers[2 * count :], initial=start))
-        self._data_ends = list(accumulate(numbers[count : 2 * count], initial=self._name_ends[-1]))
-        if self._data_ends[-1] != len(raw):
-            what = f"{len(raw)} bytes where {self._data_ends[-1]} are due"
-            raise damaged(f"{_named(offset)} is none: {what}", key)
-        self.size = _BLOCK_SIZE + len(raw) + _VERSION_SIZE * count
-
-    @classmethod
-    def decode(cls, body: bytes, key: str, offset: int) -> Block:
-        """From its bytes, exactly, which begin at `offset` of the object `key`."""
-        return cls(unseal(body, key, _named(offset)), key, offset)
-
-    def find(self, page: str, lsn: int) -> Version | None:
-        """The newest version of the page up to the LSN, if it is here."""
-        wanted = page.encode("utf-8", "surrogatepass")
-        at = bisect_right(range(len(self._marks)), (wanted, 2 * lsn + 1), key=self._place) - 1
-        return self._version(at, page) if at >= 0 and self._name(at) == wanted else None
-
-    def versions(self) -> Sequence[Version]:
-        """All, by page and LSN."""
-        return [self._version(at, self._text(at)) for at in range(len(self._marks))]
-
-    def _place(self, at: int) -> tuple[bytes, int]:
-        """What versions are sorted by; calls nothing, since `find` needs it a dozen times."""
-        return self._raw[self._name_ends[at] : self._name_ends[at + 1]], self._marks[at]
-
-    def _name(self, at: int) -> bytes:
-        return self._raw[self._name_ends[at] : self._name_ends[at + 1]]
-
-    def _text(self, at: int) -> str:
-        try:
-            return self._name(at).decode()
-        except UnicodeDecodeError as error:
-            raise damaged(f"{_named(self._offset)} has a name that is not UTF-8: {error}", self._key) from error
-
-    def _version(self, at: int, page: str) -> Version:
-        mark = self._marks[at]
-        data = None if mark & 1 else self._raw[self._data_ends[at] : self._data_ends[at + 1]]
-        return Version(page, mark >> 1, data)
-
-
-def _named(offset: int) -> str:
-    return f"the block at byte {offset}"
-
-
-def seal(raw: bytes) -> bytes:
-    """With flag and CRC; deflated where that makes it smaller."""
-    deflated = zlib.compress(raw, _LEVEL)
-    if _NUMBER.size + len(deflated) < len(raw):
-        body = b"".join((bytes((_DEFLATED,)), _NUMBER.pack(len(raw)), deflated))
-    else:
-        body = bytes((_STORED,)) + raw
-    return body + _NUMBER.pack(binascii.crc32(body))
-
-
-def unseal(body: bytes | memoryview, key: str, what: str) -> bytes:
-    """What was sealed, once every byte of it was found to be as it was written. `what` and where it is, for errors."""
-    view = memoryview(body)
-    cut = len(view) - _NUMBER.size
-    if cut < 1:
-        raise damaged(f"{what} is cut: {len(view)} bytes are there", key)
-    found, due = binascii.crc32(view[:cut]), _NUMBER.unpack_from(view, cut)[0]
-    if found != due:
-        raise damaged(f"{what} is damaged: CRC {found:08x}, it says {due:08x}", key)
-    if view[0] == _STORED:
-        return bytes(view[1:cut])
-    if view[0] != _DEFLATED or cut < _SEAL_BYTES:
-        raise damaged(f"{what} has the flag {view[0]}, which this code does not know", key)
-    size = _NUMBER.unpack_from(view, 1)[0]
-    if size > (cut - _SEAL_BYTES) * _GROWTH_MAX:
-        raise damaged(f"{what} cannot be {size} bytes, as it says", key)
-    inflater = zlib.decompressobj()
-    try:
-        raw = inflater.decompress(view[_SEAL_BYTES:cut], size + 1)
-    except zlib.error as error:
-        raise damaged(f"{what} cannot be inflated: {error}", key) from error
-    if len(raw) != size or not inflater.eof or inflater.unused_data:
-        raise damaged(f"{what} is not the {size} bytes that it says", key)
-    return raw
-
-
-def damaged(what: str, key: str) -> Corrupt:
-    """The error for a layer that is not as it was written."""
-    return Corrupt(what, key=key, hint=HINT)
-
-
-MAGIC = b"WORMLAY1"
-FORMAT = 1
-_TAIL = struct.Struct("<Q8s")
-TAIL_BYTES = _TAIL.size
-_INDEX_SIZE = 1000
-_REF_SIZE = 400  # of a block in memory, beside the name of its page
-
-
-class BlockRef(NamedTuple):
-    """A block: its first version, and its place in the object."""
-
-    page: str
-    lsn: int
-    offset: int
-    length: int
-
-
-class LayerCounts(NamedTuple):
-    """What a layer holds. `high`: its last page; LSNs are 0 where there is no version."""
-
-    versions: int
-    pages: int
-    raw_bytes: int
-    high: str
-    low_lsn: int
-    high_lsn: int
-
-
-def encode_index(firsts: Sequence[tuple[str, int]], lengths: Sequence[int], of: LayerCounts, names: KeyFilter) -> bytes:
-    """The end of a layer, from the first byte of its index on."""
-    shape: JsonObject = {
-        "format": FORMAT,
-        "versions": of.versions,
-        "pages": of.pages,
-        "rawBytes": of.raw_bytes,
-        "high": of.high,
-        "lsns": [of.low_lsn, of.high_lsn],
-        "blocks": {
-            "pages": [page for page, _ in firsts],
-            "lsns": [lsn for _, lsn in firsts],
-            "bytes": list(lengths),
-        },
-        "filter": names.encode(),
-    }
-    return seal(dumps(shape)) + _TAIL.pack(sum(lengths), MAGIC)
-
-
-class LayerIndex:
-    """An index that was read. `counts`: of the whole layer; `size`: bytes that it takes in memory, about."""
-
-    __slots__ = ("_firsts", "blocks", "counts", "filter", "size")
-
-    def __init__(self, blocks: Sequence[BlockRef], counts: LayerCounts, names: KeyFilter) -> None:
-        self.blocks = blocks
-        self.counts = counts
-        self.filter = names
-        self._firsts = [(ref.page, ref.lsn) for ref in blocks]
-        self.size = _INDEX_SIZE + names.size + sum(_REF_SIZE + 4 * len(ref.page) for ref in blocks)
-
-    @classmethod
-    def decode(cls, body: bytes, key: str) -> LayerIndex:
-        """From the end of the object `key`, exactly from the first byte of the index on."""
-        last = len(body) - TAIL_BYTES
-        if last < 0 or not body.endswith(MAGIC):
-            raise damaged(f"its last {len(body)} bytes are not the end of a layer, or cut", key)
-        start, _ = _TAIL.unpack_from(body, last)
-        what = f"the index at byte {start}"
-        shape = loads_own(unseal(memoryview(body)[:last], key, what), key)
-        if shape.get("format") != FORMAT:
-            raise damaged(f"{what} has format {shape.get('format')!r}; this code reads format {FORMAT}", key)
-        try:
-            index = _index(shape, key)
-        except (KeyError, TypeError, ValueError) as error:
-            raise damaged(f"{what} is none: {error!r}", key) from error
-        end = index.blocks[-1].offset + index.blocks[-1].length if index.blocks else 0
-        if end != start:
-            raise damaged(f"{what} begins at byte {end}, its blocks say", key)
-        return index
-
-    def blocks_for(self, page: str) -> Sequence[BlockRef]:
-        """The blocks that may hold versions of the page."""
-        if page > self.counts.high:
-            return ()
-        return self.blocks[self._before((page, 1)) : bisect_left(self._firsts, (page, LSN_END))]
-
-    def block_for(self, page: str, lsn: int) -> BlockRef | None:
-        """The block that holds the newest version of the page up to the LSN, if the layer has one."""
-        at = bisect_right(self._firsts, (page, lsn)) - 1
-        return self.blocks[at] if at >= 0 and page <= self.counts.high else None
-
-    def blocks_between(self, start: str, end: str | None) -> Sequence[BlockRef]:
-        """The blocks that may hold pages from `start` on up to before `end`, or up to the last."""
-        if start > self.counts.high or (end is not None and end <= start):
-            return ()
-        stop = len(self._firsts) if end is None else bisect_left(self._firsts, (end, 0))
-        return self.blocks[self._before((start, 1)) : stop]
-
-    def _before(self, place: tuple[str, int]) -> int:
-        """The block in which the first version at or after the place may stand: one that begins before has the rest."""
-        at = bisect_left(self._firsts, place)
-        is_first = at < len(self._firsts) and self._firsts[at] == place
-        return at if is_first else max(0, at - 1)
-
-
-def _index(shape: JsonObject, key: str) -> LayerIndex:
-    blocks = cast(JsonObject, shape["blocks"])
-    pages, lsns, lengths = (cast("list[JsonValue]", blocks[name]) for name in ("pages", "lsns", "bytes"))
-    if not set(map(type, pages)) <= {str} or not set(map(type, (*lsns, *lengths))) <= {int}:
-        raise TypeError("a block has no first version, or no length")
-    sizes = cast("list[int]", lengths)
-    offsets = accumulate(sizes[:-1], initial=0)
-    made = map(BlockRef, cast("list[str]", pages), cast("list[int]", lsns), offsets, sizes)
-    refs = list(made)
-    if not len(pages) == len(lsns) == len(lengths) == len(refs) or min(sizes, default=1) < 1:
-        raise ValueError("its blocks are not of one number")
-    if any((one.page, one.lsn) >= (other.page, other.lsn) for one, other in pairwise(refs)):
-        raise ValueError("its blocks are not in order")
-    low_lsn, high_lsn = cast("list[JsonValue]", shape["lsns"])
-    counts = LayerCounts(
-        _whole(shape["versions"]),
-        _whole(shape["pages"]),
-        _whole(shape["rawBytes"]),
-        str(shape["high"]),
-        _whole(low_lsn),
-        _whole(high_lsn),
-    )
-    return LayerIndex(refs, counts, KeyFilter.decode(str(shape["filter"]), key))
-
-
-def _whole(value: JsonValue) -> int:
-    if not isinstance(value, int) or value < 0:
-        raise ValueError(f"{value!r} is no number")
-    return value
-
-
-__all__ = [
-    "Block",
-    "BlockRef",
-    "BuiltLayer",
-    "DATA_BYTES_MAX",
-    "LayerIndex",
-    "PAGE_BYTES_MAX",
-    "TAIL_BYTES",
-    "Version",
-    "build_layers",
-]
+# Writing
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,7 +163,7 @@ class _Building:
         self._pages.append(page)
 
     def add(self, name: bytes, lsn: int, data: bytes | None) -> None:
-        size = record_size(name, data)
+        size = _RECORD_BYTES + len(name) + len(data or b"")
         if self._marks and self._open_bytes + size > self._block_bytes:
             self._close_block()
         if not self._marks:
@@ -464,3 +205,240 @@ class _Building:
             digest=hashlib.sha256(body).hexdigest(),
             filter=names,
         )
+
+
+def encode_block(marks: Sequence[int], names: Sequence[bytes], data: Sequence[bytes]) -> bytes:
+    """The block of these versions: of each its mark, its page and its bytes (none where it is deleted)."""
+    count = len(marks)
+    lengths = (*map(len, data), *map(len, names))
+    numbers = struct.pack(f"<I{count}Q{count}I{count}H", count, *marks, *lengths)
+    return seal(b"".join((numbers, *names, *data)))
+
+
+def encode_index(firsts: Sequence[tuple[str, int]], lengths: Sequence[int], of: LayerCounts, names: KeyFilter) -> bytes:
+    """The end of a layer, from the first byte of its index on."""
+    shape: JsonObject = {
+        "format": FORMAT,
+        "versions": of.versions,
+        "pages": of.pages,
+        "rawBytes": of.raw_bytes,
+        "high": of.high,
+        "lsns": [of.low_lsn, of.high_lsn],
+        "blocks": {
+            "pages": [page for page, _ in firsts],
+            "lsns": [lsn for _, lsn in firsts],
+            "bytes": list(lengths),
+        },
+        "filter": names.encode(),
+    }
+    return seal(dumps(shape)) + _TAIL.pack(sum(lengths), MAGIC)
+
+
+# Reading
+
+
+class BlockRef(NamedTuple):
+    """A block: its first version, and its place in the object."""
+
+    page: str
+    lsn: int
+    offset: int
+    length: int
+
+
+class LayerCounts(NamedTuple):
+    """What a layer holds. `high`: its last page; LSNs are 0 where there is no version."""
+
+    versions: int
+    pages: int
+    raw_bytes: int
+    high: str
+    low_lsn: int
+    high_lsn: int
+
+
+class LayerIndex:
+    """An index that was read. `counts`: of the whole layer; `size`: bytes that it takes in memory, about."""
+
+    __slots__ = ("_firsts", "blocks", "counts", "filter", "size")
+
+    def __init__(self, blocks: Sequence[BlockRef], counts: LayerCounts, names: KeyFilter) -> None:
+        self.blocks = blocks
+        self.counts = counts
+        self.filter = names
+        self._firsts = [(ref.page, ref.lsn) for ref in blocks]
+        self.size = _INDEX_SIZE + names.size + sum(_REF_SIZE + 4 * len(ref.page) for ref in blocks)
+
+    @classmethod
+    def decode(cls, body: bytes, key: str) -> LayerIndex:
+        """From the end of the object `key`, exactly from the first byte of the index on."""
+        last = len(body) - TAIL_BYTES
+        if last < 0 or not body.endswith(MAGIC):
+            raise damaged(f"its last {len(body)} bytes are not the end of a layer, or cut", key)
+        start, _ = _TAIL.unpack_from(body, last)
+        what = f"the index at byte {start}"
+        shape = loads_own(unseal(memoryview(body)[:last], key, what), key)
+        if shape.get("format") != FORMAT:
+            raise damaged(f"{what} has format {shape.get('format')!r}; this code reads format {FORMAT}", key)
+        try:
+            index = _index(shape, key)
+        except (KeyError, TypeError, ValueError) as error:
+            raise damaged(f"{what} is none: {error!r}", key) from error
+        end = index.blocks[-1].offset + index.blocks[-1].length if index.blocks else 0
+        if end != start:
+            raise damaged(f"{what} begins at byte {end}, its blocks say", key)
+        return index
+
+    def block_for(self, page: str, lsn: int) -> BlockRef | None:
+        """The block that holds the newest version of the page up to the LSN, if the layer has one."""
+        at = bisect_right(self._firsts, (page, lsn)) - 1
+        return self.blocks[at] if at >= 0 and page <= self.counts.high else None
+
+    def blocks_between(self, start: str, end: str | None) -> Sequence[BlockRef]:
+        """The blocks that may hold pages from `start` on up to before `end`, or up to the last."""
+        if start > self.counts.high or (end is not None and end <= start):
+            return ()
+        stop = len(self._firsts) if end is None else bisect_left(self._firsts, (end, 0))
+        return self.blocks[self._before((start, 1)) : stop]
+
+    def _before(self, place: tuple[str, int]) -> int:
+        """The block in which the first version at or after the place may stand: one that begins before has the rest."""
+        at = bisect_left(self._firsts, place)
+        is_first = at < len(self._firsts) and self._firsts[at] == place
+        return at if is_first else max(0, at - 1)
+
+
+def _index(shape: JsonObject, key: str) -> LayerIndex:
+    blocks = cast(JsonObject, shape["blocks"])
+    pages, lsns, lengths = (cast("list[JsonValue]", blocks[name]) for name in ("pages", "lsns", "bytes"))
+    if not set(map(type, pages)) <= {str} or not set(map(type, (*lsns, *lengths))) <= {int}:
+        raise TypeError("a block has no first version, or no length")
+    sizes = cast("list[int]", lengths)
+    offsets = accumulate(sizes[:-1], initial=0)
+    made = map(BlockRef, cast("list[str]", pages), cast("list[int]", lsns), offsets, sizes)
+    refs = list(made)
+    if not len(pages) == len(lsns) == len(lengths) == len(refs) or min(sizes, default=1) < 1:
+        raise ValueError("its blocks are not of one number")
+    if any((one.page, one.lsn) >= (other.page, other.lsn) for one, other in pairwise(refs)):
+        raise ValueError("its blocks are not in order")
+    low_lsn, high_lsn = cast("list[JsonValue]", shape["lsns"])
+    counts = LayerCounts(
+        _whole(shape["versions"]),
+        _whole(shape["pages"]),
+        _whole(shape["rawBytes"]),
+        str(shape["high"]),
+        _whole(low_lsn),
+        _whole(high_lsn),
+    )
+    return LayerIndex(refs, counts, KeyFilter.decode(str(shape["filter"]), key))
+
+
+def _whole(value: JsonValue) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise ValueError(f"{value!r} is no number")
+    return value
+
+
+class Block:
+    """A block that was read. `size`: bytes that it takes in memory, about."""
+
+    __slots__ = ("_data_ends", "_key", "_marks", "_name_ends", "_offset", "_raw", "size")
+
+    def __init__(self, raw: bytes, key: str, offset: int) -> None:
+        self._raw, self._key, self._offset = raw, key, offset
+        try:
+            (count,) = _NUMBER.unpack_from(raw)
+            start = _NUMBER.size + count * _RECORD_BYTES
+            if not count or start > len(raw):
+                raise ValueError(f"{count} versions in {len(raw)} bytes")
+            numbers = struct.unpack_from(f"<{count}Q{count}I{count}H", raw, _NUMBER.size)
+        except (ValueError, struct.error) as error:
+            raise damaged(f"{_named(offset)} is none: {error}", key) from error
+        self._marks: tuple[int, ...] = numbers[:count]
+        self._name_ends = list(accumulate(numbers[2 * count :], initial=start))
+        self._data_ends = list(accumulate(numbers[count : 2 * count], initial=self._name_ends[-1]))
+        if self._data_ends[-1] != len(raw):
+            what = f"{len(raw)} bytes where {self._data_ends[-1]} are due"
+            raise damaged(f"{_named(offset)} is none: {what}", key)
+        self.size = _BLOCK_SIZE + len(raw) + _VERSION_SIZE * count
+
+    @classmethod
+    def decode(cls, body: bytes, key: str, offset: int) -> Block:
+        """From its bytes, exactly, which begin at `offset` of the object `key`."""
+        return cls(unseal(body, key, _named(offset)), key, offset)
+
+    def find(self, page: str, lsn: int) -> Version | None:
+        """The newest version of the page up to the LSN, if it is here."""
+        wanted = page.encode("utf-8", "surrogatepass")
+        at = bisect_right(range(len(self._marks)), (wanted, 2 * lsn + 1), key=self._place) - 1
+        return self._version(at, page) if at >= 0 and self._name(at) == wanted else None
+
+    def versions(self) -> Sequence[Version]:
+        """All, by page and LSN."""
+        return [self._version(at, self._text(at)) for at in range(len(self._marks))]
+
+    def _place(self, at: int) -> tuple[bytes, int]:
+        """What versions are sorted by; calls nothing, since `find` needs it a dozen times."""
+        return self._raw[self._name_ends[at] : self._name_ends[at + 1]], self._marks[at]
+
+    def _name(self, at: int) -> bytes:
+        return self._raw[self._name_ends[at] : self._name_ends[at + 1]]
+
+    def _text(self, at: int) -> str:
+        try:
+            return self._name(at).decode()
+        except UnicodeDecodeError as error:
+            raise damaged(f"{_named(self._offset)} has a name that is not UTF-8: {error}", self._key) from error
+
+    def _version(self, at: int, page: str) -> Version:
+        mark = self._marks[at]
+        data = None if mark & 1 else self._raw[self._data_ends[at] : self._data_ends[at + 1]]
+        return Version(page, mark >> 1, data)
+
+
+def _named(offset: int) -> str:
+    return f"the block at byte {offset}"
+
+
+# Seals
+
+
+def seal(raw: bytes) -> bytes:
+    """With flag and CRC; deflated where that makes it smaller."""
+    deflated = zlib.compress(raw, _LEVEL)
+    if _NUMBER.size + len(deflated) < len(raw):
+        body = b"".join((bytes((_DEFLATED,)), _NUMBER.pack(len(raw)), deflated))
+    else:
+        body = bytes((_STORED,)) + raw
+    return body + _NUMBER.pack(binascii.crc32(body))
+
+
+def unseal(body: bytes | memoryview, key: str, what: str) -> bytes:
+    """What was sealed, once every byte of it was found to be as it was written. `what` and where it is, for errors."""
+    view = memoryview(body)
+    cut = len(view) - _NUMBER.size
+    if cut < 1:
+        raise damaged(f"{what} is cut: {len(view)} bytes are there", key)
+    found, due = binascii.crc32(view[:cut]), _NUMBER.unpack_from(view, cut)[0]
+    if found != due:
+        raise damaged(f"{what} is damaged: CRC {found:08x}, it says {due:08x}", key)
+    if view[0] == _STORED:
+        return bytes(view[1:cut])
+    if view[0] != _DEFLATED or cut < _SEAL_BYTES:
+        raise damaged(f"{what} has the flag {view[0]}, which this code does not know", key)
+    size = _NUMBER.unpack_from(view, 1)[0]
+    if size > (cut - _SEAL_BYTES) * _GROWTH_MAX:
+        raise damaged(f"{what} cannot be {size} bytes, as it says", key)
+    inflater = zlib.decompressobj()
+    try:
+        raw = inflater.decompress(view[_SEAL_BYTES:cut], size + 1)
+    except zlib.error as error:
+        raise damaged(f"{what} cannot be inflated: {error}", key) from error
+    if len(raw) != size or not inflater.eof or inflater.unused_data:
+        raise damaged(f"{what} is not the {size} bytes that it says", key)
+    return raw
+
+
+def damaged(what: str, key: str) -> Corrupt:
+    """The error for a layer that is not as it was written."""
+    return Corrupt(what, key=key, hint=HINT)

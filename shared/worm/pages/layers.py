@@ -1,10 +1,13 @@
-"""Finding versions of pages in layers.
+"""Layers: storing one, and finding versions of pages in those that the root names.
 
 The root tells which layers may know a page: by range of pages, by LSNs, and by a filter for each delta that is newer
 than the images. From the newest to the oldest, an image is the floor. A layer that is asked takes two ranged GETs, its
 index and one block, each kept in the cache; so does a read of a page in a database of any size, since filters leave one
 layer to ask. A small layer is read whole, with one GET: a request costs more than its bytes. Candidates that may turn
-out not to have it are asked together with the next."""
+out not to have it are asked together with the next.
+
+For scans and compactions, all pages are cut into *ranges*, each with the layers that together say what is in it.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,16 @@ from heapq import merge
 from itertools import islice
 
 from worm.errors import Corrupt, Unavailable
-from worm.log.keys import DbKeys
+from worm.log.keys import DbKeys, LayerName
 from worm.log.root import BY_HAND
 from worm.pages.cache import BlockCache
 from worm.pages.filters import KeyFilter, hashed
-from worm.pages.layer_file import Block, BlockRef, LayerIndex, Version
-from worm.pages.manifest import Branch, Layer, Pages
-from worm.store.base import Store
+from worm.pages.layer_file import Block, BlockRef, BuiltLayer, LayerIndex, Version
+from worm.pages.manifest import LEVELS, Branch, Layer, Pages
+from worm.store.base import Lost, Store
 from worm.store.parallel import in_parallel
 
-Range = tuple[str, str | None]
+Bounds = tuple[str, str | None]
 TOGETHER_MAX = 4
 WHOLE_BYTES = 512 * 1024
 """The longest layer that is read whole: what a store sends in a fraction of the time that it takes to answer at all."""
@@ -109,6 +112,31 @@ class Layers:
                 return True
             known = self._filters[delta.path] = KeyFilter.decode(delta.filter, delta.path)
         return known.may_have_hashed(hashes)
+
+
+def put_layer(store: Store, keys: DbKeys, name: LayerName, built: BuiltLayer) -> Layer:
+    """Store a layer under its name, which nobody else has; what the root will say of it. An image covers, until it is
+    told its range, only the pages that it has."""
+    key = f"{keys.directory}{name}"
+    outcome = store.put_if_absent(key, built.body)
+    if isinstance(outcome, Lost) and outcome.current.body != built.body:
+        raise Corrupt("another object has the name of a new layer", key=key, hint=BY_HAND)
+    is_image = name.kind == "image"
+    return Layer(
+        path=key.removeprefix(DbKeys(keys.db_id).directory),
+        level=LEVELS.index(name.kind),
+        low=built.low,
+        high=built.high,
+        low_lsn=name.low if is_image else built.low_lsn,
+        high_lsn=name.high if is_image else built.high_lsn,
+        size=len(built.body),
+        index=built.index_offset,
+        sha256=built.digest,
+        pages=built.pages,
+        versions=built.versions,
+        raw=built.raw_bytes,
+        filter=None if is_image else built.filter.encode(),
+    )
 
 
 class LayerReader:
@@ -224,7 +252,7 @@ def _run(refs: Sequence[BlockRef]) -> Sequence[BlockRef]:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PageRange:
     """Pages from `start` up to `end`, and the layers that together say what is in them."""
 
     start: str
@@ -232,40 +260,40 @@ class Piece:
     candidates: Sequence[Candidate]
 
 
-def pieces(pages: Pages, name: str, lsn: int, start: str = "", end: str | None = None) -> list[Piece]:
+def page_ranges(pages: Pages, name: str, lsn: int, start: str = "", end: str | None = None) -> list[PageRange]:
     """These pages at the LSN (without what is not applied yet), in order. Of what an image covers nothing older is
     asked: it may have pages that are deleted, and no layer that says so any more."""
-    found = _pieces(list(pages.lineage(name, lsn)), (start, end), [])
-    return sorted(found, key=lambda piece: piece.start)
+    found = _ranges(list(pages.lineage(name, lsn)), (start, end), [])
+    return sorted(found, key=lambda one: one.start)
 
 
-def _pieces(lineage: Sequence[tuple[str, Branch, int]], gap: Range, above: Sequence[Candidate]) -> Iterator[Piece]:
+def _ranges(lineage: Sequence[tuple[str, Branch, int]], gap: Bounds, above: Sequence[Candidate]) -> Iterator[PageRange]:
     _, branch, at = lineage[0]
     deltas = [layer for layer in branch.layers if not layer.is_image and layer.low_lsn <= at]
     images = [layer for layer in branch.layers if layer.is_image and layer.high_lsn <= at]
     missing = [gap]
     for image in sorted(images, key=lambda layer: -layer.high_lsn):
-        left: list[Range] = []
+        left: list[Bounds] = []
         for one in missing:
             inside = within(one, (image.start, image.end))
             if inside is not None:
                 newer = [Candidate(delta, at) for delta in deltas if delta.high_lsn > image.high_lsn]
-                yield _piece(inside, [*above, *newer, Candidate(image, at)])
+                yield _range_of(inside, [*above, *newer, Candidate(image, at)])
             left += without(one, image.start, image.end)
         missing = left
     own = [*above, *(Candidate(delta, at) for delta in deltas)]
     for one in missing:
         if len(lineage) > 1:
-            yield from _pieces(lineage[1:], one, own)
+            yield from _ranges(lineage[1:], one, own)
         else:
-            yield _piece(one, own)
+            yield _range_of(one, own)
 
 
-def _piece(range: Range, candidates: Sequence[Candidate]) -> Piece:
-    return Piece(*range, [one for one in candidates if one.layer.overlaps(*range)])
+def _range_of(bounds: Bounds, candidates: Sequence[Candidate]) -> PageRange:
+    return PageRange(*bounds, [one for one in candidates if one.layer.overlaps(*bounds)])
 
 
-def within(one: Range, other: Range) -> Range | None:
+def within(one: Bounds, other: Bounds) -> Bounds | None:
     """What two ranges of pages have in common."""
     start = max(one[0], other[0])
     ends = [end for end in (one[1], other[1]) if end is not None]
@@ -273,7 +301,7 @@ def within(one: Range, other: Range) -> Range | None:
     return None if end is not None and start >= end else (start, end)
 
 
-def without(gap: Range, start: str, end: str | None) -> Iterator[Range]:
+def without(gap: Bounds, start: str, end: str | None) -> Iterator[Bounds]:
     """What is left of a range of pages when another is taken out of it."""
     low, high = gap
     if (high is not None and start >= high) or (end is not None and end <= low):
@@ -300,10 +328,10 @@ def newest(versions: Iterator[tuple[Version, int]]) -> Iterator[Version]:
         yield best
 
 
-def merged(reader: LayerReader, piece: Piece) -> Iterator[tuple[Version, int]]:
-    """The versions of a piece in order, each with the LSN up to which its layer counts."""
+def merged(reader: LayerReader, span: PageRange) -> Iterator[tuple[Version, int]]:
+    """The versions of a range in order, each with the LSN up to which its layer counts."""
 
     def limited(one: Candidate) -> Iterator[tuple[Version, int]]:
-        return ((version, one.lsn) for version in reader.versions(one.layer, piece.start, piece.end))
+        return ((version, one.lsn) for version in reader.versions(one.layer, span.start, span.end))
 
-    return merge(*map(limited, piece.candidates), key=lambda item: (item[0].page, item[0].lsn))
+    return merge(*map(limited, span.candidates), key=lambda item: (item[0].page, item[0].lsn))

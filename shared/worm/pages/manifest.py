@@ -1,33 +1,61 @@
-"""What the root says of pages: branches, their live layers, what is applied, what may still be read.
+"""What the root says of a page store, as values: its settings, branches, their live layers, what is applied, what may
+still be read. It is the member `pages` of `manifest.json`; `root.py` reads and swaps it.
 
-One root decides for all branches, so that a flush, a compaction, a collection and a new branch are ordered by
-compare-and-swap of one object. It is the member `pages` of `manifest.json` (`journal/root.py`).
-
-LSNs are those of the database: a branch's own log counts from 1, and `base`, where it was forked, is added."""
+LSNs are those of the database: a branch's own log counts from 1, and `base`, where it was forked, is added. Settings
+are kept in the root, so that every worker keeps to the same; their names and defaults are those of the format.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
-from threading import RLock
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
-from worm.clock import Clock, Ids
 from worm.codec.strict_json import JsonObject
-from worm.errors import Corrupt, Fenced, NotFound, SnapshotExpired
-from worm.log.keys import DbKeys
-from worm.log.root import BY_HAND, Root, root_file
-from worm.pages.config import PageConfig
-from worm.store.base import Store
+from worm.errors import Corrupt, NotFound, SnapshotExpired
+from worm.log.config import MIB, LogConfig
+from worm.log.root import BY_HAND, Root
 
 MEMBER = "pages"
 MAIN = "main"
 MARKS_MAX = 512
+LEVELS = ("flushed", "merged", "image")
+"""What a layer of each level is."""
 Count = Annotated[int, Field(ge=0)]
+DAY = 24 * 3600.0
+
+
+class PageConfig(BaseModel):
+    """Settings of a page store. They are kept in its root, so that every worker keeps to the same."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    flush_threshold_bytes: Annotated[int, Field(ge=1024, le=1024 * MIB)] = 64 * MIB
+    flush_interval_seconds: Annotated[float, Field(ge=0, le=DAY)] = 5
+    delta_layer_target_bytes: Annotated[int, Field(ge=1024, le=1024 * MIB)] = 64 * MIB
+    image_layer_target_bytes: Annotated[int, Field(ge=1024, le=1024 * MIB)] = 128 * MIB
+    compaction_cadence_layers: Annotated[int, Field(ge=1, le=10_000)] = 8
+    compaction_cadence_minutes: Annotated[float, Field(ge=0, le=7 * 24 * 60)] = 10
+    compaction_max_bytes: Annotated[int, Field(ge=1024)] = 512 * MIB
+    pitr_window_seconds: Annotated[float, Field(ge=0)] = 7 * DAY
+    gc_min_age_seconds: Annotated[float, Field(gt=0)] = 3600
+    block_bytes: Annotated[int, Field(ge=512, le=16 * MIB)] = 64 * 1024
+    filter_bits_per_page: Annotated[int, Field(ge=4, le=32)] = 16
+    manifest_filter_bytes: Annotated[int, Field(ge=0, le=16 * MIB)] = MIB
+    page_max_bytes: Annotated[int, Field(ge=1, le=64 * MIB)] = MIB
+    cache_tier: Literal["none", "disk"] = "none"
+    cache_memory_bytes: Annotated[int, Field(ge=0)] = 64 * MIB
+    cache_disk_bytes: Annotated[int, Field(ge=0)] = 1024 * MIB
+    log: LogConfig = LogConfig()
+
+    @model_validator(mode="after")
+    def _ages_agree(self) -> PageConfig:
+        """Log and layers are collected by one run; the shorter of the two ages would be a trap."""
+        if self.log.gc_min_age_seconds != self.gc_min_age_seconds:
+            object.__setattr__(self, "log", self.log.model_copy(update={"gc_min_age_seconds": self.gc_min_age_seconds}))
+        return self
 
 
 class _Part(BaseModel):
@@ -199,90 +227,20 @@ def pages_of(root: Root | None, key: str) -> Pages | None:
         raise Corrupt(f"its pages are not readable: {where}: {first['msg']}", key=key, hint=BY_HAND) from error
 
 
-class PagesRoot:
-    """The root of a page store, read and changed. For several threads."""
-
-    def __init__(self, store: Store, db_id: str, *, clock: Clock, ids: Ids) -> None:
-        self.keys = DbKeys(db_id)
-        self._file = root_file(store, self.keys, clock=clock, ids=ids)
-        self._known: tuple[int, Pages | None] = (-1, None)
-        self._lock = RLock()
-
-    def read(self) -> Pages:
-        """One conditional GET."""
-        with self._lock:
-            return self._there(self._parsed(self._file.read()))
-
-    def known(self) -> Pages:
-        """As it was read last, by whoever did: no request."""
-        with self._lock:
-            return self._there(self._known[1])
-
-    def read_root(self) -> Root | None:
-        """The whole of it. One conditional GET."""
-        with self._lock:
-            root = self._file.read()
-            self._parsed(root)
-            return root
-
-    def find(self) -> Pages | None:
-        """Like `read`; None where there is no page store."""
-        with self._lock:
-            return self._parsed(self._file.read())
-
-    def create(self, pages: Pages) -> bool:
-        """False: there is one already."""
-        created = False
-
-        def added(root: Root | None) -> Root | None:
-            nonlocal created
-            before = pages_of(root, self.keys.root)
-            created = created or before is None
-            if before is not None:
-                return None
-            known = root or Root()
-            return replace(known, members={**known.members, MEMBER: pages.encode()})
-
-        with self._lock:
-            self._file.update(added)
-        return created
-
-    def change(self, change: Callable[[Pages], Pages | None]) -> Pages:
-        """Change it until that is stored; None: nothing to do. The change must be idempotent. Returns what is there."""
-
-        def changed(root: Root | None) -> Root | None:
-            before = self._there(pages_of(root, self.keys.root))
-            after = change(before)
-            if after is None or root is None:
-                return None
-            return replace(root, members={**root.members, MEMBER: after.encode()})
-
-        with self._lock:
-            return self._there(self._parsed(self._file.update(changed)))
-
-    @contextmanager
-    def while_there(self, name: str, branch_id: str) -> Iterator[None]:
-        """For work on the log of a branch. When a branch is deleted, its log goes piece by piece. That looks like
-        damage, and is `Fenced`."""
-        try:
-            yield
-        except Corrupt as damage:
-            found = self.read().branches.get(name)
-            if found is not None and found.id == branch_id:
-                raise
-            raise Fenced(f"branch {name!r} was deleted or reset", key=self.keys.root) from damage
-
-    def _parsed(self, root: Root | None) -> Pages | None:
-        version = -1 if root is None else root.version
-        if version != self._known[0] or version == -1:
-            self._known = (version, pages_of(root, self.keys.root))
-        return self._known[1]
-
-    def _there(self, pages: Pages | None) -> Pages:
-        if pages is None:
-            raise NotFound(
-                f"there is no page store {self.keys.db_id!r}",
-                key=self.keys.root,
-                hint="`worm db create` makes one",
+def trimmed(layers: Sequence[Layer], filter_bytes: int) -> tuple[Layer, ...]:
+    """The layers with filters for the newest deltas, as many as the root has room for, and none below an image that
+    covers them: what is read there is the past."""
+    room = filter_bytes
+    floors = [layer for layer in layers if layer.is_image]
+    kept: list[Layer] = []
+    for layer in sorted(layers, key=lambda one: -one.high_lsn):
+        if layer.filter is not None:
+            room -= len(layer.filter)
+            is_past = any(
+                image.high_lsn >= layer.high_lsn and image.spans(layer.low) and image.spans(layer.high)
+                for image in floors
             )
-        return pages
+            if room < 0 or is_past:
+                layer = layer.model_copy(update={"filter": None})
+        kept.append(layer)
+    return tuple(sorted(kept, key=lambda one: (one.high_lsn, one.path)))

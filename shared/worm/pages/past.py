@@ -19,8 +19,9 @@ from worm.pages.apply import Applier
 from worm.pages.cache import BlockCache
 from worm.pages.db import PageDb
 from worm.pages.layers import LayerGone, LayerReader
-from worm.pages.manifest import MAIN, Mark, Pages, PagesRoot, Pin
+from worm.pages.manifest import MAIN, Mark, Pages, Pin
 from worm.pages.reader import PageReader
+from worm.pages.root import PagesRoot
 from worm.store.base import Store
 
 CHUNK = 256
@@ -28,7 +29,7 @@ INDEX_CACHE = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class BranchPoint:
     """A branch at an LSN."""
 
     branch: str
@@ -36,7 +37,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class PageDifference:
     """A page that two states have differently; None: it does not exist there."""
 
     page: str
@@ -60,14 +61,14 @@ class Past:
         self.root.read().check_readable(branch, lsn)
         return lsn
 
-    def state(self, branch: str = MAIN, lsn: int | None = None) -> State:
+    def state(self, branch: str = MAIN, lsn: int | None = None) -> BranchPoint:
         """A state with everything up to it applied; by default all that is committed now."""
         applied = Applier(self._store, self._db_id, clock=self._clock, ids=self._ids).run(branch, upto=lsn)
         if lsn is not None and lsn > applied.lsn:
             raise Invalid(f"LSN {lsn} is above the head of branch {branch!r}, which is {applied.lsn}")
-        return State(branch, applied.lsn if lsn is None else lsn)
+        return BranchPoint(branch, applied.lsn if lsn is None else lsn)
 
-    def differences(self, before: State, after: State) -> Iterator[Difference]:
+    def differences(self, before: BranchPoint, after: BranchPoint) -> Iterator[PageDifference]:
         """The pages that are different in two states, in order. Where the deltas since their common past are kept, only
         pages that were written since are looked at."""
         pages = self.root.read()
@@ -78,7 +79,7 @@ class Past:
             written = sorted(set(seen))
         for chunk in _chunks(written):
             old, new = one.get_pages(chunk, before.lsn), other.get_pages(chunk, after.lsn)
-            yield from (Difference(page, old[page], new[page]) for page in chunk if old[page] != new[page])
+            yield from (PageDifference(page, old[page], new[page]) for page in chunk if old[page] != new[page])
 
     def restore(self, db: PageDb, lsn: int) -> int:
         """Bring the pages of an older LSN back by new commits; returns how many changed. What fits into one segment of
@@ -148,7 +149,7 @@ class Past:
             return min(branch.base, self._lsn_at(pages, branch.parent, moment))
         return low.lsn
 
-    def _written_since_fork(self, pages: Pages, one: State, other: State) -> Sequence[str] | None:
+    def _written_since_fork(self, pages: Pages, one: BranchPoint, other: BranchPoint) -> Sequence[str] | None:
         """Pages that were written on either way from the common past of two states; None: that is not kept."""
         ways = [
             {name: (branch.base, at) for name, branch, at in pages.lineage(state.branch, state.lsn)}

@@ -1,8 +1,9 @@
 """Reading a page store: pages by id, each at any LSN inside the window, on one branch of a database.
 
 A reader needs no lease. It sees what it knew when it last looked (`refresh`): what the log had beyond the layers is in
-memory (`memtable.py`), the rest is found through the root (`reading.py`), without any request but those for blocks that
-it has not seen yet."""
+memory (`apply.py`), the rest is found through the root (`layers.py`), without any request but those for blocks that it
+has not seen yet.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +18,13 @@ from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Expired, Invalid, NotFound, Unavailable
 from worm.log.keys import DbKeys
 from worm.log.reader import LogReader
-from worm.log.root import Root
+from worm.pages.apply import Memtable
 from worm.pages.cache import BlockCache
 from worm.pages.layer_file import Version
-from worm.pages.layers import LayerGone, LayerReader, Layers, merged, newest, pieces
-from worm.pages.manifest import MAIN, Branch, Pages, PagesRoot
-from worm.pages.memtable import Memtable
+from worm.pages.layers import LayerGone, LayerReader, Layers, merged, newest, page_ranges
+from worm.pages.manifest import MAIN, Branch, Pages
 from worm.pages.records import check_page
+from worm.pages.root import PagesRoot
 from worm.store.base import Store
 
 ROUNDS_MAX = 5
@@ -36,16 +37,6 @@ class _View:
     layers: Layers
     branch: Branch
     table: Memtable
-
-
-class _LogRoot:
-    """The root as the log sees it."""
-
-    def __init__(self, root: PagesRoot) -> None:
-        self._root = root
-
-    def read(self) -> Root | None:
-        return self._root.read_root()
 
 
 class PageReader:
@@ -67,8 +58,8 @@ class PageReader:
         )
         self._reader = LayerReader(store, DbKeys(db_id), self.cache)
         self._has_log_root = self.keys.root == self.root.keys.root
-        log_root = _LogRoot(self.root) if self._has_log_root else None
-        self._log = LogReader(store, self.keys, root=log_root, clock=clock, ids=ids)
+        read_root = self.root.read_root if self._has_log_root else None
+        self._log = LogReader(store, self.keys, read_root=read_root, clock=clock, ids=ids)
         self._lock = RLock()
         self._view = self._view_of(pages, None)
 
@@ -90,7 +81,7 @@ class PageReader:
         return db
 
     @property
-    def head(self) -> int:
+    def head_lsn(self) -> int:
         """The newest LSN that is known here."""
         return self._view.table.lsn
 
@@ -100,13 +91,13 @@ class PageReader:
         return self._view.layers.pages
 
     def refresh(self) -> int:
-        """Look for what is new; returns the head. At least two requests, none of them a listing."""
+        """Look for what is new; returns its LSN. At least two requests, none of them a listing."""
         with self._lock:
             for _ in range(ROUNDS_MAX):
                 try:
                     with self.root.while_there(self.name, self.keys.branch):
                         if self._follow():
-                            return self.head
+                            return self.head_lsn
                 except Expired:  # applied and collected: the root says so now
                     self._take_root(self.root.read())
         raise Unavailable("the log went faster than it could be read", key=self.keys.log, hint="try again")
@@ -173,18 +164,18 @@ class PageReader:
     def _scanned(
         self, view: _View, fresh: Sequence[Version], start: str, end: str | None, at: int
     ) -> Iterator[Version]:
-        found = pieces(view.layers.pages, self.name, at, start, end)
-        stored = (item for piece in found for item in merged(self._reader, piece))
+        found = page_ranges(view.layers.pages, self.name, at, start, end)
+        stored = (item for span in found for item in merged(self._reader, span))
         unflushed = ((version, at) for version in fresh)
         return newest(merge(stored, unflushed, key=lambda item: (item[0].page, item[0].lsn)))
 
     def _at(self, lsn: int | None) -> int:
         if lsn is None:
-            return self.head
-        if lsn > self.head:
+            return self.head_lsn
+        if lsn > self.head_lsn:
             self.refresh()
-        if not 0 <= lsn <= self.head:
-            raise Invalid(f"LSN {lsn} is not in the log of branch {self.name!r}: its head is {self.head}")
+        if not 0 <= lsn <= self.head_lsn:
+            raise Invalid(f"LSN {lsn} is not in the log of branch {self.name!r}: its head is {self.head_lsn}")
         self.pages.check_readable(self.name, lsn)
         return lsn
 
@@ -194,7 +185,7 @@ class PageReader:
         self.refresh()
         gone.check(self.pages)
         if is_head:
-            return self.head
+            return self.head_lsn
         self.pages.check_readable(self.name, lsn)
         return lsn
 

@@ -10,10 +10,10 @@ from worm.clock import Clock, Ids, SystemClock
 from worm.log.keys import DbKeys
 from worm.log.reader import LogReader
 from worm.pages.layers import Layers
-from worm.pages.manifest import MAIN, Branch, Layer, Pages, PagesRoot
+from worm.pages.manifest import LEVELS, MAIN, Branch, Layer, Pages
+from worm.pages.root import PagesRoot
 from worm.store.base import Store
 
-KINDS = ("flushed", "merged", "image")
 INK = ("-", "=", "#")
 SAMPLES = 200
 
@@ -30,14 +30,14 @@ class LayerSum:
 
 @dataclass(frozen=True, slots=True)
 class BranchStat:
-    """`lsn` is applied, `head` is committed. `read_max` and `read_mean`: layers that a read of the newest version of a
-    page may have to ask, by range alone; `write_amplification`: bytes stored for each byte of pages."""
+    """`lsn` is applied, `head_lsn` is committed. `read_max` and `read_mean`: layers that a read of the newest version
+    of a page may have to ask, by range alone; `write_amplification`: bytes stored for each byte of pages."""
 
     name: str
     parent: str | None
     base: int
     lsn: int
-    head: int
+    head_lsn: int
     horizon: int
     kinds: tuple[LayerSum, ...]
     dropped: int
@@ -68,7 +68,7 @@ def branch_stat(
         parent=branch.parent,
         base=branch.base,
         lsn=branch.lsn,
-        head=branch.base if tail is None else branch.base + tail.last_lsn,
+        head_lsn=branch.base if tail is None else branch.base + tail.last_lsn,
         horizon=branch.horizon,
         kinds=tuple(_sum(branch, level) for level in range(3)),
         dropped=len(branch.dropped),
@@ -83,7 +83,7 @@ def branch_stat(
 
 def _sum(branch: Branch, level: int) -> LayerSum:
     chosen = [layer for layer in branch.layers if layer.level == level]
-    return LayerSum(KINDS[level], len(chosen), sum(one.versions for one in chosen), sum(one.size for one in chosen))
+    return LayerSum(LEVELS[level], len(chosen), sum(one.versions for one in chosen), sum(one.size for one in chosen))
 
 
 def _depths(pages: Pages, name: str) -> list[int]:
@@ -120,7 +120,7 @@ def picture(branch: Branch, *, width: int = 60, rows: int = 30) -> list[str]:
         layers = runs[high, low, level]
         size = sum(layer.size for layer in layers)
         span = f"@{high}" if level == 2 else f"{low}..{high}"
-        lines.append(f"{span:>21}  {KINDS[level]:<7} |{_bar(layers, edges, width)}| {len(layers):>4} {size:>13,}")
+        lines.append(f"{span:>21}  {LEVELS[level]:<7} |{_bar(layers, edges, width)}| {len(layers):>4} {size:>13,}")
     if len(runs) > rows:
         lines.append(f"{'…':>21}  {len(runs) - rows} more below")
     return lines

@@ -21,8 +21,9 @@ from typing import TypeVar
 
 from worm.clock import Clock, Ids
 from worm.errors import CommitStateUnknown, Conflict, Corrupt, Fenced, Invalid, NotFound, Unavailable, WormError
-from worm.pages.config import PageConfig
+from worm.log.keys import DbKeys
 from worm.pages.db import PageDb, create_database
+from worm.pages.manifest import PageConfig
 from worm.pages.reader import PageReader
 from worm.spaces import page_names as names
 from worm.spaces.page_reads import PageReads
@@ -285,10 +286,10 @@ class PageBackend(PageReads):
     # Blobs
 
     def _part(self, place: str, number: int) -> str:
-        return f"db/{self._db_id}/blobs/{place}/{number:06d}"
+        return DbKeys(self._db_id).blob(place, number)
 
     def _delete_parts(self, place: str) -> None:
-        for listed in list(self._store.list(f"db/{self._db_id}/blobs/{place}/")):
+        for listed in list(self._store.list(DbKeys(self._db_id).blobs(place))):
             self._store.delete(listed.key)
 
 

@@ -1,12 +1,25 @@
-"""One JSON file kept by compare-and-swap: read (cached by etag), change, write if unchanged, else go round again.
+"""One object that changes by compare-and-swap only: read it (cached by etag), change it, write it if it is unchanged,
+else go round again. It knows nothing of what the object is for.
 
-For derived files only (manifest, index, heads): the change must be idempotent, because an unknown outcome makes us read
-and apply it again. Their content never repeats (each carries a growing `revision`), so an equal etag means equal state.
-A damaged file counts as absent and is replaced; its etag still guards the write."""
+Vocabulary:
+- *held*: what we believe is stored, with its etag. Every swap is conditional on that etag, so a belief that is out of
+  date costs a round and never a lost change.
+- *change*: a function from the current value (None: there is none) to the one wanted, or to None for 'nothing to do'.
+  It must be idempotent: after an unknown outcome we read again and apply it to whatever is there, ours or not.
+- *rules*: what may become of the object. The defaults are those of a *derived* file (the manifest of a table, an index,
+  heads): a damaged one counts as absent and is replaced, under its etag. A *root*, which cannot be computed again,
+  never takes damage for absence: it raises `Corrupt`.
+- *numbering*: an etag must never fit again once it was replaced, so no body may repeat. A derived file carries a
+  growing revision of its own; a root is given a `version` and a random `put_id` with every swap.
+- *invariants*: predicates over the current value and the new one, asked before every swap. One that does not hold is a
+  mistake in this program or damage that decoding did not see: `InvariantBroken`, and nothing is written.
+
+What a failure means: `Unavailable`, too many others were quicker, nothing of ours is stored; `CommitStateUnknown`, the
+store did not say often enough whether it took our body."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -18,11 +31,42 @@ T = TypeVar("T")
 ATTEMPTS_MAX = 60
 UNKNOWN_MAX = 3
 """Each of them has taken its full time already."""
+Invariant = Callable[[T, T], bool]
+"""Does it hold from the current value to the new one? Its name says what holds."""
+
+
+class InvariantBroken(Corrupt):
+    """A swap would have broken what always holds. Nothing was written. `invariant` is the name of the predicate."""
+
+    def __init__(self, invariant: str, key: str) -> None:
+        what = f"a change would break an invariant: {invariant.replace('_', ' ')}"
+        super().__init__(what, key=key, hint="nothing was written; the object is damaged, or this program has a bug")
+        self.invariant = invariant
+
+
+@dataclass(frozen=True, slots=True)
+class Rules(Generic[T]):
+    """What may become of an object. `blank` is what an absent one counts as for the invariants; without it they are
+    first asked at the second swap. `numbered` gives a new value (the second) the number after that of the current one
+    (None: there is none) and a put id."""
+
+    is_derived: bool = True
+    blank: T | None = None
+    numbered: Callable[[T | None, T, str], T] | None = None
+    invariants: Sequence[Invariant[T]] = ()
+
+    def check(self, current: T | None, new: T, key: str) -> None:
+        before = self.blank if current is None else current
+        if before is None:
+            return
+        for holds in self.invariants:
+            if not holds(before, new):
+                raise InvariantBroken(holds.__name__, key)
 
 
 @dataclass(frozen=True, slots=True)
 class Held(Generic[T]):
-    """What we believe is stored. `value` None with an etag: the file is damaged; without: there is none."""
+    """What we believe is stored. `value` None with an etag: the object is damaged; without: there is none."""
 
     value: T | None
     etag: str | None
@@ -31,7 +75,7 @@ class Held(Generic[T]):
 
 
 class CasFile(Generic[T]):
-    """The file under `key`. Not for several threads at once; every worker thread has its own."""
+    """The object under `key`. Not for several threads at once; every worker thread has its own."""
 
     def __init__(
         self,
@@ -42,16 +86,18 @@ class CasFile(Generic[T]):
         *,
         ids: Ids,
         clock: Clock,
+        rules: Rules[T] | None = None,
     ) -> None:
         self.key = key
+        self.attempts = 0
         self._store = store
         self._decode = decode
         self._encode = encode
         self._ids = ids
         self._clock = clock
+        self._rules: Rules[T] = rules or Rules()
         self._held: Held[T] = Held(None, None)
         self._undecoded: Object | None = None
-        self.attempts = 0
         self._unknown = 0
 
     @property
@@ -82,24 +128,34 @@ class CasFile(Generic[T]):
     def read(self) -> T | None:
         """The current value: one conditional GET; nothing is parsed when it did not change."""
         self.refresh()
-        return self.held.value
+        return self._current()
 
     def update(self, change: Callable[[T | None], T | None]) -> T | None:
         """Apply `change` until it is stored, or until it returns None (nothing to do). Returns what is stored now."""
-        self.read()
+        self.refresh()
         self._unknown = 0
         for attempt in range(ATTEMPTS_MAX):
-            wanted = change(self._held.value)
+            current = self._current()
+            wanted = change(current)
             if wanted is None:
-                return self._held.value
-            if self._write(wanted):
+                return current
+            if self._rules.numbered is not None:
+                wanted = self._rules.numbered(current, wanted, self._ids.ulid())
+            self._rules.check(current, wanted, self.key)
+            if self._swap(wanted):
                 return wanted
             self._clock.sleep(backoff(self._ids, attempt, base_seconds=0.02, cap_seconds=1.0))
         raise Unavailable(
             f"{ATTEMPTS_MAX} compare-and-swap attempts lost to other writers", key=self.key, hint="retried by the queue"
         )
 
-    def _write(self, value: T) -> bool:
+    def _current(self) -> T | None:
+        held = self.held
+        if held.damage is not None and not self._rules.is_derived:
+            raise held.damage
+        return held.value
+
+    def _swap(self, value: T) -> bool:
         self.attempts += 1
         body = self._encode(value)
         outcome: Won | Lost | Gone
@@ -112,7 +168,7 @@ class CasFile(Generic[T]):
             self._unknown += 1
             if self._unknown >= UNKNOWN_MAX:
                 raise
-            self.read()  # ours or not: the change is applied again to whatever is there
+            self.refresh()  # ours or not: the change is applied again to whatever is there
             return False
         if isinstance(outcome, Won):
             self._held = Held(value, outcome.etag, len(body))

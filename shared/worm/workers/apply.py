@@ -12,18 +12,16 @@ Logs of databases without pages, and of branches that are deleted, are nobody's 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from worm.clock import Deadline
 from worm.errors import Corrupt, Invalid, NotFound, Unavailable
-from worm.log.keys import DbKeys
+from worm.log.keys import DbKeys, segment_of
 from worm.log.segment import VERIFY
 from worm.maintenance.materialize import Materializer
 from worm.pages.apply import Applier
-from worm.pages.manifest import PagesRoot
-from worm.schema.fields import segment_problem
+from worm.pages.root import PagesRoot
 from worm.session import Session
 from worm.workers.batch import BatchOutcome, Message, hints_of
 
@@ -31,8 +29,6 @@ FLUSH_SECONDS = 20.0
 """A flush cannot be stopped half-way, so none is begun with less time than this."""
 # Roots remembered between batches; forgetting one costs a whole GET instead of a conditional one.
 REMEMBERED_MAX = 32
-
-_SEGMENT = re.compile(r"db/([^/]+)/(?:branches/([^/]+)/)?log/([0-9]{20})")
 
 
 @dataclass
@@ -129,14 +125,6 @@ class Apply:
         for forgotten in list(self._appliers)[:-REMEMBERED_MAX]:
             del self._appliers[forgotten]
         return applier
-
-
-def segment_of(key: str) -> tuple[DbKeys, int] | None:
-    """Log and slot of a segment's key; None for any other key."""
-    match = _SEGMENT.fullmatch(key)
-    if match is None or segment_problem(match[1]):
-        return None
-    return DbKeys(match[1], match[2] or ""), int(match[3])
 
 
 def _branch_of(root: PagesRoot, branch_id: str) -> tuple[str, int] | None:

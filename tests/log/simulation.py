@@ -22,7 +22,7 @@ from worm.log.config import LogConfig
 from worm.log.keys import DbKeys
 from worm.log.reader import LogReader
 from worm.log.root import Root
-from worm.log.segment import Segment, Transaction
+from worm.log.segment import LogTransaction, Segment
 from worm.log.writer import LogWriter
 from worm.store.base import Attempt, Condition, Listed, NotModified, Object, ObjectInfo, Won
 from worm.store.faulty import Fault, FaultyStore, Operation, SimulatedCrash
@@ -292,9 +292,9 @@ class Simulation:
                 self.told.unknown.discard(one.id)
                 self.told.acked[one.id] = (asked, self.steps, lsn)
 
-    def _transaction(self, chance: Random) -> Transaction:
+    def _transaction(self, chance: Random) -> LogTransaction:
         self._number += 1
-        return Transaction(f"t{self._number}", [{"op": "put", "n": n} for n in range(chance.randint(1, 3))])
+        return LogTransaction(f"t{self._number}", [{"op": "put", "n": n} for n in range(chance.randint(1, 3))])
 
     def _collect(self, store: TurnStore, clock: SkewedClock, chance: Random) -> None:
         config = LogConfig(gc_min_age_seconds=MIN_AGE)

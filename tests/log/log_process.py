@@ -1,7 +1,7 @@
 """A process that writes a commit log, for the tests that stop and kill such processes.
 
-    python -m tests.journal.log_process URL DB NAME COUNT      commits transactions `NAME-1` to `NAME-COUNT`
-    python -m tests.journal.log_process serve                  starts such processes by fork, as told on stdin
+    python -m tests.log.log_process URL DB NAME COUNT      commits transactions `NAME-1` to `NAME-COUNT`
+    python -m tests.log.log_process serve                  starts such processes by fork, as told on stdin
 
 It prints `open EPOCH`, then `ack N LSN` for each commit, at last `done`, or the error that ended it: `Fenced`,
 `CommitStateUnknown` and so on. Every line is out before anything else happens.
@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import IO
 
-from tests.journal.witness import records
+from tests.log.witness import records
 from worm.clock import SystemClock
 from worm.errors import WormError
 from worm.log.config import LogConfig

@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from tests.journal.simulation import Simulation, check, heal
+from tests.log.simulation import Simulation, check, heal
 
 SEEDS = int(os.environ.get("WORM_SEEDS", "500"))
 PARTS = 8

@@ -7,8 +7,8 @@ from collections import Counter
 from datetime import datetime, timedelta
 
 from tests.emulators import new_bucket
-from tests.journal.proxy import Fault, FaultProxy
-from tests.journal.witness import Witness
+from tests.log.proxy import Fault, FaultProxy
+from tests.log.witness import Witness
 from worm.clock import SystemClock
 from worm.log.collect import LogCollector
 from worm.log.config import LogConfig

@@ -1,4 +1,4 @@
-"""The tools on a commit log in a store: verify, repair, compact, cat, tail, beside a writer at work."""
+"""The tools on a commit log in a store: verify, repair, cat, tail, beside a writer at work."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ import pytest
 
 from worm.clock import Ids, VirtualClock
 from worm.codec.frames import Torn
+from worm.codec.logs import LogLine, VerifyReport
 from worm.codec.strict_json import JsonObject, JsonValue
-from worm.errors import Conflict, Corrupt, Expired, Invalid, NotFound
-from worm.journal.s3_base import Base, DocumentLog
-from worm.journal.s3_tools import StoreTools
-from worm.journal.state import State
-from worm.journal.tools import LogLine
+from worm.errors import Conflict, Expired, Invalid, NotFound
 from worm.log.collect import LogCollector
 from worm.log.config import LogConfig
 from worm.log.keys import DbKeys
 from worm.log.reader import LogReader
 from worm.log.segment import Segment
+from worm.log.tools import CommitLogTools
 from worm.log.writer import LogWriter
 from worm.store.base import Lost, Store, Won
-from worm.store.faulty import FaultyStore, SimulatedCrash
+from worm.store.faulty import FaultyStore
 from worm.store.memory import MemoryStore
 
 KEYS = DbKeys("main")
@@ -59,17 +57,14 @@ class Room:
     def opened(self, store: Store | None = None) -> LogWriter:
         return LogWriter.open(store or self.memory, "main", config=CONFIG, clock=self.clock, ids=self.ids)
 
-    def tools(self, store: Store | None = None) -> StoreTools:
-        return StoreTools(store or self.memory, "main", config=CONFIG, clock=self.clock, ids=self.ids)
-
-    def documents(self, store: Store | None = None) -> DocumentLog:
-        return DocumentLog(store or self.memory, "main", config=CONFIG, clock=self.clock, ids=self.ids)
-
-    def state(self) -> State:
-        return self.documents().load().fold.state
+    def tools(self, store: Store | None = None) -> CommitLogTools:
+        return CommitLogTools(store or self.memory, "main", config=CONFIG, clock=self.clock, ids=self.ids)
 
     def lines(self, after: int | None = None) -> list[LogLine]:
         return [line for line in self.tools().cat(after=after) if not isinstance(line, Torn)]
+
+    def collect(self, upto: int) -> None:
+        LogCollector(self.memory, "main", config=CONFIG, clock=self.clock, ids=self.ids).run(upto)
 
     def slots(self) -> list[int]:
         return [slot for listed in self.memory.list(KEYS.log) if (slot := KEYS.slot_of(listed.key))]
@@ -85,104 +80,19 @@ def room() -> Room:
     return Room()
 
 
-def test_the_log_determines_the_state(room: Room) -> None:
-    state = room.state()
-    assert [len(state.scan("c")), state.documents] == [19, 19]
-    assert state.find("c", "v", 33) == [b'{"_id":3,"v":33}']
-    assert state.find("c", "v", 4) == []
+def test_verify_counts_what_it_read(room: Room) -> None:
     report = room.tools().verify()
-    assert (report.is_clean, report.documents, report.records, report.committed) == (True, 19, 26, 14)
+    size = sum(listed.size for listed in room.memory.list(KEYS.log))
+    assert report == VerifyReport(room.memory.url, records=26, size=size, committed=14)
 
 
-def test_compaction_keeps_the_state_and_beside_it_goes_on(room: Room) -> None:
-    before = room.state()
-    report = room.tools().compact()
-    assert (report.records_before, report.records_after) == (26, 21)
-    assert room.state().differences(before) == []
-    assert room.slots() == list(range(1, 16))  # too young to be collected
-    room.writer.append_wal([insert("new", 7)])
-    assert room.state().documents == 20
-    room.clock.advance(101)
-    room.writer.append_wal([replace("new", 88)])
-    again = room.tools().compact()
-    assert again.records_after == 22
-    assert again.size_after < report.size_before
-    assert room.slots() == [17]
-    assert room.state().find("c", "v", 88) == [b'{"_id":"new","v":88}']
-    assert room.tools().verify().is_clean
-    room.opened().append_wal([delete("new")])
-    assert room.state().documents == 19
-
-
-def test_a_base_is_minimal_and_says_nothing_but_the_state(room: Room) -> None:
-    """Two logs that lead to the same state have the same base."""
-    room.tools().compact()
-    other = Room()
-    other.writer.append_wal([delete("s9"), insert("s9", 9)])
-    other.tools().compact()
-    bases = [room.documents().base(), other.documents().base()]
-    assert bases[0] is not None
-    assert bases[1] is not None
-    assert bases[0].digest == bases[1].digest
-    ops = [line.value["op"] for line in room.lines()]
-    assert ops == ["define", "create_index", *["insert"] * 19]
-    room.tools().compact()
-    assert room.documents().base() == bases[0]
-
-
-def test_compaction_survives_a_crash_before_and_after_every_write() -> None:
-    writes = 0
-    for number in range(1, 40):
-        for when in ("before", "after"):
-            room = Room()
-            room.clock.advance(101)
-            room.writer.append_wal([insert("late")])
-            before = room.state()
-            store = FaultyStore(room.memory, clock=room.clock, ids=room.ids)
-            store.crash_at_write(number, "before" if when == "before" else "after")
-            try:
-                room.tools(store).compact()
-            except SimulatedCrash:
-                writes = number
-            assert room.state().differences(before) == []
-            assert room.tools().verify().is_clean
-            room.tools().compact()
-            assert room.slots() == [16]
-            assert room.state().differences(before) == []
-    assert writes >= 17  # the base, the root twice, and a delete for each slot
-
-
-def test_a_reader_that_a_compaction_overtakes_starts_again(room: Room) -> None:
-    room.clock.advance(101)
-    room.writer.append_wal([insert("late")])
-    before = room.state()
-
-    class Overtaken(DocumentLog):
-        def base(self) -> Base | None:
-            found = super().base()
-            if room.slots()[0] == 1:
-                room.tools().compact()
-            return found
-
-    slow = Overtaken(room.memory, "main", config=CONFIG, clock=room.clock, ids=room.ids)
-    assert slow.load().fold.state.differences(before) == []
-
-
-def test_a_log_of_other_records_is_verified_but_not_compacted(room: Room) -> None:
-    room.writer.append_wal([{"op": "page", "n": 1}])
-    assert room.tools().verify().is_clean
-    with pytest.raises(Invalid, match="no change of documents"):
+def test_compact_is_refused_and_the_hint_names_the_commands_for_pages(room: Room) -> None:
+    before = [listed.etag for listed in room.memory.list("")]
+    with pytest.raises(Invalid, match="no minimal form") as refused:
         room.tools().compact()
-    room.writer.append_wal([{"op": "begin"}])
-    assert room.documents().base() is None
-
-
-def test_a_transaction_that_does_not_fit_is_a_problem(room: Room) -> None:
-    room.writer.append_wal([insert("x"), insert("x")], txn="twice")
-    (problem,) = room.tools().verify().problems
-    assert "transaction twice does not fit" in problem.detail
-    with pytest.raises(Corrupt):
-        room.tools().compact()
+    assert "`worm db compact`" in str(refused.value)
+    assert "`worm db gc`" in str(refused.value)
+    assert [listed.etag for listed in room.memory.list("")] == before
 
 
 def test_cat_and_tail_show_records_from_wherever_they_are(room: Room) -> None:
@@ -194,9 +104,7 @@ def test_cat_and_tail_show_records_from_wherever_they_are(room: Room) -> None:
         assert room.lines(after) == [line for line in whole if line.lsn > after]
     for count in (1, 3, 26, 100):
         assert list(room.tools().tail(count)) == whole[-count:]
-    room.tools().compact()
     room.writer.append_wal([insert("new")])
-    assert len(room.lines()) == 22
     assert [line.value["id"] for line in room.lines(whole[-1].lsn)] == ["new"]
 
 
@@ -268,28 +176,17 @@ def test_a_repair_does_not_overwrite_what_changed_meanwhile(room: Room) -> None:
         room.tools(Meanwhile(room.memory, clock=room.clock, ids=room.ids)).repair(dry_run=False)
 
 
-def test_a_lost_or_damaged_base_stops_and_is_told(room: Room) -> None:
-    room.tools().compact()
-    base = room.documents().base()
-    assert base is not None
-    key = KEYS.base(base.slot, base.digest[:16])
-    found = room.memory.get(key)
-    assert found is not None
-    for change in (lambda: room.memory.delete(key), lambda: room.memory.put(key, found.body[:-1])):
-        change()
-        with pytest.raises(Corrupt, match="the base of the log is"):
-            room.documents().load()
-        assert [problem.key for problem in room.tools().verify().problems] == [key]
-
-
 def test_no_log_is_not_found() -> None:
     with pytest.raises(NotFound, match="no log of a database 'main'"):
-        StoreTools(MemoryStore(), "main")
+        CommitLogTools(MemoryStore(), "main")
 
 
-def test_what_was_collected_without_a_base_is_expired(room: Room) -> None:
+def test_cat_shows_what_is_kept_and_refuses_what_was_collected(room: Room) -> None:
+    whole = room.lines()
     room.clock.advance(101)
     room.writer.append_wal([insert("late")])
-    LogCollector(room.memory, "main", config=CONFIG, clock=room.clock, ids=room.ids).run(5)
+    room.collect(upto=5)
+    assert room.slots()[0] == 6
+    assert room.lines() == [*(line for line in whole if line.key >= KEYS.slot(6)), *room.lines(whole[-1].lsn)]
     with pytest.raises(Expired):
-        room.state()
+        room.lines(after=1)

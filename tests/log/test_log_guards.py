@@ -8,15 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.journal.test_group_commit import Room as GroupRoom
-from tests.journal.test_group_commit import record as group_record
-from tests.journal.test_log_writer import KEYS, Room, record
+from tests.log.test_group_commit import Room as GroupRoom
+from tests.log.test_group_commit import record as group_record
+from tests.log.test_log_writer import KEYS, Room, record
 from worm.clock import Ids, SystemClock
 from worm.errors import CommitStateUnknown, Corrupt, Fenced, Invalid, Unavailable, WormError
 from worm.log.collect import LogCollector
 from worm.log.config import LogConfig
 from worm.log.group import GroupCommit
-from worm.log.segment import Segment, Transaction
+from worm.log.segment import LogTransaction, Segment
 from worm.log.writer import LogWriter
 from worm.store.base import IfAbsent
 from worm.store.faulty import Fault, FaultyStore
@@ -242,7 +242,7 @@ def test_an_interrupt_of_the_one_who_writes_is_an_unknown_outcome_for_the_others
     room = GroupRoom()
 
     class Interrupted(LogWriter):
-        def commit(self, transactions: Sequence[Transaction]) -> list[int]:
+        def commit(self, transactions: Sequence[LogTransaction]) -> list[int]:
             super().commit(transactions)
             raise KeyboardInterrupt
 

@@ -6,20 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.journal.test_log_writer import KEYS, Room, record
-from tests.journal.test_store_tools import CONFIG, insert
-from tests.journal.test_store_tools import KEYS as TOOLS_KEYS
-from tests.journal.test_store_tools import Room as ToolsRoom
-from worm.errors import CommitStateUnknown, Corrupt, Expired
-from worm.journal.s3_base import Base, DocumentLog
-from worm.journal.s3_tools import StoreTools
-from worm.journal.tools import LogLine
+from tests.log.test_log_tools import CONFIG, insert
+from tests.log.test_log_tools import KEYS as TOOLS_KEYS
+from tests.log.test_log_tools import Room as ToolsRoom
+from tests.log.test_log_writer import KEYS, Room, record
+from worm.codec.logs import LogLine
+from worm.errors import Corrupt, Expired
 from worm.log.config import LogConfig
 from worm.log.reader import LogReader
 from worm.log.segment import Segment
-from worm.log.writer import LogWriter
+from worm.log.tools import CommitLogTools
 from worm.store.base import ObjectInfo
-from worm.store.faulty import Fault, FaultyStore
+from worm.store.faulty import FaultyStore
 
 
 def test_a_feed_does_not_skip_what_is_collected_while_it_starts() -> None:
@@ -66,7 +64,7 @@ def test_the_end_of_a_log_that_is_collected_meanwhile_is_not_none() -> None:
 def test_tail_shows_no_record_twice() -> None:
     room = ToolsRoom()
 
-    class Late(StoreTools):
+    class Late(CommitLogTools):
         done = False
 
         def _lines(self, slot: int, after: int) -> Iterator[LogLine]:
@@ -82,27 +80,6 @@ def test_tail_shows_no_record_twice() -> None:
     assert [line.value["id"] for line in seen if isinstance(line, LogLine)] == ["late", "next"]
 
 
-def test_cat_beside_a_compaction_shows_no_record_twice() -> None:
-    room = ToolsRoom()
-    room.tools().compact()
-    room.writer.append_wal([insert("new")])
-    tools = room.tools()
-
-    class Flips(DocumentLog):
-        done = False
-
-        def base(self) -> Base | None:
-            found = super().base()
-            if not self.done:
-                self.done = True
-                room.tools().compact()
-            return found
-
-    tools._documents = Flips(room.memory, "main", config=CONFIG, clock=room.clock, ids=room.ids)
-    ids = [line.value.get("id") for line in tools.cat() if isinstance(line, LogLine)]
-    assert ids.count("new") == 1, f"'new' is shown {ids.count('new')} times"
-
-
 def test_verify_beside_a_collection_reports_no_damage() -> None:
     room = ToolsRoom()
     room.clock.advance(101)
@@ -116,22 +93,12 @@ def test_verify_beside_a_collection_reports_no_damage() -> None:
             found = super().boundary()
             if not self.done:
                 self.done = True
-                room.tools().compact()
+                room.collect(upto=8)
             return found
 
     tools._reader = Meanwhile(room.memory, "main", clock=room.clock, ids=room.ids)
     report = tools.verify()
     assert report.is_clean, report.problems[0]
-
-
-def test_verify_looks_at_everything_that_a_feed_reads() -> None:
-    """Slots below the base and above the boundary are read by the feed, and not looked at by verify and repair."""
-    room = ToolsRoom()
-    room.tools().compact()  # too young to be collected
-    room.damage(5, lambda body: body[:-3])
-    with pytest.raises(Corrupt):
-        list(LogReader(room.memory, "main", clock=room.clock).feed())
-    assert not room.tools().verify().is_clean
 
 
 def test_two_missing_segments_are_not_the_end_of_the_log() -> None:
@@ -143,36 +110,6 @@ def test_two_missing_segments_are_not_the_end_of_the_log() -> None:
     room.memory.delete(KEYS.slot(6))
     with pytest.raises(Corrupt, match="a segment is missing"):
         room.numbers()
-
-
-def test_a_repeated_transaction_id_is_told_apart() -> None:
-    """Unknown, but landed; repeated with the same id by a new writer."""
-    room = ToolsRoom()
-    store = FaultyStore(room.memory, clock=room.clock, ids=room.ids)
-    writer = LogWriter.open(store, "main", config=CONFIG, clock=room.clock, ids=room.ids)
-    store.fail_next("attempt_put", Fault.LOST_RESPONSE, times=1)
-    store.fail_next("get", Fault.UNAVAILABLE, times=50)
-    with pytest.raises(CommitStateUnknown):
-        writer.append_wal([insert("once")], txn="mine")
-    again = LogWriter.open(room.memory, "main", config=CONFIG, clock=room.clock, ids=room.ids)
-    again.append_wal([insert("once")], txn="mine")
-    assert room.state().documents == 20
-    assert room.tools().verify().aborted == 1
-    room.tools().compact()
-    again.append_wal([insert("once")], txn="mine")
-    assert room.state().documents == 20
-
-
-def test_old_bases_are_deleted() -> None:
-    room = ToolsRoom()
-    for number in range(5):
-        room.writer.append_wal([insert(f"n{number}")])
-        room.clock.advance(500)
-        room.tools().compact()
-    room.clock.advance(5000)
-    room.tools().compact()
-    bases = [one.key for one in room.memory.list("db/main/base/")]
-    assert len(bases) <= 2, len(bases)
 
 
 # Repair
@@ -209,18 +146,17 @@ def test_two_damaged_segments_at_the_end_are_repaired() -> None:
     assert "acked" in txns(room)
 
 
-def test_lsns_do_not_go_back_after_a_repair_behind_a_base() -> None:
+def test_lsns_do_not_go_back_after_a_repair_behind_the_boundary() -> None:
     room = ToolsRoom()
     room.clock.advance(101)
-    room.tools().compact()
     last = room.writer.append_wal([insert("x")])
-    room.tools().compact()
+    room.collect(upto=room.slots()[-2])
     high = room.writer.append_wal([insert("y")])
     room.damage(room.slots()[-1], lambda body: body[:-3])
     room.tools().repair(dry_run=False)
     writer = room.opened()
     lsn = writer.append_wal([insert("acked")], txn="acked")
-    assert lsn > last, f"LSN {lsn} after LSN {last}, which the base covers"
+    assert lsn > last, f"LSN {lsn} after LSN {last}, which is in the log"
     assert lsn > high, f"LSN {lsn} is used again"
 
 

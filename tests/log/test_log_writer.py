@@ -14,10 +14,11 @@ from worm.codec.strict_json import JsonObject
 from worm.errors import CommitStateUnknown, Corrupt, Denied, Expired, Fenced, Invalid, Unavailable
 from worm.log.collect import LogCollector
 from worm.log.config import LogConfig
+from worm.log.fence import lease_file, root_file, take_lease
 from worm.log.keys import DbKeys
 from worm.log.reader import LogReader, last_slot
-from worm.log.root import Root, lease_file, root_file, take_lease
-from worm.log.segment import Segment, Transaction
+from worm.log.root import Root
+from worm.log.segment import LogTransaction, Segment
 from worm.log.writer import LogWriter
 from worm.store.base import Attempt, Condition
 from worm.store.faulty import Fault, FaultyStore
@@ -85,7 +86,7 @@ def test_commits_are_read_in_order_with_dense_lsns(room: Room) -> None:
     writer = room.writer()
     assert writer.append_wal([record(1)]) == 3  # the fence has LSN 1, the segment's header 2
     assert writer.append_wal([record(2), record(3)], txn="t") == 6
-    assert writer.commit([Transaction("a", [record(4)]), Transaction("b", [record(5), record(6)])]) == [8, 10]
+    assert writer.commit([LogTransaction("a", [record(4)]), LogTransaction("b", [record(5), record(6)])]) == [8, 10]
     assert [number for _, _, number in room.feed()] == [1, 2, 3, 4, 5, 6]
     assert room.feed(after=6) == [(8, "a", 4), (9, "b", 5), (10, "b", 6)]
     assert [change.is_last for change in room.reader().feed(after=6)] == [True, False, True]
@@ -158,7 +159,7 @@ def test_a_new_writer_fences_the_old_one(room: Room) -> None:
 
 def test_a_fence_that_meets_a_late_commit_goes_behind_it(room: Room) -> None:
     old = room.writer()
-    late = Segment.of(Segment(2, old.epoch, "x", 2, 0), [Transaction("t", [record(1)])])
+    late = Segment.of(Segment(2, old.epoch, "x", 2, 0), [LogTransaction("t", [record(1)])])
 
     def overtaken(key: str) -> None:
         if key == KEYS.slot(2) and room.memory.get(key) is None:
@@ -228,13 +229,13 @@ def test_what_does_not_fit_is_refused_before_anything_is_written() -> None:
 @pytest.mark.parametrize("taken", [{"lsn": 1}, {"txn": "x"}, {"op": "segment"}])
 def test_names_of_the_log_are_refused_in_records(taken: JsonObject) -> None:
     with pytest.raises(Invalid, match="must not have"):
-        Transaction("t", [{"n": 1, **taken}])
+        LogTransaction("t", [{"n": 1, **taken}])
     with pytest.raises(Invalid, match="at least one record"):
-        Transaction("t", [])
+        LogTransaction("t", [])
 
 
 def test_a_size_is_never_less_than_the_bytes(room: Room) -> None:
-    one = Transaction('"é' * 60, [{"op": "put", "n": 10**18}, {"op": "é" * 40}])
+    one = LogTransaction('"é' * 60, [{"op": "put", "n": 10**18}, {"op": "é" * 40}])
     header = Segment(10**15, 10**9, "w" * 26, 10**15, 10**13)
     size = len(Segment.of(header, [one]).encode()) - len(replace(header, kind="fence").encode())
     assert size <= one.size
@@ -243,7 +244,8 @@ def test_a_size_is_never_less_than_the_bytes(room: Room) -> None:
 def test_a_writer_whose_lease_was_taken_while_it_opened_does_not_serve(room: Room) -> None:
     def meanwhile(key: str) -> None:
         if key == KEYS.slot(1):
-            take_lease(room.memory, KEYS, "other", tail=0, epoch=0, min_age=0, clock=room.clock, ids=room.ids)
+            file = lease_file(room.memory, KEYS, clock=room.clock, ids=room.ids)
+            take_lease(file, "other", None, min_age=0, clock=room.clock, ids=room.ids)
 
     room.store.after = meanwhile
     with pytest.raises(Fenced, match="epoch 2 took over"):
@@ -539,16 +541,16 @@ def test_a_damaged_root_or_lease_stops_and_is_not_replaced(room: Room) -> None:
     room.writer()
 
 
-def _with_boundary(boundary: int, root: Root | None) -> Root:
-    return replace(root or Root(), boundary=boundary)
+def _with_member(value: int, root: Root | None) -> Root:
+    return replace(root or Root(), members={"value": value})
 
 
 def test_bodies_under_compare_and_swap_never_repeat(room: Room) -> None:
     """F08: equal content would give an equal etag, and a stale If-Match would pass."""
     root = root_file(room.memory, KEYS, clock=room.clock, ids=room.ids)
     etags = set()
-    for boundary in (1, 2, 1, 2, 1):
-        root.update(partial(_with_boundary, boundary))
+    for value in (1, 2, 1, 2, 1):
+        root.update(partial(_with_member, value))
         info = room.memory.head(KEYS.root)
         assert info is not None
         etags.add(info.etag)

@@ -9,13 +9,13 @@ from collections import Counter
 
 import pytest
 
-from tests.journal.proxy import Fault, answer, cut, drop, hang, late, shorten
-from tests.journal.wire import KEYS, LOG, REQUESTS_MAX, ROOT, Wire, patience
-from tests.journal.witness import Witness
+from tests.log.proxy import Fault, answer, cut, drop, hang, late, shorten
+from tests.log.wire import KEYS, LOG, REQUESTS_MAX, ROOT, Wire, patience
+from tests.log.witness import Witness
 from worm.errors import CommitStateUnknown, Corrupt, Denied, Unavailable, WormError
 from worm.log.config import LogConfig
+from worm.log.fence import root_file
 from worm.log.reader import LogReader
-from worm.log.root import root_file
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("aws_environment"), pytest.mark.xdist_group("log-proxy")]
 

@@ -1,8 +1,12 @@
-"""The tools on a commit log in a store. None of them takes the lease: they go beside a writer at work.
+"""The tools on the commit log of a database: verify, repair, cat and tail (`worm log … --db`).
 
-Repair puts a *void* in the place of a damaged or missing segment (`segment.py`), by If-Match on the very bytes that are
-damaged, after they were copied to `damaged/`. Whatever can be read stays as it is. Where the last segment was damaged,
-a new writer leaves out the LSNs that it may have had; a writer that is at work knows better and goes on.
+None of them takes the lease, so they run beside a writer at work. Repair puts a *void* in the place of a damaged or
+missing segment (`segment.py`), by If-Match on the very bytes that are damaged, after they were copied to `damaged/`.
+Whatever can be read stays as it is. Where the last segment was damaged, a new writer leaves out the LSNs that it may
+have had; a writer that is at work knows better and goes on.
+
+A commit log has no minimal form of its own: only the room that wrote its records knows which of them are still needed.
+For pages, `worm db compact` and `worm db gc` make a log shorter.
 """
 
 from __future__ import annotations
@@ -11,12 +15,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from worm.clock import Clock, Ids, SystemClock
-from worm.codec.frames import Torn, encode, frame
+from worm.codec.frames import Torn, encode
+from worm.codec.logs import CompactReport, LogLine, LogProblem, RepairReport, VerifyReport
 from worm.codec.strict_json import JsonObject
 from worm.errors import Conflict, Corrupt, Invalid, NotFound
-from worm.journal.s3_base import DocumentLog, base_lines
-from worm.journal.tools import CompactReport, LogLine, LogProblem, RepairReport, VerifyReport
 from worm.log.config import LogConfig
+from worm.log.keys import DbKeys
 from worm.log.reader import LogReader
 from worm.log.root import BY_HAND
 from worm.log.segment import VERIFY, Segment
@@ -35,8 +39,8 @@ class Slot:
     damage: Corrupt | None
 
 
-class StoreTools:
-    """`LogTools` of a database in a store."""
+class CommitLogTools:
+    """`LogTools` of the commit log of a database."""
 
     def __init__(
         self,
@@ -50,36 +54,22 @@ class StoreTools:
         self._store = store
         self._config = config or LogConfig()
         self._clock = clock or SystemClock()
-        self._ids = ids or Ids.system(self._clock)
-        self._documents = DocumentLog(store, db_id, config=config, clock=self._clock, ids=self._ids)
-        self._reader = LogReader(store, db_id, clock=self._clock, ids=self._ids)
-        self._keys = self._documents.keys
+        self._keys = DbKeys(db_id)
+        self._reader = LogReader(store, self._keys, clock=self._clock, ids=ids)
         if next(iter(store.list(self._keys.log, limit=1)), None) is None:
             raise NotFound(f"there is no log of a database {db_id!r} at {store.url}", key=self._keys.log)
 
     def verify(self) -> VerifyReport:
         problems: list[LogProblem] = []
-        records = size = committed = documents = repeated = 0
+        records = size = committed = 0
         for one in self._slots():
             size += 0 if one.found is None else one.found.size
             if one.damage is not None:
-                problems.append(_problem(one.damage))
+                problems.append(LogProblem("log-damaged", one.damage.key or "", one.damage.message))
             if one.segment is not None:
                 records += len(one.segment.entries)
                 committed += len(list(one.segment.transactions()))
-        try:
-            base = list(base_lines(self._documents, self._documents.base()))
-            records, size = records + len(base), size + sum(len(line.body) for _, line in base)
-            if not problems:
-                loaded = self._documents.load()
-                documents, repeated = loaded.fold.state.documents, loaded.repeated
-        except Invalid:
-            documents = 0  # a log of other records
-        except Corrupt as damage:
-            problems.append(_problem(damage))
-        return VerifyReport(
-            self._store.url, records, size, documents, committed - repeated, repeated, 0, 0, tuple(problems)
-        )
+        return VerifyReport(self._store.url, records, size, committed=committed, problems=tuple(problems))
 
     def repair(self, *, dry_run: bool) -> RepairReport:
         kept = moved = 0
@@ -101,16 +91,14 @@ class StoreTools:
         return RepairReport(self._store.url, kept, moved, reason, side)
 
     def compact(self) -> CompactReport:
-        return self._documents.compact()
+        raise Invalid(
+            "a commit log has no minimal form",
+            key=self._keys.log,
+            hint="`worm db compact` merges the layers of a database, and `worm db gc` deletes what they no longer need",
+        )
 
     def cat(self, *, after: int | None = None) -> Iterator[LogLine | Torn]:
-        base = self._documents.base()
-        start = 0 if base is None else base.slot
-        if after is None or base is None or after < base.lsn:
-            for key, one in base_lines(self._documents, base):
-                yield LogLine(_lsn(one.value), one.value, frame(one.body).rstrip(b"\n"), key)
-        elif after > base.lsn:
-            start = max(start, self._reader.slot_before(after))
+        start = self._reader.boundary() if after is None else self._reader.slot_before(after)
         yield from self._lines(start, after or 0)
 
     def tail(self, count: int, *, follow: bool = False) -> Iterator[LogLine | Torn]:
@@ -157,17 +145,12 @@ class StoreTools:
         return Slot(slot, segment, found, None)
 
     def _before(self, slots: list[Slot]) -> Segment:
-        """What the first slot comes after: the end of the base, or what those that follow leave room for."""
+        """What the first slot comes after: the beginning, or what the readable ones leave room for."""
         first = slots[0].slot if slots else 1
-        base = self._documents.base()
         good = next((one.segment for one in slots if one.segment is not None), None)
-        lsn = 0
-        if base is not None and base.slot == first - 1:
-            lsn = base.lsn
-        elif first > 1 and good is not None:
-            lsn = good.lsn - 1 - (good.slot - first)
-        elif first > 1:
+        if first > 1 and good is None:
             raise Corrupt("nothing is left to number the log from", key=self._keys.slot(first), hint=BY_HAND)
+        lsn = good.lsn - 1 - (good.slot - first) if first > 1 and good is not None else 0
         return Segment(first - 1, good.epoch if good else 1, "", max(lsn, 0), 0, "fence")
 
     def _void(self, one: Slot, before: Segment, *, is_last: bool) -> tuple[Segment, str | None]:
@@ -197,12 +180,3 @@ class StoreTools:
 
     def _slot_of(self, line: LogLine) -> int:
         return self._keys.slot_of(line.key) or 0
-
-
-def _lsn(value: JsonObject) -> int:
-    lsn = value.get("lsn")
-    return lsn if type(lsn) is int else 0
-
-
-def _problem(damage: Corrupt) -> LogProblem:
-    return LogProblem("log-damaged", damage.key or "", damage.message)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.emulators import CREDENTIALS
-from tests.journal.proxy import fault_proxy
-from tests.journal.wire import Wire
+from tests.log.proxy import fault_proxy
+from tests.log.wire import Wire
 from worm_dev.aws import Aws, start_moto
 
 

@@ -9,13 +9,13 @@ import threading
 
 import pytest
 
-from tests.journal.proxy import Fault, answer, drop, hang, late
-from tests.journal.wire import KEYS, LEASE, LOG, REQUESTS_MAX, Wire, patience
-from tests.journal.witness import Witness
+from tests.log.proxy import Fault, answer, drop, hang, late
+from tests.log.wire import KEYS, LEASE, LOG, REQUESTS_MAX, Wire, patience
+from tests.log.witness import Witness
 from worm.errors import CommitStateUnknown, Unavailable
+from worm.log.fence import lease_file
 from worm.log.group import GroupCommit
 from worm.log.reader import LogReader
-from worm.log.root import lease_file
 from worm.log.writer import LogWriter
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("aws_environment"), pytest.mark.xdist_group("log-proxy")]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.emulators import CREDENTIALS, ROOT, new_bucket
-from tests.journal.witness import Witness, records
+from tests.log.witness import Witness, records
 from worm.log.collect import LogCollector
 from worm.log.config import LogConfig
 from worm.log.keys import DbKeys
@@ -80,7 +80,7 @@ class Processes:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "WORM_"))}
         self._folder = folder
         self._server = subprocess.Popen(
-            [sys.executable, "-m", "tests.journal.log_process", "serve"],
+            [sys.executable, "-m", "tests.log.log_process", "serve"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -22,8 +22,8 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from tests.emulators import CREDENTIALS
-from tests.journal import minio
-from tests.journal.witness import Witness
+from tests.log import minio
+from tests.log.witness import Witness
 from worm.errors import Expired, Fenced
 from worm.log.collect import LogCollector
 from worm.log.config import LogConfig

@@ -1,0 +1,115 @@
+"""What every log has in common, wherever it lies: names in its records, and the tools that work on all of it.
+
+The commit log of a database (`log/`) and `oplog.ndjson` of a directory (`journal/`) are two rooms that know nothing of
+each other. The `worm log` commands know of both only what is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from worm.codec.frames import Torn
+from worm.codec.strict_json import JsonObject, type_name
+from worm.errors import Invalid
+
+NAME_BYTES_MAX = 200
+
+
+def check_name(name: object, what: str) -> str:
+    """Namespaces, fields and ids of transactions: 1 to 200 bytes, no control characters."""
+    if not isinstance(name, str):
+        raise Invalid(f"{what} must be a string, not {type_name(name)}")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError as error:
+        raise Invalid(f"{what} {name!r} holds a lone surrogate") from error
+    if not 1 <= size <= NAME_BYTES_MAX or any(ord(char) < 0x20 or ord(char) == 0x7F for char in name):
+        raise Invalid(f"{what} {name!r} must have 1 to {NAME_BYTES_MAX} bytes and no control characters")
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class LogProblem:
+    """Something that is wrong. `kind`: `log-damaged` (a line, or an object), `state-differs` (memory is not what the
+    log says), `rebuild-differs` (the minimal log is not what the log says)."""
+
+    kind: str
+    key: str
+    detail: str
+    line: int | None = None
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What reading a log from its beginning found. With a problem, the figures are those of the intact prefix.
+
+    `torn` is what a writer that died left at the end, in bytes; no problem, it was never acknowledged. `dangling` and
+    `aborted` are transactions that do not count."""
+
+    target: str
+    records: int
+    size: int
+    documents: int = 0
+    committed: int = 0
+    aborted: int = 0
+    dangling: int = 0
+    torn: int = 0
+    problems: tuple[LogProblem, ...] = ()
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.problems
+
+
+@dataclass(frozen=True, slots=True)
+class RepairReport:
+    """`kept` records stay, `moved` bytes go to `side` (or would, in a dry run: then `side` is None)."""
+
+    target: str
+    kept: int
+    moved: int
+    reason: str | None
+    side: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CompactReport:
+    """Records and bytes, before and after."""
+
+    target: str
+    records_before: int
+    size_before: int
+    records_after: int
+    size_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One record as it is stored: its JSON, the framed line without its end, and the object that holds it."""
+
+    lsn: int
+    value: JsonObject
+    line: bytes
+    key: str
+
+
+class LogTools(Protocol):
+    """The tools of one log."""
+
+    def verify(self) -> VerifyReport:
+        """Read everything, check everything. Damage is in the report, no error."""
+
+    def repair(self, *, dry_run: bool) -> RepairReport:
+        """Keep the intact prefix, put the rest aside; nothing is deleted."""
+
+    def compact(self) -> CompactReport:
+        """Rewrite the log to its minimal form; `Invalid` where it has none."""
+
+    def cat(self, *, after: int | None = None) -> Iterator[LogLine | Torn]:
+        """All records, or those after an lsn; then the torn tail. `Corrupt` where there is damage."""
+
+    def tail(self, count: int, *, follow: bool = False) -> Iterator[LogLine | Torn]:
+        """The last records; with `follow` then those that are appended from now on, for ever."""

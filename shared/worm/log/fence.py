@@ -1,0 +1,81 @@
+"""How the root and the lease of a log are swapped, and how a new writer shuts the old one out.
+
+Both are roots in the sense of `store/cas.py`: damage is never taken for absence, every swap is numbered, and what
+always holds of them (`invariants.py`) is asked before it. The fence is the epoch: whoever takes the lease has a greater
+one than anybody before, and its first segment makes the next append of the old writer fail (`writer.py`).
+
+A log always has a root, which is written before its first segment: where there are segments and no root, it was lost,
+and with it what is collected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from worm.clock import Clock, Ids, iso_millis
+from worm.errors import Corrupt
+from worm.log import invariants
+from worm.log.keys import DbKeys
+from worm.log.root import BY_HAND, Lease, Root
+from worm.log.segment import Segment
+from worm.store.base import Store
+from worm.store.cas import CasFile, Rules
+
+V = TypeVar("V", Root, Lease)
+ReadRoot = Callable[[], Root | None]
+"""Reads the root: one conditional GET."""
+
+
+def numbered(current: V | None, new: V, put_id: str) -> V:
+    return replace(new, version=1 if current is None else current.version + 1, put_id=put_id)
+
+
+def root_file(store: Store, keys: DbKeys, *, clock: Clock, ids: Ids) -> CasFile[Root]:
+    rules = Rules(is_derived=False, blank=Root(), numbered=numbered, invariants=invariants.ROOT)
+    return CasFile(store, keys.root, Root.decode, Root.encode, ids=ids, clock=clock, rules=rules)
+
+
+def lease_file(store: Store, keys: DbKeys, *, clock: Clock, ids: Ids) -> CasFile[Lease]:
+    rules = Rules(is_derived=False, blank=Lease(), numbered=numbered, invariants=invariants.LEASE)
+    return CasFile(store, keys.lease, Lease.decode, Lease.encode, ids=ids, clock=clock, rules=rules)
+
+
+def begin_log(root: CasFile[Root]) -> None:
+    """Write the first root of a log, unless there is one."""
+    root.update(lambda found: Root() if found is None else None)
+
+
+def boundary_of(store: Store, keys: DbKeys, read_root: ReadRoot) -> int:
+    """The boundary; 0 where no log was ever begun. `Corrupt` where there is a log and no root."""
+    found = read_root()
+    if found is None and next(iter(store.list(keys.log, limit=1)), None) is not None:
+        found = read_root()  # it may have been begun just now: the root comes first
+        if found is None:
+            raise Corrupt("the root is gone, and with it what is collected", key=keys.root, hint=BY_HAND)
+    return 0 if found is None else found.boundary
+
+
+def take_lease(
+    file: CasFile[Lease], writer: str, last: Segment | None, *, min_age: float, clock: Clock, ids: Ids
+) -> Lease:
+    """Become the writer of a new epoch, later than that of the log's last segment, should the lease be lost. Whoever
+    held it before finds out at its next append."""
+    token = ids.ulid()
+    slot, epoch = (0, 0) if last is None else (last.slot, last.epoch)
+
+    def taken(lease: Lease | None) -> Lease:
+        before = lease or Lease()
+        return Lease(
+            epoch=max(before.epoch, epoch) + 1,
+            token=token,
+            writer=writer,
+            tail=max(slot, before.tail),
+            taken=iso_millis(clock.now()),
+            min_age=max(min_age, before.min_age),
+        )
+
+    lease = file.update(taken)
+    if lease is None:
+        raise Corrupt("the lease is gone", key=file.key, hint="open the writer again")
+    return lease

@@ -1,0 +1,64 @@
+"""What always holds of a log's two mutable objects, from one swap to the next: plain predicates over the current value
+and the new one, asked before every swap (`store/cas.py`). Each says which damage it prevents."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from worm.log.root import Lease, Root
+from worm.store.cas import Invariant
+
+V = TypeVar("V", Root, Lease)
+
+
+def version_grows_by_one(current: V, new: V) -> bool:
+    """A version that repeats would let two different bodies pass for one; a gap would hide a swap from people who look
+    for the version that was lost."""
+    return new.version == current.version + 1
+
+
+def put_id_is_new(current: V, new: V) -> bool:
+    """A body that repeats has the etag of an older one: a process that slept could swap on what it read long ago."""
+    return new.put_id not in ("", current.put_id)
+
+
+def boundary_never_falls(current: Root, new: Root) -> bool:
+    """Slots up to the boundary may be deleted already. With a lower one, readers would take their absence for damage,
+    and a writer that slept would believe that its commit into a slot that is free again counts."""
+    return new.boundary >= current.boundary
+
+
+def members_of_other_rooms_stay(current: Root, new: Root) -> bool:
+    """The page store keeps its layers in the root. To write a root without them is to lose every page."""
+    return current.members.keys() <= new.members.keys()
+
+
+def epoch_grows(current: Lease, new: Lease) -> bool:
+    """Two writers of one epoch cannot fence each other: both would take the other's segments for their own."""
+    return new.epoch > current.epoch
+
+
+def tail_never_falls(current: Lease, new: Lease) -> bool:
+    """The end of the log is looked for from this slot on; from an older one the search costs more with every writer."""
+    return new.tail >= current.tail
+
+
+def min_age_never_falls(current: Lease, new: Lease) -> bool:
+    """A writer trusts its last commit for half of this age without looking at the boundary. A collector that deletes
+    earlier frees a slot in which that writer would acknowledge a commit that nobody reads."""
+    return new.min_age >= current.min_age
+
+
+ROOT: tuple[Invariant[Root], ...] = (
+    version_grows_by_one,
+    put_id_is_new,
+    boundary_never_falls,
+    members_of_other_rooms_stay,
+)
+LEASE: tuple[Invariant[Lease], ...] = (
+    version_grows_by_one,
+    put_id_is_new,
+    epoch_grows,
+    tail_never_falls,
+    min_age_never_falls,
+)
