@@ -35,12 +35,12 @@ from scripts.benchmarks._space_s3 import measured
 from worm.clock import SystemClock
 from worm.codec.strict_json import JsonObject, JsonValue
 from worm.spaces import sqlite_schema as sql
-from worm.spaces.config import SpaceConfig
 from worm.spaces.json_patch import apply_patches
+from worm.spaces.operations import SpaceConfig
 from worm.spaces.rows import PATCH, SET, time_text
 from worm.spaces.space import Space
 from worm.spaces.sqlite_backend import SqliteBackend
-from worm.spaces.sqlite_connect import connect
+from worm.spaces.sqlite_schema import connect
 
 ENTITIES = 500
 PATCHES = 8

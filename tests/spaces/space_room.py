@@ -11,8 +11,8 @@ from typing import Any, cast
 from worm.clock import VirtualClock
 from worm.codec.strict_json import JsonObject, JsonValue
 from worm.spaces.backend import Backend, Turn
-from worm.spaces.config import SpaceConfig
 from worm.spaces.opening import open_backend
+from worm.spaces.operations import SpaceConfig
 from worm.spaces.space import Space
 
 URLS = {

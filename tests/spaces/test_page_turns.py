@@ -16,8 +16,7 @@ from worm.errors import CommitStateUnknown, Denied, Fenced, WormError
 from worm.pages.reader import PageReader
 from worm.spaces import page_backend
 from worm.spaces.operations import ConfirmedRead
-from worm.spaces.page_backend import FLUSHED, LOSSES_MAX, OPENING_SECONDS, PageBackend
-from worm.spaces.page_turns import Lane, Turns
+from worm.spaces.page_backend import FLUSHED, LOSSES_MAX, OPENING_SECONDS, Lane, PageBackend, Turns
 from worm.spaces.results import Committed, Presence, ReadConflict
 from worm.spaces.space import Space
 from worm.store.base import Lost, Won

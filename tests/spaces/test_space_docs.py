@@ -10,7 +10,7 @@ import pytest
 
 from tests.docs.markdown import ROOT, blocks
 from worm.spaces import results
-from worm.spaces.config import SpaceConfig
+from worm.spaces.operations import SpaceConfig
 from worm.spaces.results import Presence
 from worm.spaces.sqlite_schema import TABLES
 

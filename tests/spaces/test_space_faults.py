@@ -19,9 +19,8 @@ from worm.clock import Ids, VirtualClock
 from worm.codec.strict_json import JsonObject
 from worm.errors import Conflict, WormError
 from worm.spaces import page_backend
-from worm.spaces.config import SpaceConfig
-from worm.spaces.page_backend import PageBackend
-from worm.spaces.page_turns import Turns
+from worm.spaces.operations import SpaceConfig
+from worm.spaces.page_backend import PageBackend, Turns
 from worm.spaces.space import Space
 from worm.store.faulty import Fault, FaultyStore
 from worm.store.memory import MemoryStore

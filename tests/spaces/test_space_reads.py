@@ -13,8 +13,8 @@ from tests.spaces.space_room import Room, change, drop, put, value
 from worm.codec.strict_json import JsonObject
 from worm.errors import Corrupt, Invalid, NotFound
 from worm.spaces.backend import Backend
-from worm.spaces.cache import StateCache
-from worm.spaces.replay import State
+from worm.spaces.reading import StateCache
+from worm.spaces.replay import EntityState
 from worm.spaces.rows import MAIN, Pointer, SnapshotRow
 from worm.spaces.space import Space
 
@@ -155,12 +155,12 @@ def test_the_size_of_the_cache_changes_no_answer(room: Room, cache_bytes: int) -
 
 def test_a_document_that_is_too_large_to_remember_drives_no_other_out() -> None:
     cache = StateCache(2000)
-    small = State(MAIN, Pointer(1, 0), b"{}")
+    small = EntityState(MAIN, Pointer(1, 0), b"{}")
     cache.put("a", small)
-    cache.put("b", State(MAIN, Pointer(1, 1), b"x" * 3000))
+    cache.put("b", EntityState(MAIN, Pointer(1, 1), b"x" * 3000))
     assert cache.get(MAIN, "a", Pointer(1, 0)) is small
     assert cache.get(MAIN, "b", Pointer(1, 1)) is None
-    cache.put("a", State(MAIN, Pointer(0, 0), b"older"))
+    cache.put("a", EntityState(MAIN, Pointer(0, 0), b"older"))
     assert cache.get(MAIN, "a", Pointer(1, 0)) is small, "what is newer stays"
 
 

@@ -13,10 +13,9 @@ from tests.spaces.space_room import Room, change, drop, put, value
 from worm.codec.strict_json import JsonObject, dumps, loads_own
 from worm.errors import Corrupt, Invalid, NotFound, Unavailable
 from worm.spaces import sqlite_schema as sql
-from worm.spaces.cache import StateCache
-from worm.spaces.config import SpaceConfig
-from worm.spaces.operations import ConfirmedRead, PendingRead
-from worm.spaces.replay import State
+from worm.spaces.operations import ConfirmedRead, PendingRead, SpaceConfig
+from worm.spaces.reading import StateCache
+from worm.spaces.replay import EntityState
 from worm.spaces.rows import Pointer
 from worm.spaces.space import Space
 from worm.spaces.sqlite_backend import SqliteBackend
@@ -173,8 +172,8 @@ def test_writers_in_turn_patch_what_the_others_wrote_and_make_snapshots_in_time(
     assert made == set(range(5, 41, 5))
 
 
-def _state(seq: int, body: bytes = b"{}") -> State:
-    return State("", Pointer(seq, 0), body, 0, 1)
+def _state(seq: int, body: bytes = b"{}") -> EntityState:
+    return EntityState("", Pointer(seq, 0), body, 0, 1)
 
 
 def test_commits_without_a_gap_are_known_whole() -> None:

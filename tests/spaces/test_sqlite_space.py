@@ -17,11 +17,11 @@ from tests.spaces.space_room import Killed, change, drop, put, value
 from worm.clock import SystemClock, VirtualClock
 from worm.errors import CommitStateUnknown, Corrupt, Denied, Invalid, NotFound, Unavailable
 from worm.spaces import sqlite_schema
-from worm.spaces.config import SpaceConfig
 from worm.spaces.opening import database_path, open_space
+from worm.spaces.operations import SpaceConfig
 from worm.spaces.space import Space
 from worm.spaces.sqlite_backend import SqliteBackend
-from worm.spaces.sqlite_connect import connect
+from worm.spaces.sqlite_schema import connect
 
 
 @pytest.fixture

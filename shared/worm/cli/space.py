@@ -22,7 +22,7 @@ from worm.codec.strict_json import JsonObject, JsonValue, loads, loads_document,
 from worm.errors import Invalid, NotFound
 from worm.spaces.backend import Backend
 from worm.spaces.blobs import grace, unneeded
-from worm.spaces.merging import Difference
+from worm.spaces.branches import BranchDifference
 from worm.spaces.opening import open_backend
 from worm.spaces.operations import ConfirmedRead, PendingRead, Read
 from worm.spaces.pulling import pull_space
@@ -300,11 +300,11 @@ def _branch_shape(branch: Branch) -> JsonObject:
     }
 
 
-def _difference(one: Difference) -> JsonObject:
+def _difference(one: BranchDifference) -> JsonObject:
     return {"id": one.id, "left": entity_shape(one.left), "right": entity_shape(one.right)}
 
 
-def _values(one: Difference) -> JsonObject:
+def _values(one: BranchDifference) -> JsonObject:
     return {"id": one.id, "left": _value(one.left), "right": _value(one.right)}
 
 

@@ -10,7 +10,7 @@ the same id, here or with a new writer, which reads the newest ids from the log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Lock
@@ -25,7 +25,7 @@ from worm.log.writer import LogWriter
 from worm.pages.apply import Flusher
 from worm.pages.manifest import MAIN, Branch, PageConfig, Pages
 from worm.pages.reader import PageReader
-from worm.pages.records import page_of, page_record
+from worm.pages.records import page_record, pages_of
 from worm.pages.root import PagesRoot
 from worm.store.base import Store
 
@@ -119,8 +119,11 @@ class PageDb(PageReader):
         self.flush_if_due()
         return lsn
 
-    def submit(self, pages: Mapping[str, bytes | None], *, txn: str | None = None) -> Future[int]:
-        """Like `write`, without waiting; the future has the LSN. Flushing is the caller's: `flush_if_due`."""
+    def submit(
+        self, pages: Mapping[str, bytes | None], *, records: Sequence[JsonObject] = (), txn: str | None = None
+    ) -> Future[int]:
+        """Like `write`, without waiting; the future has the LSN. Flushing is the caller's: `flush_if_due`. `records`
+        come before those of the pages; checking them is the caller's, too."""
         committed, base = Future[int](), self._view.branch.base
         known = None if txn is None else self._known.get(txn)
         if known is not None:
@@ -136,7 +139,7 @@ class PageDb(PageReader):
             else:
                 committed.set_result(base + done.result())
 
-        self._group.submit(self._records(pages), txn=txn).add_done_callback(told)
+        self._group.submit([*records, *self._records(pages)], txn=txn).add_done_callback(told)
         return committed
 
     def flush(self) -> int:
@@ -197,7 +200,7 @@ class PageDb(PageReader):
     def _checked(self, records: Iterable[JsonObject]) -> list[JsonObject]:
         listed = list(records)
         for record in listed:
-            page_of(record)
+            pages_of(record)
         return listed
 
     def _take(self, writer: LogWriter) -> None:

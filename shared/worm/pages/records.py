@@ -1,5 +1,6 @@
 """Pages in the commit log: `{"op":"page","page":"a/1","text":"…"}`, `"data"` (base64) for bytes that are no text, or
-`"delete":true`. Records of other ops are other rooms' and are passed over.
+`"delete":true`. One record of op `space` stands for all pages of a space's commit (`space_record.py`). Records of other
+ops are other rooms' and are passed over.
 
 All pages of a transaction have the LSN of its last record, its commit LSN: whatever LSN is read, a transaction is seen
 whole or not at all. Of several writes of one page in it the last counts.
@@ -15,6 +16,8 @@ from worm.codec.strict_json import JsonObject
 from worm.errors import Corrupt, Invalid
 from worm.log.segment import VERIFY, Segment
 from worm.pages.layer_file import Version
+from worm.pages.space_record import OP as SPACE_OP
+from worm.pages.space_record import space_pages
 
 OP = "page"
 PAGE_NAME_MAX = 1024
@@ -32,16 +35,20 @@ def check_page(page: str) -> str:
     return page
 
 
-def page_record(page: str, data: bytes | None, *, max_bytes: int) -> JsonObject:
-    """The record that writes a page; None deletes it."""
-    record: JsonObject = {"op": OP, "page": check_page(page)}
-    if data is None:
-        return {**record, "delete": True}
+def check_data(page: str, data: bytes, max_bytes: int) -> None:
     if len(data) > max_bytes:
         raise Invalid(
             f"page {page!r:.80} has {len(data)} bytes, more than {max_bytes}",
             hint="split it over several pages, or raise `page_max_bytes`",
         )
+
+
+def page_record(page: str, data: bytes | None, *, max_bytes: int) -> JsonObject:
+    """The record that writes a page; None deletes it."""
+    record: JsonObject = {"op": OP, "page": check_page(page)}
+    if data is None:
+        return {**record, "delete": True}
+    check_data(page, data, max_bytes)
     controls = len(data) - len(data.translate(None, _CONTROLS))
     if 15 * controls <= len(data):  # each takes six bytes as text, so that base64 is shorter when there are many
         with suppress(UnicodeDecodeError):
@@ -74,16 +81,22 @@ def page_of(record: Mapping[str, object]) -> tuple[str, bytes | None] | None:
         raise Invalid(f"the data of page {page!r:.80} is no base64") from error
 
 
+def pages_of(record: Mapping[str, object]) -> Mapping[str, bytes | None]:
+    """All pages that a record writes; none for a record of another op. `Invalid` if it is malformed."""
+    if record.get("op") == SPACE_OP:
+        return space_pages(record)
+    written = page_of(record)
+    return {} if written is None else {written[0]: written[1]}
+
+
 def versions_of(segment: Segment, base: int, key: str) -> Iterator[Version]:
     """What a segment does to pages, in the order of LSNs; `base` is added to those of a branch's log."""
     pages: dict[str, bytes | None] = {}
     for at, entry in enumerate(segment.entries):
         try:
-            written = page_of(entry.record)
+            pages |= pages_of(entry.record)
         except Invalid as mistake:
             raise Corrupt(f"lsn {entry.lsn}: {mistake.message}", key=key, hint=VERIFY) from mistake
-        if written is not None:
-            pages[written[0]] = written[1]
         if at + 1 == len(segment.entries) or segment.entries[at + 1].txn != entry.txn:
             for page, data in pages.items():
                 yield Version(page, base + entry.lsn, data)

@@ -8,15 +8,20 @@ A backend keeps rows (rows.py) by their names and one order of commits. All it h
 - Reads outside a turn see only what is durable. They need not agree on a moment with each other: commits and revisions
   never change, so whoever asks for rows up to a seq that is committed gets the same answer at any time.
 - Snapshots may come and go at any time; they only save work.
-- Ids and names of branches are any text without control characters, at most 512 and 200 bytes (names.py).
+- Ids and names of branches are any text without control characters, at most 512 and 200 bytes (`rows.py`).
+
+Others may take a turn away (`Fenced`), and answers get lost (`CommitStateUnknown`). Whoever writes has a name, so doing
+it again counts once: `until_decided` does so until it is known what became of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
+from worm.clock import Clock, Ids, backoff
+from worm.errors import CommitStateUnknown, Fenced
 from worm.spaces.rows import (
     Batch,
     BlobRow,
@@ -149,3 +154,19 @@ class Backend(Reads, Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+TRIES = 30
+HOLD_SECONDS = 0.1
+"""At least so long before the next try: whoever took over would fail, too, if its turn were taken back at once."""
+R = TypeVar("R")
+
+
+def until_decided(work: Callable[[], R], clock: Clock, ids: Ids) -> R:
+    """Does the work again until it is refused or has counted; ends with the last of `TRIES`."""
+    for attempt in range(TRIES - 1):
+        try:
+            return work()
+        except (Fenced, CommitStateUnknown):
+            clock.sleep(HOLD_SECONDS + backoff(ids, attempt, base_seconds=HOLD_SECONDS, cap_seconds=2.0))
+    return work()

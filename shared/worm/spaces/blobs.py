@@ -1,7 +1,7 @@
 """Blobs: bytes by their SHA-256, and what is known of them as ordinary entities `urn:blob-meta:<hash>`.
 
-A payload is stored once, whoever puts it. Its metadata has revisions like every document, on branches too. Nothing is
-collected unasked; a payload is needed as long as its metadata is there on any branch that goes on.
+A payload is stored once, whoever puts it. Its metadata has revisions like every document, on branches too. Payloads are
+collected only on request; one is needed as long as its metadata is on any active branch.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ from typing import IO, Protocol, TypeAlias
 from worm.codec.strict_json import JsonObject
 from worm.errors import Corrupt, Invalid, NotFound, Unavailable
 from worm.spaces.backend import Backend, Reads
-from worm.spaces.lineage import line_of
-from worm.spaces.names import blob_meta_id, check_hash
-from worm.spaces.replay import load
-from worm.spaces.rows import ACTIVE, MAIN, BlobRow, time_text
+from worm.spaces.replay import line_of, load
+from worm.spaces.rows import ACTIVE, MAIN, BlobRow, blob_meta_id, check_hash, time_text
 
 CHUNK = 1024 * 1024
 _SPOOL_BYTES = 8 * CHUNK
@@ -73,8 +71,8 @@ def payload_of(source: Source, bytes_max: int) -> Iterator[Payload]:
 def put(
     backend: Backend, payload: Payload, content_type: str | None, now: datetime, describe: Callable[[], None]
 ) -> Blob:
-    """Stores the payload, then has its metadata committed by `describe`, which raises `NotFound` if a collection took
-    the payload in between: then all of it again."""
+    """Stores the payload, then commits its metadata by `describe`, which raises `NotFound` if the payload was collected
+    in between; then both are done again."""
     if content_type is not None and not content_type.isprintable():
         raise Invalid(f"{content_type!r} is not a content type")
     row = BlobRow(payload.hash, content_type, payload.size, time_text(now))
@@ -117,7 +115,7 @@ def stream(backend: Backend, hash: str) -> Iterator[bytes]:
 
 
 def collect(backend: Backend, before: datetime) -> tuple[str, ...]:
-    """Removes payloads stored before a time whose metadata is on no branch that goes on. In one turn: nobody can commit
+    """Removes payloads stored before a time whose metadata is on no active branch. In one turn, so nobody can commit
     metadata between the look and the removal."""
     with backend.turn() as turn:
         gone = unneeded(turn, before)

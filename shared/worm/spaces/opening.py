@@ -16,7 +16,7 @@ from worm.store.open import open_store
 
 if TYPE_CHECKING:  # every worker imports this module, and few of them ever open a space
     from worm.spaces.backend import Backend
-    from worm.spaces.config import SpaceConfig
+    from worm.spaces.operations import SpaceConfig
     from worm.spaces.space import Space
 
 SUFFIX = ".sqlite"

@@ -1,4 +1,4 @@
-"""What a transaction is made of, checked: operations on entities, and what its author had read.
+"""What a transaction is made of, checked: operations on entities, and what its author had read; and its limits.
 
 Operations are JSON objects, as the commit record keeps them:
 `{"op": "set", "id", "value"}`, `{"op": "patch", "id", "patches"}`, `{"op": "delete", "id"}`.
@@ -8,16 +8,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import orjson
+from pydantic import BaseModel, ConfigDict, Field
 
 from worm.codec.strict_json import MAX_DEPTH, JsonObject, JsonValue, check_json, dumps, type_name
 from worm.errors import Invalid
-from worm.spaces.config import SpaceConfig
 from worm.spaces.json_patch import check_patches
-from worm.spaces.names import check_branch, check_id, check_seq
-from worm.spaces.rows import DELETE, PATCH, SET
+from worm.spaces.rows import DELETE, PATCH, SET, check_branch, check_id, check_seq
+
+MIB = 1024 * 1024
+
+
+class SpaceConfig(BaseModel):
+    """Limits of a transaction, and when snapshots are made. Writers of one space may have different settings: none of
+    them changes what is read."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    operations_max: Annotated[int, Field(ge=1, le=100_000)] = 1_000
+    reads_max: Annotated[int, Field(ge=0, le=1_000_000)] = 10_000
+    commit_bytes_max: Annotated[int, Field(ge=1024, le=256 * MIB)] = 16 * MIB
+    document_bytes_max: Annotated[int, Field(ge=64, le=64 * MIB)] = 10 * MIB
+    branch_depth_max: Annotated[int, Field(ge=1, le=1_000)] = 32
+    blob_bytes_max: Annotated[int, Field(ge=1, le=900_000_000)] = 512 * MIB
+    snapshot_every: Annotated[int, Field(ge=1)] = 100
+    replay_depth_max: Annotated[int, Field(ge=1)] = 50
+    snapshots_kept: Annotated[int, Field(ge=1)] | None = None
+    cache_bytes: Annotated[int, Field(ge=0)] = 16 * MIB
+
 
 _SCALARS = frozenset((str, int, float, bool, type(None)))
 _DATA = {SET: '"value"', PATCH: '"patches"'}

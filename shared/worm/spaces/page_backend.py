@@ -1,8 +1,8 @@
 """A space in a page store: rows are pages, a commit is one transaction of the commit log.
 
-Turns of one process follow each other, and a turn may begin while the commits of those before it are on their way: it
-reads what they wrote (`Lane`), and the log keeps their order, so many commits share one PUT. If one of them fails, all
-behind it fail, and nothing of them is in the log.
+Turns of one process follow each other (`Turns`), and a turn may begin while the commits of those before it are on their
+way: it reads what they wrote (`Lane`), and the log keeps their order, so many commits share one PUT. If one of them
+fails, all behind it fail, and nothing of them is in the log.
 
 Between processes the log decides: whoever takes a turn becomes the writer, and the one before is `Fenced` at its next
 commit, of which nothing is written then. A refusal commits nothing, so it looks at the log before it counts: another
@@ -14,23 +14,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from worm.clock import Clock, Ids
+from worm.codec.strict_json import JsonObject
 from worm.errors import CommitStateUnknown, Conflict, Corrupt, Fenced, Invalid, NotFound, Unavailable, WormError
 from worm.log.keys import DbKeys
 from worm.pages.db import PageDb, create_database
 from worm.pages.manifest import PageConfig
 from worm.pages.reader import PageReader
-from worm.spaces import page_names as names
-from worm.spaces.page_reads import PageReads
-from worm.spaces.page_turns import Lane, turns_of
-from worm.spaces.page_writes import Pages, blob_shape, kept_snapshots, pages_of, put_snapshot
+from worm.pages.records import check_data
+from worm.pages.space_record import blob_page, space_pages
+from worm.spaces.backend import until_decided
+from worm.spaces.page_rows import PageReads, Pages, blob_body
 from worm.spaces.rows import Batch, BlobRow, BranchRow, CommitRow, Newest, SnapshotRow
-from worm.spaces.settling import settled
 from worm.store.base import Store
 
 MIB = 1024 * 1024
@@ -39,8 +40,96 @@ PART_BYTES, CHUNK = 8 * MIB, MIB
 HEADS_AT_ONCE = 200
 OPENING_SECONDS, LOSSES_MAX = 0.05, 5
 FLUSHED = 16
-"""Who leaves so many segments behind puts them into a layer: whoever opens the space reads them one by one."""
+"""A writer that leaves so many segments behind puts them into a layer: whoever opens the space next reads them one by
+one."""
 R = TypeVar("R")
+
+
+class Turns:
+    """Whose turn it is in this process, however often the space is open in it. A turn after another owner's waits for
+    that owner's commits: taking over the log would only make them fail."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last: tuple[object, Future[int] | None] = (None, None)
+
+    @contextmanager
+    def taken(self, owner: object) -> Iterator[None]:
+        with self._lock:
+            before, commit = self._last
+            if before is not owner and commit is not None:
+                wait([commit])
+            yield
+
+    def sent(self, owner: object, commit: Future[int] | None) -> None:
+        self._last = (owner, commit)
+
+
+class Lane:
+    """A writer, and the pages that are on their way to its log. A turn reads those over what is there; what is not on
+    its way any more is known to the writer, so it is asked after them. Turns of a lane follow each other.
+
+    When one commit fails the lane is over: those behind it were decided on it, and must not be made.
+    """
+
+    def __init__(self, writer: PageDb) -> None:
+        self.writer = writer
+        self.has_committed = False
+        self._pages: Pages = {}
+        self._count = 0
+        self._last: Future[int] | None = None
+        self._lock = threading.Lock()
+
+    def send(self, pages: Pages, record: JsonObject | None) -> Future[int] | None:
+        """What a turn has to wait for: its own commit, or the last one that it may have read from."""
+        if pages or record is not None:
+            written = {} if record is None else self._pages_of(record)
+            sent = self.writer.submit(pages, records=[] if record is None else [record])
+            with self._lock:
+                self._pages |= written | pages
+                self._count += 1
+            self._last = sent
+            sent.add_done_callback(self._arrived)
+        return self._last
+
+    def is_over(self) -> bool:
+        """Is there anything in the log that this writer did not write, or was a commit not made? What was decided on
+        its pages counts for nothing then. Waits for what is on its way, and looks at the log. Only in a turn."""
+        if self._last is not None:
+            wait([self._last])
+        if self.writer.stopped is None:
+            PageReader.refresh(self.writer)
+        return self.writer.stopped is not None or self.writer.is_overtaken
+
+    def get(self, pages: Sequence[str]) -> Mapping[str, bytes | None]:
+        with self._lock:
+            found = {page: self._pages[page] for page in pages if page in self._pages}
+        rest = [page for page in pages if page not in found]
+        return (dict(self.writer.get_pages(rest)) if rest else {}) | found
+
+    def scan(self, start: str, end: str) -> Iterator[tuple[str, bytes]]:
+        with self._lock:
+            pending = {page: data for page, data in self._pages.items() if start <= page < end}
+        found = {version.page: version.data for version in self.writer.scan(start, end)} | pending
+        yield from sorted((page, data) for page, data in found.items() if data is not None)
+
+    def _pages_of(self, record: JsonObject) -> dict[str, bytes]:
+        written = space_pages(record)
+        for page, data in written.items():
+            check_data(page, data, self.writer.config.page_max_bytes)
+        return written
+
+    def _arrived(self, commit: Future[int]) -> None:
+        """In the writer's memory, or lost. Called before the writer begins with the next ones."""
+        error = None if commit.cancelled() else commit.exception()
+        if commit.cancelled() or error is not None:
+            self.writer.stop(error if isinstance(error, WormError) else Fenced("a commit before this one was not made"))
+            return  # its pages stay: a turn that has read some of them must not meet another state half-way
+        with self._lock:
+            self.has_committed = True
+            self._count -= 1
+            if self._count == 0:
+                self._pages.clear()
 
 
 class _Durable:
@@ -63,16 +152,17 @@ class PageTurn(PageReads):
 
     def __init__(self, source: Lane) -> None:
         super().__init__(source)
+        self.record: JsonObject | None = None
         self.pages: Pages = {}
         self.places: list[str] = []
 
     def write(self, batch: Batch) -> None:
-        self.pages |= pages_of(batch, self)
+        self.record = self.recorded(batch)
 
     def drop_blobs(self, hashes: Collection[str]) -> int:
         places = {digest: self.blob_place(digest) for digest in hashes}
         self.places += [place for place in places.values() if place is not None]
-        self.pages |= {names.blob_page(digest): None for digest, place in places.items() if place is not None}
+        self.pages |= {blob_page(digest): None for digest, place in places.items() if place is not None}
         return sum(place is not None for place in places.values())
 
 
@@ -97,7 +187,7 @@ class PageBackend(PageReads):
 
     @property
     def reader(self) -> PageReader:
-        """Who knows most: the writer, or the last one that there was."""
+        """The reader that knows most: the writer, or the last one that there was."""
         if self._closed:
             raise Invalid("the space is closed", key=self._store.url)
         return self._reader
@@ -143,7 +233,7 @@ class PageBackend(PageReads):
                 turn = PageTurn(lane)
                 with self._checked(lane):
                     yield turn
-                    durable = lane.send(turn.pages)
+                    durable = lane.send(turn.pages, turn.record)
                 self._turn.sent(self, durable)
             finally:
                 self._owner = None
@@ -152,18 +242,12 @@ class PageBackend(PageReads):
             self._delete_parts(place)
 
     def put_snapshots(self, rows: Sequence[SnapshotRow]) -> None:
-        self._settled(lambda: self._put_snapshots(rows))
+        self._until_decided(lambda: self._put_snapshots(rows))
 
     def _put_snapshots(self, rows: Sequence[SnapshotRow]) -> None:
         with self.turn() as turn:
             for branch in sorted({row.branch for row in rows}):
-                own = [row for row in rows if row.branch == branch]
-                heads = turn.heads_of(branch, [row.id for row in own])
-                seqs = turn.snapshot_seqs(branch, heads)
-                for row in own:
-                    if row.id in heads and row.seq not in seqs[row.id]:
-                        put_snapshot(turn.pages, heads[row.id], row, seqs[row.id])
-                        turn.pages[names.head_page(branch, row.id)] = heads[row.id].encode()
+                turn.pages |= turn.snapped(branch, [row for row in rows if row.branch == branch])
 
     def drop_snapshots(self, keep: int) -> int:
         gone = 0  # counted by turns, each of which may have to be taken again
@@ -173,17 +257,12 @@ class PageBackend(PageReads):
             ids = sorted(self.touched(branch, 0, newest))
             for at in range(0, len(ids), HEADS_AT_ONCE):
                 some = ids[at : at + HEADS_AT_ONCE]
-                gone += self._settled(partial(self._drop_snapshots, branch, some, keep))
+                gone += self._until_decided(partial(self._drop_snapshots, branch, some, keep))
         return gone
 
     def _drop_snapshots(self, branch: str, ids: Sequence[str], keep: int) -> int:
-        gone = 0
         with self.turn() as turn:
-            heads = turn.heads_of(branch, ids)
-            for one, seqs in turn.snapshot_seqs(branch, heads).items():
-                if len(seqs) > keep:
-                    gone += kept_snapshots(turn.pages, heads[one], branch, one, seqs, keep)
-                    turn.pages[names.head_page(branch, one)] = heads[one].encode()
+            turn.pages, gone = turn.unsnapped(branch, ids, keep)
         return gone
 
     def put_blob(self, row: BlobRow, chunks: Iterable[bytes]) -> bool:
@@ -192,13 +271,13 @@ class PageBackend(PageReads):
         place = f"{row.hash}/{self._ids.ulid()}"
         for number, part in enumerate(_parts(chunks)):
             self._store.put_if_absent(self._part(place, number), part)
-        return self._settled(lambda: self._name_blob(row, place))
+        return self._until_decided(lambda: self._name_blob(row, place))
 
     def _name_blob(self, row: BlobRow, place: str) -> bool:
         with self.turn() as turn:
             known = turn.blob_place(row.hash)
             if known is None:
-                turn.pages[names.blob_page(row.hash)] = blob_shape(row, place)
+                turn.pages[blob_page(row.hash)] = blob_body(row, place)
             elif known != place:
                 turn.places.append(place)  # somebody else was quicker
         return known is None or known == place
@@ -222,13 +301,13 @@ class PageBackend(PageReads):
                 writer, self._lane = self._lane.writer, None
                 writer.close()
                 if writer.unflushed >= FLUSHED:
-                    with suppress(WormError):  # whoever comes next reads the log instead
+                    with suppress(WormError):  # the next one to open it reads the log instead
                         writer.flush()
 
     # The writer
 
-    def _settled(self, work: Callable[[], R]) -> R:
-        return settled(work, self._clock, self._ids)
+    def _until_decided(self, work: Callable[[], R]) -> R:
+        return until_decided(work, self._clock, self._ids)
 
     def _open_lane(self) -> Lane:
         """That of the writer of now; of a new one if there is none, or if it has stopped."""
@@ -246,8 +325,8 @@ class PageBackend(PageReads):
             return self._lane
 
     def _let_others_work(self) -> None:
-        """Many who take over from each other all the time get nothing done. Who has not come to a commit, because
-        another took over before, waits: the longer the more often that happened, and the longer it takes to open."""
+        """Writers that keep taking over from each other get nothing done. One that lost the log before its first commit
+        waits: longer each time, and longer where opening takes long."""
         if self._losses:
             most = self._opening_seconds * 2 ** min(self._losses, LOSSES_MAX)
             self._clock.sleep(self._ids.jitter(most))
@@ -307,3 +386,17 @@ def _parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
             del buffer[:PART_BYTES]
     if buffer:
         yield bytes(buffer)
+
+
+_turns: WeakValueDictionary[tuple[str, str], Turns] = WeakValueDictionary()
+_turns_lock = threading.Lock()
+
+
+def turns_of(store: Store, db_id: str) -> Turns:
+    """Turns of one process follow each other, however often a space is open in it."""
+    with _turns_lock:
+        key = (store.identity, db_id)
+        lock = _turns.get(key)
+        if lock is None:
+            lock = _turns[key] = Turns()
+        return lock

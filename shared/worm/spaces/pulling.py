@@ -1,8 +1,8 @@
 """A local replica: the commits of a space, wherever it is, in a SQLite database with the tables of `sqlite:///…`.
 
 Commits are taken over as they are and in their order, many with one read of the source and in one transaction of the
-replica. So at any moment the replica is the space as it was at some seq, and whoever was interrupted goes on there. It
-must not be written by anybody else: a replica that has commits of its own is refused.
+replica. So at any moment the replica is the space as it was at some seq, and an interrupted pull goes on from there. Do
+not write to a replica: one that has commits of its own is refused.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from worm.clock import Clock, Ids
 from worm.codec.strict_json import loads_own
 from worm.errors import Conflict, Corrupt, Invalid, NotFound
 from worm.spaces import blobs as payloads
-from worm.spaces import keeping
+from worm.spaces import replay
 from worm.spaces.backend import Backend
-from worm.spaces.branching import END
+from worm.spaces.branches import END
 from worm.spaces.opening import SUFFIX, open_backend
 from worm.spaces.replay import nothing_known
 from worm.spaces.rows import ACTIVE, DELETED, Batch, BranchRow, CommitRow, Pointer, RevisionRow
@@ -48,16 +47,14 @@ def pull_space(
     blobs: bool = False,
     snapshots: bool = False,
     endpoint_url: str | None = None,
-    clock: Clock | None = None,
-    ids: Ids | None = None,
 ) -> Pulled:
     """Brings the replica at `path` up to the space, and makes it where it is not there. The path ends in `.sqlite`, so
     that it opens as `sqlite:///path`."""
     if path.suffix != SUFFIX:
         raise Invalid(f"{str(path)!r} does not end in {SUFFIX}", hint=f"name the replica {path.name}{SUFFIX}")
-    source = open_backend(url, name, create=False, endpoint_url=endpoint_url, clock=clock, ids=ids)
+    source = open_backend(url, name, create=False, endpoint_url=endpoint_url)
     try:
-        replica = SqliteBackend(path, clock=clock)
+        replica = SqliteBackend(path)
         try:
             return pull(source, replica, blobs=blobs, snapshots=snapshots)
         finally:
@@ -85,7 +82,7 @@ def pull(source: Backend, replica: SqliteBackend, *, blobs: bool = False, snapsh
         revisions += sum(map(len, written.values()))
         limit = _next_limit(rows)
     brought = _pull_blobs(source, replica) if blobs else 0
-    made = keeping.maintain(replica, 1, nothing_known) if snapshots else 0
+    made = replay.maintain_snapshots(replica, 1, nothing_known) if snapshots else 0
     return Pulled(after, commits, revisions, brought, made)
 
 

@@ -1,8 +1,14 @@
-"""Entities on a branch as of a commit, and the commit of a time."""
+"""Entities on a branch as of a commit, the commit of a time, and the states that were read or written lately.
+
+A revision never changes, so an entry of the cache is right as long as the head is the revision that it was kept for;
+nobody has to be told of other writers' commits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import cast
@@ -10,20 +16,114 @@ from typing import cast
 from worm.codec.strict_json import dumps
 from worm.errors import Invalid, NotFound
 from worm.spaces.backend import Backend, Looking, Moment, Reads
-from worm.spaces.cache import StateCache
-from worm.spaces.lineage import line_of, visible_heads
-from worm.spaces.names import check_seq
-from worm.spaces.replay import Known, State, content, load, nothing_known
+from worm.spaces.replay import UNKNOWN, EntityState, Known, content, line_of, load, nothing_known, visible_heads
 from worm.spaces.results import Entity, Presence, parsed_document
-from worm.spaces.rows import MAIN, time_text
+from worm.spaces.rows import MAIN, Pointer, check_seq, time_text
+
+_ENTRY_BYTES = 400
+"""What an entry takes beside its document, roughly."""
+
+
+class StateCache:
+    """The newest known state of entities by branch and id, within so many bytes; the longest unused go first."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._states: OrderedDict[tuple[str, str], EntityState] = OrderedDict()
+        self._bytes = 0
+        self._first, self._last = 0, -1
+        self._lock = threading.Lock()
+
+    @property
+    def keeps(self) -> bool:
+        """Anything at all."""
+        return self._bytes_max >= _ENTRY_BYTES
+
+    @property
+    def size(self) -> int:
+        return self._bytes
+
+    def get(self, branch: str, id: str, pointer: Pointer) -> EntityState | None:
+        """The state at this very revision."""
+        return self.get_all(branch, {id: pointer})[id] if self._states else None
+
+    def get_all(self, branch: str, pointers: Mapping[str, Pointer]) -> dict[str, EntityState | None]:
+        """Those at these very revisions; None where it is not known."""
+        found: dict[str, EntityState | None] = {}
+        states = self._states
+        with self._lock:
+            for entity, pointer in pointers.items():
+                key = (branch, entity)
+                state = states.get(key)
+                if state is None or state.pointer != pointer:
+                    found[entity] = None
+                else:
+                    states.move_to_end(key)
+                    found[entity] = state
+        return found
+
+    def current(self, branch: str, ids: Iterable[str], newest: int) -> dict[str, EntityState]:
+        """Those that nobody can have changed: written by the commits up to `newest`, which were all put here."""
+        found: dict[str, EntityState] = {}
+        states = self._states
+        with self._lock:
+            if newest != self._last:
+                return found
+            for entity in ids:
+                key = (branch, entity)
+                state = states.get(key)
+                if state is not None and state.pointer.seq >= self._first:
+                    states.move_to_end(key)
+                    found[entity] = state
+        return found
+
+    def put_commit(self, seq: int, states: Mapping[str, EntityState]) -> None:
+        """All that a commit wrote, once it is there. Without a gap to the one before, both are known whole."""
+        self.put_all(states)
+        with self._lock:
+            if seq > self._last:
+                self._first = self._first if seq == self._last + 1 else seq
+                self._last = seq
+
+    def put(self, id: str, state: EntityState) -> None:
+        self.put_all({id: state})
+
+    def put_all(self, new: Mapping[str, EntityState]) -> None:
+        """Only of what is committed: the seq of a commit that failed is used again."""
+        if not self.keeps:
+            return
+        states = self._states
+        with self._lock:
+            for entity, state in new.items():
+                key = (state.home, entity)
+                old = states.get(key)
+                if old is not None:
+                    if old.pointer > state.pointer or (old.pointer == state.pointer and state.depth == UNKNOWN):
+                        continue
+                    self._bytes -= _size(entity, old)
+                size = _size(entity, state)
+                if size <= self._bytes_max:
+                    states[key] = state
+                    states.move_to_end(key)
+                    self._bytes += size
+                elif old is not None:
+                    del states[key]
+            while self._bytes > self._bytes_max:
+                (_, gone_id), gone = states.popitem(last=False)
+                self._bytes -= _size(gone_id, gone)
+
+
+def _size(id: str, state: EntityState) -> int:
+    return _ENTRY_BYTES + len(id) + (0 if state.body is None else len(state.body))
+
 
 _DELETED, _PRESENT = Presence.DELETED, Presence.PRESENT
 
-Remember = Callable[[str, State], None]
-"""Keeps the state of an entity for the next who asks."""
+Remember = Callable[[str, EntityState], None]
+"""Keeps the state of an entity for the next read."""
 
 
-def forget(id: str, state: State) -> None:
+def forget(id: str, state: EntityState) -> None:
     pass
 
 
@@ -78,13 +178,13 @@ def main_entity(rows: Moment, id: str, at: int | datetime | None, cache: StateCa
     body, document, patches = content(rows, MAIN, id, head, seq, key)
     if seq == newest and cache.keeps:
         kept = dumps(document) if document is not None else body.encode() if isinstance(body, str) else body
-        cache.put(id, State(MAIN, head, kept, patches))
+        cache.put(id, EntityState(MAIN, head, kept, patches))
     if document is None and body is not None:
         document = parsed_document(body, key)
     return Entity(id, MAIN, seq, _DELETED if document is None else _PRESENT, head.seq, document)
 
 
-def entity_of(id: str, branch: str, at: int, state: State | None, *, is_later: bool = False) -> Entity:
+def entity_of(id: str, branch: str, at: int, state: EntityState | None, *, is_later: bool = False) -> Entity:
     if state is None:
         return Entity(id, branch, at, Presence.EMPTY if is_later else Presence.NEVER, 0, None)
     if state.body is None:

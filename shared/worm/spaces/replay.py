@@ -1,31 +1,108 @@
-"""From rows to documents: the nearest snapshot, then the revisions after it in order.
+"""From rows to documents: where an entity's revisions come from, the nearest snapshot, then the revisions after it.
+
+A *line* is the list of branches to look at, the branch itself first, each with the last seq that counts: what a branch
+did not write itself comes from its parent as of the fork, and so on upwards. Before it was made, a branch is what it
+was forked from.
 
 - `set`: the whole document; `delete`: nothing is there; `patch`: applied to what is there, or to `{}` (Empty) where
   nothing is.
-- A branch's revisions begin from what its parent had at the fork.
 - Revisions before the last `set` or `delete` are not parsed.
+- Snapshots are made here outside of commits, where replay is long. They only save work; revisions stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 import orjson
 
 from worm.codec.strict_json import JsonObject, dumps
-from worm.errors import Corrupt
-from worm.spaces.backend import Moment, Reads
+from worm.errors import Corrupt, NotFound
+from worm.spaces.backend import Backend, Moment, Reads
 from worm.spaces.json_patch import Misfit, apply_patches
-from worm.spaces.lineage import Level, Line
 from worm.spaces.results import parsed_document
-from worm.spaces.rows import DELETE, PATCH, SET, Pointer, RevisionRow, SnapshotRow
+from worm.spaces.rows import (
+    ACTIVE,
+    DELETE,
+    MAIN,
+    PATCH,
+    SET,
+    BranchRow,
+    Pointer,
+    RevisionRow,
+    SnapshotRow,
+    branch_title,
+)
+
+_LEVELS_MAX = 10_000
+
+
+class Level(NamedTuple):
+    branch: str
+    upto: int
+
+
+Line = Sequence[Level]
+
+
+def branch_row(reads: Reads, name: str) -> BranchRow:
+    """`NotFound` for a name that never was. The main branch is there before its row is."""
+    row = reads.branch(name)
+    if row is not None:
+        return row
+    if name == MAIN:
+        return BranchRow(MAIN, None, None, 0, 0, "", ACTIVE)
+    raise NotFound(f"there is no {branch_title(name)}")
+
+
+def active_branch(reads: Reads, name: str) -> BranchRow:
+    """`NotFound` also for a deleted one: it can be read, and takes no more commits."""
+    row = branch_row(reads, name)
+    if row.status != ACTIVE:
+        raise NotFound(f"{branch_title(name)} was deleted", hint="it can still be read; fork another one")
+    return row
+
+
+def line_of(reads: Reads, branch: str, upto: int) -> list[Level]:
+    """The line of a branch as of a commit."""
+    line = [Level(branch, upto)]
+    while branch != MAIN:
+        row = branch_row(reads, branch)
+        if row.parent_branch is None or row.fork_seq is None or len(line) > _LEVELS_MAX:
+            raise Corrupt(f"{branch_title(branch)} has no way to the main branch", key=f"branch {branch}")
+        branch, upto = row.parent_branch, min(upto, row.fork_seq)
+        line.append(Level(branch, upto))
+    return line
+
+
+def common_line(one: Line, other: Line) -> list[Level]:
+    """The line of what two branches have in common: from the first branch that is on both, as of the earlier seq."""
+    uptos = dict(other)
+    for at, level in enumerate(one):
+        if level.branch in uptos:
+            return [Level(branch, min(upto, uptos[branch])) for branch, upto in one[at:]]
+    raise Corrupt("two branches have nothing in common")
+
+
+def visible_heads(reads: Reads, line: Line, ids: Sequence[str]) -> dict[str, Pointer]:
+    """The newest revision of each that counts on this line."""
+    found: dict[str, Pointer] = {}
+    missing = ids
+    for branch, upto in line:
+        if not missing:
+            break
+        found |= reads.heads(branch, missing, upto)
+        missing = [entity for entity in missing if entity not in found]
+    return found
+
 
 UNKNOWN = -1
 
 
-class State(NamedTuple):
+class EntityState(NamedTuple):
     """An entity as of a revision. `home` is the branch that has the revision; `body` is None for a deleted one.
 
     `patches`: so many are replayed on top of a full document. `depth`: revisions since the last snapshot, or `UNKNOWN`.
@@ -38,11 +115,11 @@ class State(NamedTuple):
     depth: int = UNKNOWN
 
 
-Known = Callable[[str, str, Pointer], State | None]
+Known = Callable[[str, str, Pointer], EntityState | None]
 """A state that is known already, by branch, id and revision."""
 
 
-def nothing_known(branch: str, id: str, pointer: Pointer) -> State | None:
+def nothing_known(branch: str, id: str, pointer: Pointer) -> EntityState | None:
     return None
 
 
@@ -66,12 +143,12 @@ class _Replay:
         elif snapshot is not None:
             self.is_based, self.base = True, snapshot.value.encode()
 
-    def finish(self, id: str) -> State:
+    def finish(self, id: str) -> EntityState:
         body, patches = fold(self.base, self.rows, f"{id!r} on {self.home!r}")
-        return State(self.home, self.pointer, body, self.patches + patches)
+        return EntityState(self.home, self.pointer, body, self.patches + patches)
 
 
-def load(reads: Reads, line: Line, ids: Iterable[str], known: Known = nothing_known) -> dict[str, State]:
+def load(reads: Reads, line: Line, ids: Iterable[str], known: Known = nothing_known) -> dict[str, EntityState]:
     """The state of each entity at the end of the line; those without a revision are left out."""
     replays: dict[str, _Replay] = {}
     missing = list(ids)
@@ -165,3 +242,38 @@ def _folded(base: bytes | str | None, rows: Sequence[RevisionRow], key: str) -> 
         else:
             raise Corrupt(f"{op!r} is no operation", key=f"{key}, commit {row.seq}")
     return Content(None if document is not None else body, document, patches)
+
+
+IDS_AT_ONCE = 500
+
+
+def make_snapshots(backend: Backend, branch: str, ids: Sequence[str], at: int, known: Known) -> int:
+    """Snapshots of entities as of a commit, each at the seq of its own last revision on this branch. How many there
+    are; none of one that is deleted, or that the branch did not write itself."""
+    states = load(backend, line_of(backend, branch, at), dict.fromkeys(ids), known)
+    rows = [
+        SnapshotRow(branch, entity, state.pointer.seq, state.body.decode())
+        for entity, state in states.items()
+        if state.home == branch and state.body is not None
+    ]
+    if rows:
+        backend.put_snapshots(rows)
+    return len(rows)
+
+
+def maintain_snapshots(backend: Backend, at_least: int, known: Known) -> int:
+    """Snapshots of every entity with so many revisions since its last one, on all branches that go on."""
+    made, newest = 0, backend.newest().seq
+    names = {MAIN, *(row.name for row in backend.branches() if row.status == ACTIVE)}
+    for branch in sorted(names):
+        for ids in _pages(sorted(backend.touched(branch, 0, newest))):
+            depths = backend.depths(branch, ids)
+            due = [entity for entity in ids if depths.get(entity, 0) >= at_least]
+            made += make_snapshots(backend, branch, due, newest, known) if due else 0
+    return made
+
+
+def _pages(ids: Sequence[str]) -> Iterator[list[str]]:
+    rest = iter(ids)
+    while page := list(islice(rest, IDS_AT_ONCE)):
+        yield page

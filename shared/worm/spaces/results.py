@@ -11,9 +11,8 @@ import orjson
 
 from worm.codec.strict_json import JsonObject, loads_own
 from worm.errors import Conflict, Corrupt
-from worm.spaces.names import branch_title
 from worm.spaces.operations import ConfirmedRead
-from worm.spaces.rows import ACTIVE, BranchRow, CommitRow, moment_of
+from worm.spaces.rows import ACTIVE, BranchRow, CommitRow, branch_title, moment_of
 
 
 def nothing_resolved(seq: int) -> str:

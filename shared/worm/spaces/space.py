@@ -13,20 +13,16 @@ from worm.clock import Clock, Ids, SystemClock
 from worm.codec.diff import same
 from worm.codec.strict_json import JsonObject, JsonValue
 from worm.errors import Invalid
-from worm.spaces import blobs, branching, keeping, merging
-from worm.spaces.backend import Backend
+from worm.spaces import blobs, branches, replay
+from worm.spaces.backend import Backend, until_decided
 from worm.spaces.blobs import Blob, Source
-from worm.spaces.cache import StateCache
-from worm.spaces.config import SpaceConfig
-from worm.spaces.lineage import active_branch, branch_row, line_of
-from worm.spaces.merging import Difference, Merged, Policy
-from worm.spaces.names import blob_meta_id, check_branch, check_id, check_seq
-from worm.spaces.operations import Read, set_document
-from worm.spaces.reading import entities, forget, looking, main_entity, seq_of
+from worm.spaces.branches import BranchDifference, Merged, Policy
+from worm.spaces.operations import Read, SpaceConfig, set_document
+from worm.spaces.reading import StateCache, entities, forget, looking, main_entity, seq_of
+from worm.spaces.replay import active_branch, branch_row, line_of
 from worm.spaces.results import Branch, Committed, Entity, LogEntry
-from worm.spaces.rows import MAIN
-from worm.spaces.settling import settled
-from worm.spaces.transacting import Author, Committer, Request
+from worm.spaces.rows import MAIN, blob_meta_id, check_branch, check_id, check_seq
+from worm.spaces.transacting import Author, Committer, TransactionRequest
 
 At = int | datetime | None
 R = TypeVar("R")
@@ -81,8 +77,8 @@ class Space:
         seen = [read.as_read() if isinstance(read, Entity) else read for read in reads]
         author = self._author(session_id, local_seq)
         extra: JsonObject | None = None if about is None else {"about": about}
-        request = Request.checked(author, branch, ops, seen, self.config, extra)
-        return self._settled(lambda: self._committer.commit(request))
+        request = TransactionRequest.checked(author, branch, ops, seen, self.config, extra)
+        return self._until_decided(lambda: self._committer.commit(request))
 
     def read(self, id: str, *, branch: str = MAIN, at: At = None) -> Entity:
         """The entity on a branch, now, as of a commit, or as of a time."""
@@ -139,13 +135,12 @@ class Space:
         """A branch that begins as its parent is now, or was at a commit or a time."""
         author = self._author(session_id, local_seq)
         seq = None if at is None else self._seq(at)
-        made = (self._backend, self._committer, self.config, author, name, parent, seq)
-        return self._settled(lambda: branching.create_branch(*made))
+        return self._until_decided(lambda: branches.create_branch(self._committer, author, name, parent, seq))
 
     def delete_branch(self, name: str, *, session_id: str | None = None, local_seq: int | None = None) -> Committed:
         """It takes no more commits, and can still be read."""
         author = self._author(session_id, local_seq)
-        return self._settled(lambda: branching.delete_branch(self._backend, self._committer, author, name))
+        return self._until_decided(lambda: branches.delete_branch(self._committer, author, name))
 
     def branch(self, name: str) -> Branch:
         """`NotFound` for a name that never was."""
@@ -156,11 +151,11 @@ class Space:
         others = [row for row in self._backend.branches() if row.name != MAIN]
         return [Branch.of(row) for row in (branch_row(self._backend, MAIN), *others)]
 
-    def diff(self, left: str, right: str, *, at: At = None) -> list[Difference]:
+    def diff(self, left: str, right: str, *, at: At = None) -> list[BranchDifference]:
         """The entities that two branches do not have in the same state, by id."""
         newest = self.seq
         seq = seq_of(self._backend, at, newest)
-        return merging.diff(self._backend, check_branch(left), check_branch(right), seq, newest)
+        return branches.diff(self._backend, check_branch(left), check_branch(right), seq, newest)
 
     def merge(
         self,
@@ -174,20 +169,19 @@ class Space:
         """What `branch` changed since the two were last the same, as one commit on `into`. What both changed is a
         `MergeConflict`, or the policy decides: `ours` is what `into` has."""
         author = self._author(session_id, local_seq)
-        made = (self._backend, self._committer, self.config, author, branch, into, policy)
-        return self._settled(lambda: merging.merge(*made))
+        return self._until_decided(lambda: branches.merge(self._committer, author, branch, into, policy))
 
     def snapshot(self, *ids: str, branch: str = MAIN, at: At = None) -> int:
         """Snapshots on demand; how many there are now of these."""
         for entity in ids:
             check_id(entity)
         seq = self._seq(at)
-        return keeping.snapshot(self._backend, check_branch(branch), ids, seq, self._cache.get)
+        return replay.make_snapshots(self._backend, check_branch(branch), ids, seq, self._cache.get)
 
     def maintain(self, *, at_least: int | None = None) -> int:
         """Snapshots of what has been written often since its last one (default: half of `snapshot_every`)."""
         depth = max(1, self.config.snapshot_every // 2) if at_least is None else at_least
-        return keeping.maintain(self._backend, depth, self._cache.get)
+        return replay.maintain_snapshots(self._backend, depth, self._cache.get)
 
     def gc(self, *, keep: int | None = None) -> int:
         """Drops all but the newest `keep` snapshots of every entity (default: `snapshots_kept`, which keeps all).
@@ -214,12 +208,12 @@ class Space:
         active_branch(self._backend, check_branch(branch))
         with blobs.payload_of(data, self.config.blob_bytes_max) as payload:
             document, entity = blobs.metadata(payload, content_type, metadata), blob_meta_id(payload.hash)
-            request = Request.checked(author, branch, [set_document(entity, document)], [], self.config)
+            request = TransactionRequest.checked(author, branch, [set_document(entity, document)], [], self.config)
 
             def describe() -> None:
                 there = self.read(entity, branch=branch)
                 if not there.exists or not same(there.value, document) or session_id is not None:
-                    self._settled(lambda: self._committer.commit(request, needs_blob=payload.hash))
+                    self._until_decided(lambda: self._committer.commit(request, needs_blob=payload.hash))
 
             now = self._clock.now()
             return blobs.put(self._backend, payload, content_type, now, describe)
@@ -238,7 +232,7 @@ class Space:
     def gc_blobs(self, *, older_than: timedelta = timedelta(hours=1)) -> tuple[str, ...]:
         """Removes payloads that were stored so long ago and whose metadata is on no active branch; their hashes."""
         before = blobs.grace(self._clock.now(), older_than)
-        return self._settled(lambda: blobs.collect(self._backend, before))
+        return self._until_decided(lambda: blobs.collect(self._backend, before))
 
     def close(self) -> None:
         self._backend.close()
@@ -251,8 +245,8 @@ class Space:
     ) -> None:
         self.close()
 
-    def _settled(self, work: Callable[[], R]) -> R:
-        return settled(work, self._clock, self._ids)
+    def _until_decided(self, work: Callable[[], R]) -> R:
+        return until_decided(work, self._clock, self._ids)
 
     def _author(self, session_id: str | None, local_seq: int | None) -> Author:
         if (session_id is None) != (local_seq is None):

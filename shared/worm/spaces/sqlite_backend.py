@@ -1,17 +1,27 @@
-"""A space in a SQLite database of its own. One connection writes, and as many read as there are readers at a time."""
+"""A space in a SQLite database of its own: rows, turns and moments, and the open database.
+
+One connection writes, and as many read as there are readers at a time. A turn or a moment is a connection between
+BEGIN and COMMIT. Reads have one statement for one entity, and one for many.
+"""
 
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from types import TracebackType
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from worm.clock import Clock, SystemClock
-from worm.errors import Invalid, NotFound
+from worm.codec.strict_json import JsonValue, dumps
+from worm.errors import CommitStateUnknown, Invalid, NotFound
 from worm.spaces import sqlite_schema as sql
 from worm.spaces.rows import (
+    ACTIVE,
+    PATCH,
+    Batch,
     BlobRow,
     BranchRow,
     CommitRow,
@@ -20,15 +30,330 @@ from worm.spaces.rows import (
     RevisionRow,
     SnapshotRow,
 )
-from worm.spaces.sqlite_connect import as_worm_error, connect
-from worm.spaces.sqlite_reads import SqliteRows
-from worm.spaces.sqlite_turns import SqliteMoment, SqliteTurn, TurnLock, snapshot_row
+from worm.spaces.sqlite_schema import as_worm_error, connect
+
+_LONG = 256
+"""Past so many commits it pays to look for the last whole document before revisions are read."""
+
+_COMMITS = {
+    (False, False): sql.SELECT_COMMITS,
+    (False, True): sql.SELECT_COMMITS_BACK,
+    (True, False): sql.SELECT_COMMITS_OF,
+    (True, True): sql.SELECT_COMMITS_OF_BACK,
+}
+
+
+class SqliteRows:
+    """Reads by one connection, which nobody else uses meanwhile."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self._execute = connection.execute
+
+    def newest(self) -> Newest:
+        row = self._execute(sql.SELECT_NEWEST).fetchone()
+        return Newest(0, "") if row is None else Newest(*row)
+
+    def commit_at(self, seq: int) -> CommitRow | None:
+        row = self._execute(sql.SELECT_COMMIT_AT, {"seq": seq}).fetchone()
+        return None if row is None else CommitRow(*row)
+
+    def commit_of(self, session_id: str, local_seq: int) -> CommitRow | None:
+        row = self._execute(sql.SELECT_COMMIT_OF, {"session_id": session_id, "local_seq": local_seq}).fetchone()
+        return None if row is None else CommitRow(*row)
+
+    def commits(
+        self, after: int, upto: int, limit: int, *, branch: str | None = None, backwards: bool = False
+    ) -> Sequence[CommitRow]:
+        wanted = {"after": after, "upto": upto, "limit": limit} | ({} if branch is None else {"branch": branch})
+        return [CommitRow(*row) for row in self._execute(_COMMITS[branch is not None, backwards], wanted)]
+
+    def heads(self, branch: str, ids: Collection[str], upto: int) -> dict[str, Pointer]:
+        """The table has the newest ones; those past `upto` are looked for among the revisions."""
+        if len(ids) == 1:
+            (entity,) = ids
+            head = self._head(branch, entity, upto)
+            return {} if head is None else {entity: head}
+        rows = self._execute(sql.SELECT_HEADS, {"branch": branch, "ids": _array(ids)})
+        found = {entity: Pointer(seq, op_index) for entity, seq, op_index in rows}
+        late = [entity for entity, head in found.items() if head.seq > upto]
+        if late:
+            wanted = {"branch": branch, "ids": _array(late), "target_seq": upto}
+            past = {
+                entity: Pointer(seq, op_index) for entity, seq, op_index in self._execute(sql.SELECT_PAST_HEADS, wanted)
+            }
+            found = {
+                entity: past.get(entity, head) for entity, head in found.items() if entity in past or head.seq <= upto
+            }
+        return found
+
+    def current(self, branch: str, id: str) -> tuple[int, Pointer | None]:
+        row = self._execute(sql.SELECT_CURRENT, {"branch": branch, "id": id}).fetchone()
+        if row is None:
+            return 0, None
+        newest, seq, op_index = row
+        return newest, None if seq is None else Pointer(seq, op_index)
+
+    def past_head(self, branch: str, id: str, upto: int) -> Pointer | None:
+        row = self._execute(sql.SELECT_PAST_HEAD, {"branch": branch, "id": id, "target_seq": upto}).fetchone()
+        return None if row is None else Pointer(*row)
+
+    def snapshot(self, branch: str, id: str, upto: int) -> SnapshotRow | None:
+        row = self._execute(sql.SELECT_SNAPSHOT, {"branch": branch, "id": id, "target_seq": upto}).fetchone()
+        return None if row is None else SnapshotRow(branch, id, row[0], row[1])
+
+    def snapshots(self, branch: str, ids: Collection[str], upto: int) -> dict[str, SnapshotRow]:
+        if len(ids) == 1:
+            (entity,) = ids
+            found = self.snapshot(branch, entity, upto)
+            return {} if found is None else {entity: found}
+        wanted = {"branch": branch, "ids": _array(ids), "target_seq": upto}
+        rows = self._execute(sql.SELECT_SNAPSHOTS, wanted)
+        return {entity: SnapshotRow(branch, entity, seq, value) for entity, seq, value in rows}
+
+    def revisions_of(self, branch: str, id: str, after: int, upto: int) -> list[RevisionRow]:
+        rows = self._revisions(branch, id, after, upto)
+        start = len(rows) - 1
+        while start > 0 and rows[start][2] == PATCH:
+            start -= 1
+        return [RevisionRow(id, *row) for row in rows[max(start, 0) :]]
+
+    def revisions(self, branch: str, after: Mapping[str, int], upto: int) -> dict[str, list[RevisionRow]]:
+        if len(after) == 1:
+            ((entity, seq),) = after.items()
+            return {entity: [RevisionRow(entity, *row) for row in self._revisions(branch, entity, seq, upto)]}
+        spans: list[JsonValue] = [
+            [entity, self._base(branch, entity, seq, upto) if upto - seq > _LONG else seq]
+            for entity, seq in after.items()
+        ]
+        found: dict[str, list[RevisionRow]] = {}
+        many = {"branch": branch, "spans": dumps(spans).decode(), "target_seq": upto}
+        for row in self._execute(sql.SELECT_REVISIONS_OF_MANY, many):
+            found.setdefault(row[0], []).append(RevisionRow(*row))
+        return found
+
+    def written(self, commits: Sequence[CommitRow]) -> dict[int, list[RevisionRow]]:
+        found: dict[int, list[RevisionRow]] = {}
+        if commits:
+            span = {"first": commits[0].seq, "last": commits[-1].seq}
+            for row in map(RevisionRow._make, self._execute(sql.SELECT_WRITTEN, span)):
+                found.setdefault(row.seq, []).append(row)
+        return found
+
+    def depths(self, branch: str, ids: Collection[str]) -> dict[str, int]:
+        return dict(self._execute(sql.SELECT_DEPTHS, {"branch": branch, "ids": _array(ids)}).fetchall())
+
+    def touched(self, branch: str, after: int, upto: int) -> set[str]:
+        wanted = {"branch": branch, "after": after, "upto": upto}
+        statement = sql.SELECT_TOUCHED if after else sql.SELECT_TOUCHED_EVER
+        return {entity for (entity,) in self._execute(statement, wanted)}
+
+    def branch(self, name: str) -> BranchRow | None:
+        row = self._execute(sql.SELECT_BRANCH, {"name": name}).fetchone()
+        return None if row is None else BranchRow(*row)
+
+    def branches(self) -> Sequence[BranchRow]:
+        return [BranchRow(*row) for row in self._execute(sql.SELECT_BRANCHES)]
+
+    def blob(self, hash: str) -> BlobRow | None:
+        row = self._execute(sql.SELECT_BLOB_ROW, {"hash": hash}).fetchone()
+        return None if row is None else BlobRow(*row)
+
+    def blobs(self) -> Sequence[BlobRow]:
+        return [BlobRow(*row) for row in self._execute(sql.SELECT_BLOB_ROWS)]
+
+    def _head(self, branch: str, id: str, upto: int) -> Pointer | None:
+        row = self._execute(sql.SELECT_HEAD, {"branch": branch, "id": id}).fetchone()
+        if row is not None and row[0] > upto:
+            return self.past_head(branch, id, upto)
+        return None if row is None else Pointer(*row)
+
+    def _revisions(self, branch: str, id: str, after: int, upto: int) -> list[tuple[int, int, str, str | None]]:
+        base = self._base(branch, id, after, upto) if upto - after > _LONG else after
+        wanted = {"branch": branch, "id": id, "base_seq": base, "target_seq": upto}
+        return self._execute(sql.SELECT_REVISIONS, wanted).fetchall()
+
+    def _base(self, branch: str, id: str, seq: int, upto: int) -> int:
+        """Just before the last `set` or `delete`, if there is one after `seq`."""
+        wanted = {"branch": branch, "id": id, "base_seq": seq, "target_seq": upto}
+        row = self._execute(sql.SELECT_LAST_WHOLE, wanted).fetchone()
+        return seq if row is None else int(row[0]) - 1
+
+
+def _array(texts: Collection[str]) -> str:
+    return dumps(list[JsonValue](texts)).decode()
+
+
+class TurnLock:
+    """One turn at a time in this process, and none inside another."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._is_taken = False
+
+    def take(self) -> None:
+        self.lock.acquire()
+        if self._is_taken:
+            self.lock.release()
+            raise Invalid("a transaction is open in this thread", hint="end it before the next one")
+        self._is_taken = True
+
+    def leave(self) -> None:
+        self._is_taken = False
+        self.lock.release()
+
+
+class SqliteMoment(SqliteRows):
+    """What is read between BEGIN and COMMIT, then the connection is given back. One lock for all statements, and they
+    agree."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, give_back: Callable[[SqliteMoment], None]) -> None:
+        super().__init__(connection)
+        self._path = path
+        self._give_back = give_back
+
+    def __enter__(self) -> Self:
+        try:
+            self._execute("BEGIN")
+        except sqlite3.Error as error:
+            self.connection.close()
+            raise as_worm_error(error, self._path) from error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._execute("COMMIT")
+        except sqlite3.Error as other:  # nobody may find it inside an old moment
+            self.connection.close()
+            error = error or other
+        else:
+            self._give_back(self)
+        if isinstance(error, sqlite3.Error):
+            raise as_worm_error(error, self._path) from error
+
+
+class SqliteTurn(SqliteRows):
+    """What is read and written between BEGIN IMMEDIATE and COMMIT: nobody else writes from the first look on. All or
+    nothing."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, lock: TurnLock) -> None:
+        super().__init__(connection)
+        self._path = path
+        self._lock = lock
+
+    def __enter__(self) -> Self:
+        self._lock.take()
+        try:
+            self._execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            self._lock.leave()
+            raise as_worm_error(error, self._path) from error
+        except BaseException:
+            self._roll_back()
+            self._lock.leave()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self._commit()
+            else:
+                self._roll_back()
+        finally:
+            self._lock.leave()
+        if isinstance(error, sqlite3.Error):
+            raise as_worm_error(error, self._path) from error
+
+    def write(self, batch: Batch) -> None:
+        commit, branch = batch.commit, batch.commit.branch
+        self._execute(
+            sql.INSERT_COMMIT,
+            {
+                "seq": commit.seq,
+                "branch": branch,
+                "session_id": commit.session_id,
+                "local_seq": commit.local_seq,
+                "original_json": commit.original,
+                "resolution_json": commit.resolution,
+                "created_at": commit.created_at,
+            },
+        )
+        many = self.connection.executemany
+        if batch.revisions:
+            rows = [_revision(branch, row) for row in batch.revisions]
+            many(sql.INSERT_REVISION, rows)
+            many(sql.UPSERT_HEAD, rows)  # has some of the same columns; the last of an entity stays
+        if batch.snapshots:
+            many(sql.INSERT_SNAPSHOT, map(snapshot_row, batch.snapshots))
+        self._write_branch(batch.branch)
+
+    def drop_blobs(self, hashes: Collection[str]) -> int:
+        return self._execute(sql.DROP_BLOBS, {"hashes": dumps(list[JsonValue](hashes)).decode()}).rowcount
+
+    def _write_branch(self, row: BranchRow) -> None:
+        if row.status != ACTIVE:
+            self._execute(sql.DELETE_BRANCH, {"name": row.name})
+        elif not self._execute(sql.ADVANCE_BRANCH, {"head_seq": row.head_seq, "name": row.name}).rowcount:
+            self._execute(sql.INSERT_BRANCH, row._asdict())
+
+    def _commit(self) -> None:
+        try:
+            self._execute("COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back()
+            hint = "do it again with the same session_id and local_seq: it counts once"
+            raise CommitStateUnknown(
+                f"SQLite did not confirm a commit: {error}", key=str(self._path), hint=hint
+            ) from error
+        except BaseException:  # interrupted: the next one must not find this one open
+            self._roll_back()
+            raise
+
+    def _roll_back(self) -> None:
+        """What cannot be rolled back is no part of the database: its log has no commit for it."""
+        with suppress(sqlite3.Error):
+            if self.connection.in_transaction:
+                self._execute("ROLLBACK")
+
+
+def _revision(branch: str, row: RevisionRow) -> dict[str, object]:
+    return {
+        "branch": branch,
+        "id": row.id,
+        "seq": row.seq,
+        "op_index": row.op_index,
+        "op": row.op,
+        "data_json": row.data,
+    }
+
+
+def snapshot_row(row: SnapshotRow) -> dict[str, object]:
+    return {"branch": row.branch, "id": row.id, "seq": row.seq, "value_json": row.value}
+
 
 __all__ = ["CHUNK", "SqliteBackend", "SqliteTurn"]
 
 CHUNK = 1024 * 1024
 _READERS_KEPT = 8
-_T = TypeVar("_T")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _by_a_reader(
+    read: Callable[Concatenate[SqliteRows, P], R],
+) -> Callable[Concatenate[SqliteBackend, P], R]:
+    """The same read by a connection of its own."""
+
+    def call(backend: SqliteBackend, /, *args: P.args, **named: P.kwargs) -> R:
+        with backend.reader() as rows:
+            return read(rows, *args, **named)
+
+    return call
 
 
 class SqliteBackend:
@@ -56,49 +381,20 @@ class SqliteBackend:
     def look(self) -> AbstractContextManager[SqliteMoment]:
         return self._take()
 
-    def newest(self) -> Newest:
-        return self._read(SqliteRows.newest)
-
-    def commit_at(self, seq: int) -> CommitRow | None:
-        return self._read(lambda rows: rows.commit_at(seq))
-
-    def commit_of(self, session_id: str, local_seq: int) -> CommitRow | None:
-        return self._read(lambda rows: rows.commit_of(session_id, local_seq))
-
-    def commits(
-        self, after: int, upto: int, limit: int, *, branch: str | None = None, backwards: bool = False
-    ) -> Sequence[CommitRow]:
-        return self._read(lambda rows: rows.commits(after, upto, limit, branch=branch, backwards=backwards))
-
-    def heads(self, branch: str, ids: Collection[str], upto: int) -> dict[str, Pointer]:
-        return self._read(lambda rows: rows.heads(branch, ids, upto))
-
-    def snapshots(self, branch: str, ids: Collection[str], upto: int) -> dict[str, SnapshotRow]:
-        return self._read(lambda rows: rows.snapshots(branch, ids, upto))
-
-    def revisions(self, branch: str, after: Mapping[str, int], upto: int) -> dict[str, list[RevisionRow]]:
-        return self._read(lambda rows: rows.revisions(branch, after, upto))
-
-    def written(self, commits: Sequence[CommitRow]) -> dict[int, list[RevisionRow]]:
-        return self._read(lambda rows: rows.written(commits))
-
-    def depths(self, branch: str, ids: Collection[str]) -> dict[str, int]:
-        return self._read(lambda rows: rows.depths(branch, ids))
-
-    def touched(self, branch: str, after: int, upto: int) -> set[str]:
-        return self._read(lambda rows: rows.touched(branch, after, upto))
-
-    def branch(self, name: str) -> BranchRow | None:
-        return self._read(lambda rows: rows.branch(name))
-
-    def branches(self) -> Sequence[BranchRow]:
-        return self._read(SqliteRows.branches)
-
-    def blob(self, hash: str) -> BlobRow | None:
-        return self._read(lambda rows: rows.blob(hash))
-
-    def blobs(self) -> Sequence[BlobRow]:
-        return self._read(SqliteRows.blobs)
+    newest = _by_a_reader(SqliteRows.newest)
+    commit_at = _by_a_reader(SqliteRows.commit_at)
+    commit_of = _by_a_reader(SqliteRows.commit_of)
+    commits = _by_a_reader(SqliteRows.commits)
+    heads = _by_a_reader(SqliteRows.heads)
+    snapshots = _by_a_reader(SqliteRows.snapshots)
+    revisions = _by_a_reader(SqliteRows.revisions)
+    written = _by_a_reader(SqliteRows.written)
+    depths = _by_a_reader(SqliteRows.depths)
+    touched = _by_a_reader(SqliteRows.touched)
+    branch = _by_a_reader(SqliteRows.branch)
+    branches = _by_a_reader(SqliteRows.branches)
+    blob = _by_a_reader(SqliteRows.blob)
+    blobs = _by_a_reader(SqliteRows.blobs)
 
     def put_snapshots(self, rows: Sequence[SnapshotRow]) -> None:
         with self.turn():
@@ -126,7 +422,7 @@ class SqliteBackend:
 
     def blob_chunks(self, hash: str) -> Iterator[bytes]:
         """The connection is given back with the last piece, or when nobody waits for more."""
-        with self._reader() as rows:
+        with self.reader() as rows:
             found = rows.connection.execute(sql.SELECT_BLOB_PLACE, {"hash": hash}).fetchone()
             if found is None:
                 raise NotFound(f"there is no blob {hash}")
@@ -144,17 +440,8 @@ class SqliteBackend:
             self._close_readers()
             self._writer.close()
 
-    def _read(self, call: Callable[[SqliteRows], _T]) -> _T:
-        rows = self._take()
-        try:
-            return call(rows)
-        except sqlite3.Error as error:
-            raise as_worm_error(error, self.path) from error
-        finally:
-            self._give_back(rows)
-
     @contextmanager
-    def _reader(self) -> Iterator[SqliteRows]:
+    def reader(self) -> Iterator[SqliteRows]:
         """A connection for one reader at a time."""
         rows = self._take()
         try:

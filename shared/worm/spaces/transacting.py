@@ -15,22 +15,20 @@ from worm.codec.diff import same
 from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_own
 from worm.errors import Invalid, NotFound
 from worm.spaces.backend import Backend, Reads, Turn
-from worm.spaces.cache import StateCache
-from worm.spaces.config import SpaceConfig
 from worm.spaces.json_patch import Misfit, apply_patches
-from worm.spaces.lineage import Line, active_branch, line_of, visible_heads
-from worm.spaces.names import branch_title, check_branch, check_seq, check_session
 from worm.spaces.operations import (
     ConfirmedRead,
     Operation,
     PendingRead,
     Read,
+    SpaceConfig,
     check_operations,
     check_reads,
     check_size,
     client_commit,
 )
-from worm.spaces.replay import UNKNOWN, State, load
+from worm.spaces.reading import StateCache
+from worm.spaces.replay import UNKNOWN, EntityState, Line, active_branch, line_of, load, visible_heads
 from worm.spaces.results import Committed, PatchConflict, ReadConflict, StaleRead, nothing_resolved, parsed_document
 from worm.spaces.rows import (
     DELETE,
@@ -42,6 +40,10 @@ from worm.spaces.rows import (
     Pointer,
     RevisionRow,
     SnapshotRow,
+    branch_title,
+    check_branch,
+    check_seq,
+    check_session,
     time_text,
 )
 
@@ -59,7 +61,7 @@ class Author:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class TransactionRequest:
     """A checked transaction. `original` is its record."""
 
     author: Author
@@ -77,7 +79,7 @@ class Request:
         reads: Sequence[Read],
         config: SpaceConfig,
         extra: JsonObject | None = None,
-    ) -> Request:
+    ) -> TransactionRequest:
         check_branch(branch)
         operations = check_operations(ops, config)
         check_reads(reads, author.local_seq, config)
@@ -112,7 +114,8 @@ class _Working:
     def replace(self, body: bytes | None) -> None:
         self.body, self.document, self.patches = body, None, 0
 
-    def settle(self) -> bytes | None:
+    def finished(self) -> bytes | None:
+        """The document after all operations, as text."""
         if self.document is not None:
             self.body, self.document = dumps(self.document), None
         return self.body
@@ -122,14 +125,14 @@ class Committer:
     """Writes commits of one space."""
 
     def __init__(self, backend: Backend, config: SpaceConfig, clock: Clock, cache: StateCache) -> None:
-        self._backend = backend
-        self._config = config
+        self.backend = backend
+        self.config = config
         self._clock = clock
         self._cache = cache
 
-    def commit(self, request: Request, *, needs_blob: str | None = None) -> Committed:
+    def commit(self, request: TransactionRequest, *, needs_blob: str | None = None) -> Committed:
         """In a turn of its own. `NotFound` if the payload that it is about was collected meanwhile."""
-        with self._backend.turn() as turn:
+        with self.backend.turn() as turn:
             earlier = repeated(turn, request.author, request.branch)
             if earlier is not None:
                 if earlier.original != request.original:
@@ -141,11 +144,11 @@ class Committer:
         self.remember(states)
         return Committed.of(row)
 
-    def remember(self, states: Mapping[str, State]) -> None:
+    def remember(self, states: Mapping[str, EntityState]) -> None:
         """After the turn was left well."""
         self._cache.put_commit(next(iter(states.values())).pointer.seq, states)
 
-    def write(self, turn: Turn, request: Request) -> tuple[CommitRow, dict[str, State]]:
+    def write(self, turn: Turn, request: TransactionRequest) -> tuple[CommitRow, dict[str, EntityState]]:
         """Decides and writes; the states are to be remembered once the turn is over."""
         newest = turn.newest()
         branch = active_branch(turn, request.branch)
@@ -157,7 +160,7 @@ class Committer:
         for op_index, op in enumerate(request.operations):
             revisions.append(RevisionRow(op.id, seq, op_index, op.op, op.data))
             heads[op.id] = Pointer(seq, op_index)
-        snapshots, states = self._settle(request.branch, work, heads)
+        snapshots, states = self._finish(request.branch, work, heads)
         commit = self.record(newest, request.branch, request.author, request.original, resolved)
         branch = branch._replace(head_seq=seq, created_at=branch.created_at or commit.created_at)
         turn.write(Batch(commit, branch, revisions, snapshots, heads))
@@ -183,7 +186,7 @@ class Committer:
         created_at = max(time_text(self._clock.now()), newest.created_at)
         return CommitRow(seq, branch, author.session_id, author.local_seq, original, resolution, created_at)
 
-    def _apply(self, turn: Turn, request: Request, line: Line) -> dict[str, _Working]:
+    def _apply(self, turn: Turn, request: TransactionRequest, line: Line) -> dict[str, _Working]:
         """All operations in order, on copies."""
         firsts: dict[str, str] = {}
         for op in request.operations:
@@ -202,7 +205,7 @@ class Committer:
         """What is there before the first operation on each entity: documents only where they are patched. Heads are
         looked for only where others may have written."""
         branch, upto = line[0]
-        states: dict[str, State | None] = {**self._cache.current(branch, firsts, upto)}
+        states: dict[str, EntityState | None] = {**self._cache.current(branch, firsts, upto)}
         if doubtful := [entity for entity in firsts if entity not in states]:
             states |= self._cache.get_all(branch, turn.heads(branch, doubtful, upto))
         unread = [entity for entity, op in firsts.items() if op == PATCH and states.get(entity) is None]
@@ -216,27 +219,29 @@ class Committer:
             for entity in firsts
         }
 
-    def _settle(
+    def _finish(
         self, branch: str, work: Mapping[str, _Working], heads: Mapping[str, Pointer]
-    ) -> tuple[list[SnapshotRow], dict[str, State]]:
+    ) -> tuple[list[SnapshotRow], dict[str, EntityState]]:
         """Sizes are checked, and entities whose replay became long get a snapshot."""
         snapshots, states = [], {}
         for entity, working in work.items():
             is_patched = working.document is not None
-            body = working.settle()
+            body = working.finished()
             if is_patched and body is not None:
-                check_size(body, entity, self._config)
-            state = State(branch, heads[entity], body, working.patches, working.depth)
+                check_size(body, entity, self.config)
+            state = EntityState(branch, heads[entity], body, working.patches, working.depth)
             if body is not None and self._is_due(state):
                 snapshots.append(SnapshotRow(branch, entity, heads[entity].seq, body.decode()))
                 state = state._replace(patches=0, depth=0)
             states[entity] = state
         return snapshots, states
 
-    def _is_due(self, state: State) -> bool:
-        return state.depth >= self._config.snapshot_every or state.patches > self._config.replay_depth_max
+    def _is_due(self, state: EntityState) -> bool:
+        return state.depth >= self.config.snapshot_every or state.patches > self.config.replay_depth_max
 
-    def _check_reads(self, turn: Turn, request: Request, line: Line, newest: Newest) -> list[tuple[int, int]]:
+    def _check_reads(
+        self, turn: Turn, request: TransactionRequest, line: Line, newest: Newest
+    ) -> list[tuple[int, int]]:
         """The pending reads with their commits; `ReadConflict` naming every stale one."""
         if not request.reads:
             return []
@@ -264,7 +269,7 @@ class Committer:
             raise ReadConflict(stale)
         return [(local, seq) for local, seq in sorted(resolved.items()) if seq is not None]
 
-    def _resolve(self, turn: Turn, request: Request) -> dict[int, int | None]:
+    def _resolve(self, turn: Turn, request: TransactionRequest) -> dict[int, int | None]:
         """The commits of the session's own transactions that were read from."""
         resolved: dict[int, int | None] = {}
         for read in request.reads:
@@ -295,7 +300,7 @@ def same_record(row: CommitRow, wanted: Mapping[str, JsonValue]) -> bool:
     return all(name in original and same(original[name], value) for name, value in wanted.items())
 
 
-def _working(state: State | None, depth: int | None, is_own: bool) -> _Working:
+def _working(state: EntityState | None, depth: int | None, is_own: bool) -> _Working:
     """`depth` is what the backend counted, None where it was not asked: the state knows, or nothing is there."""
     if depth is None:
         depth = state.depth if state is not None and is_own else 0

@@ -1,8 +1,9 @@
-"""Comparing two branches, and bringing the changes of one into another.
+"""Making and ending branches, comparing two, and bringing the changes of one into another.
 
-What a branch changed is counted from the last merge in this direction, or else from what the two have in common by
-their forks. It is no conflict if the other one has not changed the entity since, or if the branch has seen that change
-by a merge in the other direction. Merges by way of a third branch are not known here, and can end in a conflict more.
+All of these but comparing are commits, so they have their place in the order of the space. What a branch changed is
+counted from the last merge in this direction, or else from what the two have in common by their forks. It is no
+conflict if the other one has not changed the entity since, or if the branch has seen that change by a merge in the
+other direction. Merges by way of a third branch are not known here; they may report extra conflicts.
 """
 
 from __future__ import annotations
@@ -13,17 +14,63 @@ from typing import Literal, TypeAlias
 
 from worm.codec.diff import same
 from worm.codec.strict_json import JsonObject, JsonValue, loads_own
-from worm.errors import Invalid
-from worm.spaces.backend import Backend, Reads
-from worm.spaces.config import SpaceConfig
-from worm.spaces.lineage import Line, active_branch, branch_row, common_line, line_of
-from worm.spaces.names import check_branch
+from worm.errors import Conflict, Invalid
+from worm.spaces.backend import Reads
 from worm.spaces.operations import delete_document, set_document
-from worm.spaces.reading import entities, entity_of
-from worm.spaces.replay import State, load
+from worm.spaces.reading import entities, entity_of, seq_of
+from worm.spaces.replay import EntityState, Line, active_branch, branch_row, common_line, line_of, load
 from worm.spaces.results import BothChanged, Committed, Entity, MergeConflict
-from worm.spaces.rows import CommitRow
-from worm.spaces.transacting import Author, Committer, Request, repeated, same_record, used_twice
+from worm.spaces.rows import ACTIVE, DELETED, MAIN, BranchRow, CommitRow, branch_title, check_branch
+from worm.spaces.transacting import Author, Committer, TransactionRequest, repeated, same_record, used_twice
+
+CREATE = "/memory/branch/create"
+END = "/memory/branch/delete"
+
+
+def create_branch(committer: Committer, author: Author, name: str, parent: str, at: int | None) -> Committed:
+    """A branch that begins as `parent` was at commit `at`, or is now. A name is used once, also after its end."""
+    if check_branch(name) == MAIN:
+        raise Conflict("the main branch is always there")
+    wanted: JsonObject = {"cmd": CREATE, "name": name, "parent": check_branch(parent)}
+    with committer.backend.turn() as turn:
+        earlier = repeated(turn, author, name)
+        if earlier is not None:
+            if not same_record(earlier, wanted if at is None else {**wanted, "forkSeq": at}):
+                raise used_twice(author)
+            return Committed.of(earlier, is_repeat=True)
+        newest = turn.newest()
+        if turn.branch(name) is not None:
+            raise Conflict(f"{branch_title(name)} is there, or was", hint="choose another name")
+        active_branch(turn, parent)
+        fork_seq = seq_of(turn, at, newest.seq)
+        depth_max = committer.config.branch_depth_max
+        if len(line_of(turn, parent, fork_seq)) > depth_max:
+            raise Invalid(
+                f"{branch_title(name)} would be more than {depth_max} forks away from the main branch",
+                hint="fork from a branch nearer to it, or raise `branch_depth_max`",
+            )
+        seq = newest.seq + 1
+        row = BranchRow(name, parent, fork_seq, seq, seq, "", ACTIVE)
+        record: JsonObject = {**wanted, "forkSeq": fork_seq, "localSeq": author.local_seq}
+        commit = committer.write_branch(turn, author, row, record)
+    return Committed.of(commit)
+
+
+def delete_branch(committer: Committer, author: Author, name: str) -> Committed:
+    """It takes no more commits. Its history stays: it can be read, and so can branches that were forked from it."""
+    if check_branch(name) == MAIN:
+        raise Invalid("the main branch cannot be deleted")
+    wanted: JsonObject = {"cmd": END, "name": name}
+    with committer.backend.turn() as turn:
+        earlier = repeated(turn, author, name)
+        if earlier is not None:
+            if not same_record(earlier, wanted):
+                raise used_twice(author)
+            return Committed.of(earlier, is_repeat=True)
+        row = active_branch(turn, name)._replace(status=DELETED)
+        commit = committer.write_branch(turn, author, row, {**wanted, "localSeq": author.local_seq})
+    return Committed.of(commit)
+
 
 Decide: TypeAlias = Callable[[BothChanged], JsonObject | None]
 """The document to keep; None deletes it. Called while nobody else can write, and must not write to the space itself."""
@@ -34,7 +81,7 @@ _PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class BranchDifference:
     """An entity that two branches do not have in the same state."""
 
     id: str
@@ -51,12 +98,12 @@ class Merged:
     conflicts: tuple[BothChanged, ...]
 
 
-def diff(reads: Reads, left: str, right: str, at: int, newest: int) -> list[Difference]:
+def diff(reads: Reads, left: str, right: str, at: int, newest: int) -> list[BranchDifference]:
     """By id. A deleted entity and one that was never there are the same."""
     ids = sorted(changed_between(reads, line_of(reads, left, at), line_of(reads, right, at)))
     ones, others = (entities(reads, branch, ids, at, newest) for branch in (left, right))
     return [
-        Difference(entity, ones[entity], others[entity])
+        BranchDifference(entity, ones[entity], others[entity])
         for entity in ids
         if not _same_entity(ones[entity], others[entity])
     ]
@@ -73,16 +120,14 @@ def changed_between(reads: Reads, one: Line, other: Line) -> set[str]:
     return changed
 
 
-def merge(
-    backend: Backend, committer: Committer, config: SpaceConfig, author: Author, branch: str, into: str, policy: Policy
-) -> Merged:
+def merge(committer: Committer, author: Author, branch: str, into: str, policy: Policy) -> Merged:
     """One commit on `into` with everything that `branch` changed since the two were last the same."""
     if check_branch(branch) == check_branch(into):
         raise Invalid("a branch cannot be merged into itself")
     if policy not in ("fail", "ours", "theirs") and not callable(policy):
         raise Invalid(f"{policy!r} is no policy", hint="fail, ours, theirs, or a function")
     record: JsonObject = {"branch": branch, "policy": "function" if callable(policy) else policy}
-    with backend.turn() as turn:
+    with committer.backend.turn() as turn:
         earlier = repeated(turn, author, into)
         if earlier is not None:
             if not same_record(earlier, {"merge": record}):
@@ -97,7 +142,7 @@ def merge(
         ops = [_operation(entity, value) for entity, value in sorted((changes | decided).items())]
         if not ops:
             return Merged(None, (), ())
-        request = Request.checked(author, into, ops, [], config, {"merge": record})
+        request = TransactionRequest.checked(author, into, ops, [], committer.config, {"merge": record})
         row, states = committer.write(turn, request)
     committer.remember(states)
     return Merged(Committed.of(row), tuple(sorted(changes)), tuple(conflicts))
@@ -180,7 +225,7 @@ def _again(row: CommitRow) -> Merged:
     return Merged(Committed.of(row, is_repeat=True), ids, ())
 
 
-def _body(state: State | None) -> bytes | None:
+def _body(state: EntityState | None) -> bytes | None:
     return None if state is None else state.body
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from worm.clock import Ids, VirtualClock
 from worm.errors import CommitStateUnknown, Fenced, Invalid, WormError
-from worm.spaces.settling import HOLD_SECONDS, TRIES, settled
+from worm.spaces.backend import HOLD_SECONDS, TRIES, until_decided
 
 
 @pytest.mark.parametrize("error", [Fenced("taken"), CommitStateUnknown("who knows")])
@@ -19,7 +19,7 @@ def test_it_is_done_again_after_a_pause(error: WormError) -> None:
         return "done"
 
     begun = clock.monotonic()
-    assert settled(work, clock, Ids.seeded(1, clock)) == "done"
+    assert until_decided(work, clock, Ids.seeded(1, clock)) == "done"
     assert clock.monotonic() - begun >= 3 * HOLD_SECONDS, "whoever took over has time to work"
 
 
@@ -31,8 +31,8 @@ def test_it_ends_at_last_and_other_errors_end_it_at_once() -> None:
         raise error
 
     with pytest.raises(Fenced):
-        settled(lambda: work(Fenced("taken")), clock, Ids.seeded(1, clock))
+        until_decided(lambda: work(Fenced("taken")), clock, Ids.seeded(1, clock))
     assert len(calls) == TRIES
     with pytest.raises(Invalid):
-        settled(lambda: work(Invalid("no")), clock, Ids.seeded(1, clock))
+        until_decided(lambda: work(Invalid("no")), clock, Ids.seeded(1, clock))
     assert len(calls) == TRIES + 1
