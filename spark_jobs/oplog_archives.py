@@ -21,11 +21,11 @@ from itertools import groupby, islice
 from worm.clock import iso_seconds
 from worm.codec.frames import frame
 from worm.codec.strict_json import JsonObject, dumps, loads_own
-from worm.collections.archives import MIN_AGE, Archive
 from worm.collections.collection import Collection
 from worm.collections.entries import OplogEntry
 from worm.collections.id_ranges import IdRange
 from worm.collections.layout import ArchiveName, KeyKind, digest_of
+from worm.collections.oplog import MIN_AGE, Archive
 from worm.collections.trash import delete_unchanged
 from worm.errors import Corrupt, Invalid, WormError
 from worm.store.base import Listed, Object, Read

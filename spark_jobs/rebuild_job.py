@@ -50,7 +50,7 @@ from spark_jobs.staging import (
     stored_files,
     wish,
 )
-from worm.collections.heads import Heads
+from worm.collections.entries import Heads
 from worm.collections.id_ranges import IdRange
 from worm.errors import Invalid, Unavailable
 from worm.tables.layout import T

@@ -29,10 +29,8 @@ from itertools import accumulate, islice
 from typing import Generic, Literal, cast
 
 from worm.codec.strict_json import JsonValue, dumps, loads_own
-from worm.collections.changes import Change, Row, decode_head, encode_head
 from worm.collections.collection import Collection
-from worm.collections.entries import Head
-from worm.collections.heads import Heads
+from worm.collections.entries import Change, Head, Heads, Row, decode_head, encode_head
 from worm.collections.id_ranges import IdRange
 from worm.errors import Corrupt
 from worm.store.parallel import in_parallel

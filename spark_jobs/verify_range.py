@@ -11,10 +11,8 @@ from typing import TypeVar, cast
 
 from spark_jobs.staging import overlapping
 from worm.codec.strict_json import JsonValue, dumps
-from worm.collections.changes import Row
 from worm.collections.collection import Collection
-from worm.collections.entries import Head
-from worm.collections.heads import Heads
+from worm.collections.entries import Head, Heads, Row
 from worm.collections.id_ranges import IdRange
 from worm.errors import Corrupt, Invalid
 from worm.tables.build import read_rows

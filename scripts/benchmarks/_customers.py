@@ -11,9 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 from worm.clock import Clock
 from worm.codec.strict_json import JsonValue
-from worm.collections.changes import Change, Row
-from worm.collections.entries import Document, Head
-from worm.collections.heads import Heads
+from worm.collections.entries import Change, Document, Head, Heads, Row
 from worm.model import Model, Worm
 from worm.schema import Schema, load_schema
 from worm.store.base import Store

@@ -17,8 +17,7 @@ from typing import TypeAlias
 
 from scripts.benchmarks import _customers as customers
 from worm.clock import VirtualClock
-from worm.collections.changes import encode_changes
-from worm.collections.heads import Heads
+from worm.collections.entries import Heads, encode_changes
 from worm.store.base import Attempt, Condition, Won
 from worm.store.memory import MemoryStore
 from worm.tables.manifest import Manifest

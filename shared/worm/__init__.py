@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from worm import errors as errors
-    from worm.codec.field_path import MISSING as MISSING
+    from worm.codec.strict_json import MISSING as MISSING
     from worm.model import Model as Model
     from worm.model import Worm as Worm
     from worm.model import connect as connect
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["MISSING", "Model", "Worm", "__version__", "connect", "errors"]
 
 _HOMES = {
-    "MISSING": ("worm.codec.field_path", "MISSING"),
+    "MISSING": ("worm.codec.strict_json", "MISSING"),
     "Model": ("worm.model", "Model"),
     "Worm": ("worm.model", "Worm"),
     "connect": ("worm.model", "connect"),

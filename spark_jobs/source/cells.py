@@ -35,8 +35,7 @@ from pyspark.sql.types import (
 )
 
 from spark_jobs.source.schema import CORRUPT
-from worm.codec.field_path import Missing, field_value
-from worm.codec.strict_json import JsonValue, dumps, type_name
+from worm.codec.strict_json import JsonValue, Missing, dumps, field_value, type_name
 from worm.errors import Invalid
 
 Convert = Callable[[JsonValue], object]

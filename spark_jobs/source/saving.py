@@ -17,8 +17,7 @@ from datetime import datetime, timedelta
 from spark_jobs.source.values import Fields, is_same_object, merged, without_nulls
 from worm.clock import backoff, iso_millis, iso_seconds
 from worm.codec.strict_json import JsonObject, JsonValue
-from worm.collections.entries import Document, OplogEntry
-from worm.collections.heads import Heads
+from worm.collections.entries import Document, Heads, OplogEntry
 from worm.errors import CommitStateUnknown, Conflict, Corrupt, Denied, Invalid, Unavailable, WormError
 from worm.schema import FieldDef
 from worm.schema.definition import TIME_FIELDS

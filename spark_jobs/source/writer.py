@@ -23,9 +23,9 @@ from spark_jobs.source.options import WriteOptions
 from spark_jobs.source.saving import JobModel, Saver
 from spark_jobs.source.values import document_of
 from worm.codec.strict_json import JsonObject
-from worm.collections.ids import SINGLETON_ID, id_text
 from worm.errors import Conflict, Invalid
 from worm.model import Worm
+from worm.schema.fields import SINGLETON_ID, id_text
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.company import Command
 from tests.journal.log_room import store_at
-from worm.cli.commands import COMMANDS, Group, Leaf
+from worm.cli.commands import COMMANDS, CommandGroup, CommandLeaf
 from worm.model import Worm
 from worm.version import VERSION
 
@@ -73,7 +73,7 @@ def _loaded(*arguments: str) -> set[str]:
 def test_version_and_list_of_commands_import_no_command(argument: str) -> None:
     """`worm --version` may take 3 times `python -c pass` and typer's import; scripts/bench coldstart measures it."""
     loaded = _loaded(argument)
-    assert {name for name in loaded if name.startswith("worm")} == {*STARTED, "worm.store", "worm.version"}
+    assert {name for name in loaded if name.startswith("worm")} == {*STARTED, "worm.version"}
     assert loaded & HEAVY == set()
     assert ("rich" in loaded) is (argument == "--help")
 
@@ -90,13 +90,13 @@ def test_a_command_imports_its_own_module_only(tmp_path: Path) -> None:
 
 
 def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
-    told = {name: one.help for name, one in COMMANDS.items() if isinstance(one, Leaf)}
+    told = {name: one.help for name, one in COMMANDS.items() if isinstance(one, CommandLeaf)}
     assert told == {name: str(COMMANDS[name].load(name).help).partition("\n\n")[0] for name in told}
 
 
-def _commands(tree: Mapping[str, Leaf | Group], path: str = "") -> Iterator[tuple[str, Leaf]]:
+def _commands(tree: Mapping[str, CommandLeaf | CommandGroup], path: str = "") -> Iterator[tuple[str, CommandLeaf]]:
     for name, one in tree.items():
-        if isinstance(one, Group):
+        if isinstance(one, CommandGroup):
             yield from _commands(one.commands, f"{path}{name} ")
         else:
             yield path + name, one

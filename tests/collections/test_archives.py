@@ -14,8 +14,8 @@ from spark_jobs.oplog_archives import Compactor
 from tests.collections.archive_room import Room, told
 from tests.harness import schema_of
 from worm.codec.frames import frame
-from worm.collections.archives import MIN_AGE, Archive
 from worm.collections.layout import ArchiveName
+from worm.collections.oplog import MIN_AGE, Archive
 from worm.collections.push import push_schema
 from worm.collections.relayout import Relayout
 from worm.errors import Corrupt, Invalid, NotFound

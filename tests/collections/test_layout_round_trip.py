@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worm.clock import Ids
-from worm.collections.ids import SINGLETON_ID, check_id, new_id
 from worm.collections.layout import (
     KeyInfo,
     KeyKind,
@@ -21,7 +20,7 @@ from worm.collections.layout import (
 )
 from worm.errors import Invalid
 from worm.schema import load_schema
-from worm.schema.fields import ID_TYPES, IdType
+from worm.schema.fields import ID_TYPES, SINGLETON_ID, IdType, check_id, new_id
 
 LAYOUTS = ("root", "collection", "inline")
 MODELS: dict[str, dict[str, object]] = {

@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.conftest import Deployment
 from worm.pages.branches import Branches
 from worm.pages.db import PageDb, create_database
-from worm.pages.manifest import Branch, PageConfig
+from worm.pages.manifest import PageBranch, PageConfig
 from worm.pages.reader import PageReader
 from worm_dev.faults import FaultPolicy
 from worm_dev.worker import OutcomeKind
@@ -20,7 +20,7 @@ NEVER = 80_000.0
 BY_WORKERS_ONLY = PageConfig(flush_interval_seconds=NEVER, compaction_cadence_layers=2)
 
 
-def branch_of(deployment: Deployment, name: str = "main") -> Branch:
+def branch_of(deployment: Deployment, name: str = "main") -> PageBranch:
     return PageReader.open(deployment.store, "shop", branch=name).pages.branch(name)
 
 

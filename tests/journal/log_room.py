@@ -11,13 +11,13 @@ from pathlib import Path
 from worm.clock import VirtualClock
 from worm.codec.frames import encode
 from worm.codec.strict_json import JsonObject
-from worm.journal.file import OPLOG, Disk
+from worm.journal.file import OPLOG, JournalDisk
 from worm.journal.records import Op, Record
 from worm.journal.state import StoreState
 from worm.journal.store import LogStore
 
 
-class QuickDisk(Disk):
+class QuickDisk(JournalDisk):
     """No fsync: most tests do not cut the power."""
 
     def sync(self, handle: int) -> None:
@@ -27,7 +27,7 @@ class QuickDisk(Disk):
         pass
 
 
-class RecordingDisk(Disk):
+class RecordingDisk(JournalDisk):
     """Writes down what is done, in order."""
 
     def __init__(self) -> None:
@@ -106,19 +106,19 @@ class DyingDisk(QuickDisk):
         self._around(lambda: None)
 
     def truncate(self, handle: int, size: int) -> None:
-        self._around(lambda: Disk.truncate(self, handle, size))
+        self._around(lambda: JournalDisk.truncate(self, handle, size))
 
     def rename(self, source: Path, target: Path) -> None:
-        self._around(lambda: Disk.rename(self, source, target))
+        self._around(lambda: JournalDisk.rename(self, source, target))
 
     def remove(self, path: Path) -> None:
-        self._around(lambda: Disk.remove(self, path))
+        self._around(lambda: JournalDisk.remove(self, path))
 
     def remove_tree(self, path: Path) -> None:
-        self._around(lambda: Disk.remove_tree(self, path))
+        self._around(lambda: JournalDisk.remove_tree(self, path))
 
     def make_directory(self, path: Path) -> None:
-        self._around(lambda: Disk.make_directory(self, path))
+        self._around(lambda: JournalDisk.make_directory(self, path))
 
     def sync_directory(self, path: Path) -> None:
         self._around(lambda: None)
@@ -150,13 +150,13 @@ def every_death(work: Callable[[DyingDisk], object], *, steps_max: int = 500) ->
     raise AssertionError(f"not done after {steps_max} steps")
 
 
-def opened(path: Path, disk: Disk | None = None) -> LogStore:
+def opened(path: Path, disk: JournalDisk | None = None) -> LogStore:
     """A store without fsync at a standing clock."""
     return LogStore.open(path, disk=disk or QuickDisk(), clock=VirtualClock())
 
 
 @contextmanager
-def store_at(path: Path, disk: Disk | None = None) -> Iterator[LogStore]:
+def store_at(path: Path, disk: JournalDisk | None = None) -> Iterator[LogStore]:
     with opened(path, disk) as store:
         yield store
 

@@ -21,7 +21,7 @@ from worm.log.collect import LogCollector
 from worm.log.config import LogConfig
 from worm.log.keys import DbKeys
 from worm.log.reader import LogReader
-from worm.log.root import Root
+from worm.log.root import LogRoot
 from worm.log.segment import LogTransaction, Segment
 from worm.log.writer import LogWriter
 from worm.store.base import Attempt, Condition, Listed, NotModified, Object, ObjectInfo, Won
@@ -385,7 +385,7 @@ def _check_boundary(simulation: Simulation, slots: int) -> None:
     for version in reversed(versions):
         found = simulation.memory.get(KEYS.root, version_id=version.version_id)
         assert found is not None
-        raised = Root.decode(found.body, KEYS.root).boundary
+        raised = LogRoot.decode(found.body, KEYS.root).boundary
         assert raised >= boundary
         boundary = raised
     assert boundary < max(slots, 1)

@@ -10,18 +10,18 @@ from worm.clock import Ids, VirtualClock
 from worm.log import invariants
 from worm.log.fence import lease_file, root_file
 from worm.log.keys import DbKeys
-from worm.log.root import Lease, Root
+from worm.log.root import Lease, LogRoot
 from worm.store.cas import InvariantBroken
 from worm.store.memory import MemoryStore
 
 KEYS = DbKeys("main")
-ROOT = Root(4, "a", 7, {"pages": {}})
+ROOT = LogRoot(4, "a", 7, {"pages": {}})
 LEASE = Lease(4, "a", 3, "token", "worker", 9, "", 60)
 NEXT_ROOT = replace(ROOT, version=5, put_id="b")
 NEXT_LEASE = replace(LEASE, version=5, put_id="b", epoch=4)
 
 
-def broken_by_root(new: Root) -> list[str]:
+def broken_by_root(new: LogRoot) -> list[str]:
     return [holds.__name__ for holds in invariants.ROOT if not holds(ROOT, new)]
 
 
@@ -32,7 +32,7 @@ def broken_by_lease(new: Lease) -> list[str]:
 def test_an_ordinary_swap_keeps_all_of_them() -> None:
     assert broken_by_root(replace(NEXT_ROOT, boundary=8)) == []
     assert broken_by_lease(NEXT_LEASE) == []
-    assert all(holds(Root(), Root(1, "a")) for holds in invariants.ROOT)
+    assert all(holds(LogRoot(), LogRoot(1, "a")) for holds in invariants.ROOT)
     assert all(holds(Lease(), Lease(1, "a", 1, "token")) for holds in invariants.LEASE)
 
 
@@ -47,7 +47,7 @@ def test_an_ordinary_swap_keeps_all_of_them() -> None:
         (replace(NEXT_ROOT, members={}), "members_of_other_rooms_stay"),
     ],
 )
-def test_each_invariant_of_the_root_refuses_its_damage(new: Root, broken: str) -> None:
+def test_each_invariant_of_the_root_refuses_its_damage(new: LogRoot, broken: str) -> None:
     assert broken_by_root(new) == [broken]
 
 
@@ -70,11 +70,11 @@ def test_they_are_asked_before_every_swap_of_the_stored_objects() -> None:
     ids = Ids.seeded(1, clock)
     store = MemoryStore(clock=clock, ids=ids)
     root, lease = root_file(store, KEYS, clock=clock, ids=ids), lease_file(store, KEYS, clock=clock, ids=ids)
-    root.update(lambda _: Root(boundary=7))
+    root.update(lambda _: LogRoot(boundary=7))
     lease.update(lambda _: Lease(epoch=3, token="token"))
     before = [listed.etag for listed in store.list("")]
     with pytest.raises(InvariantBroken, match="boundary never falls"):
-        root.update(lambda _: Root(boundary=6))
+        root.update(lambda _: LogRoot(boundary=6))
     with pytest.raises(InvariantBroken, match="epoch grows"):
         lease.update(lambda _: Lease(epoch=3, token="other"))
     assert [listed.etag for listed in store.list("")] == before

@@ -9,7 +9,7 @@ import pytest
 
 from worm.clock import Ids, VirtualClock
 from worm.codec.frames import Torn
-from worm.codec.logs import LogLine, VerifyReport
+from worm.codec.logs import LogLine, LogVerifyReport
 from worm.codec.strict_json import JsonObject, JsonValue
 from worm.errors import Conflict, Expired, Invalid, NotFound
 from worm.log.collect import LogCollector
@@ -83,7 +83,7 @@ def room() -> Room:
 def test_verify_counts_what_it_read(room: Room) -> None:
     report = room.tools().verify()
     size = sum(listed.size for listed in room.memory.list(KEYS.log))
-    assert report == VerifyReport(room.memory.url, records=26, size=size, committed=14)
+    assert report == LogVerifyReport(room.memory.url, records=26, size=size, committed=14)
 
 
 def test_compact_is_refused_and_the_hint_names_the_commands_for_pages(room: Room) -> None:

@@ -17,7 +17,7 @@ from worm.log.config import LogConfig
 from worm.log.fence import lease_file, root_file, take_lease
 from worm.log.keys import DbKeys
 from worm.log.reader import LogReader, last_slot
-from worm.log.root import Root
+from worm.log.root import LogRoot
 from worm.log.segment import LogTransaction, Segment
 from worm.log.writer import LogWriter
 from worm.store.base import Attempt, Condition
@@ -67,7 +67,7 @@ class Room:
     def numbers(self) -> list[object]:
         return [change.record["n"] for change in self.reader().feed()]
 
-    def root(self) -> Root:
+    def root(self) -> LogRoot:
         found = root_file(self.memory, KEYS, clock=self.clock, ids=self.ids).read()
         assert found is not None
         return found
@@ -541,8 +541,8 @@ def test_a_damaged_root_or_lease_stops_and_is_not_replaced(room: Room) -> None:
     room.writer()
 
 
-def _with_member(value: int, root: Root | None) -> Root:
-    return replace(root or Root(), members={"value": value})
+def _with_member(value: int, root: LogRoot | None) -> LogRoot:
+    return replace(root or LogRoot(), members={"value": value})
 
 
 def test_bodies_under_compare_and_swap_never_repeat(room: Room) -> None:
@@ -562,9 +562,9 @@ def test_bodies_under_compare_and_swap_never_repeat(room: Room) -> None:
 
 def test_members_of_other_rooms_stay_in_the_root(room: Room) -> None:
     root = root_file(room.memory, KEYS, clock=room.clock, ids=room.ids)
-    root.update(lambda current: Root(members={"layers": [1]}))
+    root.update(lambda current: LogRoot(members={"layers": [1]}))
     room.writer()
-    root.update(lambda current: replace(current or Root(), boundary=0, put_id="x"))
+    root.update(lambda current: replace(current or LogRoot(), boundary=0, put_id="x"))
     assert room.root().members == {"layers": [1]}
 
 

@@ -14,7 +14,7 @@ from worm.pages.branches import Branches
 from worm.pages.collect import Garbage, PageCollector
 from worm.pages.compact import Compacted, Compactor
 from worm.pages.db import PageDb, create_database
-from worm.pages.manifest import MAIN, Branch, Layer, PageConfig, Pages
+from worm.pages.manifest import MAIN, Layer, PageBranch, PageConfig, Pages
 from worm.pages.past import Past
 from worm.pages.reader import PageReader
 from worm.store.base import Attempt, Condition, Object, Store
@@ -85,7 +85,7 @@ class Room:
     def pages(self) -> Pages:
         return self.branches.root.read()
 
-    def branch(self, name: str = MAIN) -> Branch:
+    def branch(self, name: str = MAIN) -> PageBranch:
         return self.pages().branch(name)
 
     def layers(self, name: str = MAIN) -> Sequence[Layer]:

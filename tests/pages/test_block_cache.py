@@ -17,11 +17,11 @@ import pytest
 
 from worm.errors import Corrupt, Unavailable
 from worm.pages.cache import BlockCache
-from worm.pages.layer_file import Block, BlockRef, BuiltLayer, LayerIndex, Version, build_layers
+from worm.pages.layer_file import Block, BlockRef, BuiltLayer, LayerIndex, PageVersion, build_layers
 
 CHANCE = Random(7)
 (LAYER,) = build_layers(
-    [Version(f"p{number:03d}", 1, CHANCE.randbytes(100)) for number in range(40)],
+    [PageVersion(f"p{number:03d}", 1, CHANCE.randbytes(100)) for number in range(40)],
     target_bytes=1 << 20,
     block_bytes=256,
     bits_per_key=10,
@@ -52,11 +52,11 @@ class Source:
 
         return load
 
-    def read(self, cache: BlockCache, ref: BlockRef, key: str = KEY) -> Version | None:
+    def read(self, cache: BlockCache, ref: BlockRef, key: str = KEY) -> PageVersion | None:
         return cache.block(key, ref.offset, self.load(ref)).find(ref.page, ref.lsn)
 
 
-def due(ref: BlockRef) -> Version | None:
+def due(ref: BlockRef) -> PageVersion | None:
     return Block.decode(LAYER.body[ref.offset : ref.offset + ref.length], KEY, ref.offset).find(ref.page, ref.lsn)
 
 

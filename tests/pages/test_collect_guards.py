@@ -9,7 +9,7 @@ from tests.pages.page_witness import PageWitness
 from worm.errors import CommitStateUnknown, Conflict, Corrupt, Fenced, NotFound, SnapshotExpired
 from worm.pages.branches import Branches
 from worm.pages.collect import PageCollector, covered_from
-from worm.pages.manifest import Branch, Layer
+from worm.pages.manifest import Layer, PageBranch
 from worm.pages.past import BranchPoint, PageDifference
 from worm.store.faulty import SimulatedCrash
 
@@ -167,7 +167,7 @@ def test_a_delta_is_covered_where_images_that_are_newer_have_all_of_its_pages(
         )
         for at, (start, upto, lsn) in enumerate(images)
     ]
-    assert covered_from(delta, Branch(layers=(delta, *made))) == end
+    assert covered_from(delta, PageBranch(layers=(delta, *made))) == end
 
 
 def test_a_delta_that_a_bounded_run_has_covered_in_part_is_kept() -> None:

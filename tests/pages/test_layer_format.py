@@ -23,7 +23,7 @@ from worm.pages.layer_file import (
     BlockRef,
     BuiltLayer,
     LayerIndex,
-    Version,
+    PageVersion,
     build_layers,
     seal,
     unseal,
@@ -38,16 +38,16 @@ names = st.text(st.sampled_from("ab/é\uffff\U00010000\x00\n"), min_size=1, max_
 lsns = st.integers(1, 12) | st.sampled_from([LSN_MAX - 1, LSN_MAX])
 contents = st.none() | st.binary(max_size=30) | st.integers(0, 300).map(lambda length: b"x" * length)
 histories = st.dictionaries(st.tuples(names, lsns), contents, max_size=40).map(
-    lambda found: [Version(page, lsn, found[page, lsn]) for page, lsn in sorted(found)]
+    lambda found: [PageVersion(page, lsn, found[page, lsn]) for page, lsn in sorted(found)]
 )
 sizes = st.sampled_from([1, 40, 200, 100_000])
 
 
-def build(versions: Sequence[Version], *, target: int = 1 << 20, block: int = 64) -> list[BuiltLayer]:
+def build(versions: Sequence[PageVersion], *, target: int = 1 << 20, block: int = 64) -> list[BuiltLayer]:
     return list(build_layers(versions, target_bytes=target, block_bytes=block, bits_per_key=10))
 
 
-def build_one(versions: Sequence[Version], *, block: int = 64) -> BuiltLayer:
+def build_one(versions: Sequence[PageVersion], *, block: int = 64) -> BuiltLayer:
     (layer,) = build(versions, block=block)
     return layer
 
@@ -60,19 +60,21 @@ def block_of(body: bytes, ref: BlockRef) -> Block:
     return Block.decode(body[ref.offset : ref.offset + ref.length], KEY, ref.offset)
 
 
-def read_all(body: bytes, index_offset: int) -> list[Version]:
+def read_all(body: bytes, index_offset: int) -> list[PageVersion]:
     index = LayerIndex.decode(body[index_offset:], KEY)
     return [version for ref in index.blocks for version in block_of(body, ref).versions()]
 
 
-def newest(versions: Sequence[Version], page: str, lsn: int) -> Version | None:
+def newest(versions: Sequence[PageVersion], page: str, lsn: int) -> PageVersion | None:
     found = [version for version in versions if version.page == page and version.lsn <= lsn]
     return max(found, key=lambda version: version.lsn, default=None)
 
 
-def sample(pages: int = 20, revisions: int = 3) -> list[Version]:
+def sample(pages: int = 20, revisions: int = 3) -> list[PageVersion]:
     return [
-        Version(f"page-{page:03d}", 1 + 10 * revision, None if (page + revision) % 7 == 0 else b"data %d " % page * 5)
+        PageVersion(
+            f"page-{page:03d}", 1 + 10 * revision, None if (page + revision) % 7 == 0 else b"data %d " % page * 5
+        )
         for page in range(pages)
         for revision in range(revisions)
     ]
@@ -84,7 +86,7 @@ def sample(pages: int = 20, revisions: int = 3) -> list[Version]:
 @settings(max_examples=80)
 @given(histories, sizes, sizes)
 def test_any_sorted_versions_come_back_and_the_layer_says_what_it_holds(
-    versions: list[Version], target: int, block: int
+    versions: list[PageVersion], target: int, block: int
 ) -> None:
     layers = build(versions, target=target, block=block)
     held = [read_all(layer.body, layer.index_offset) for layer in layers]
@@ -115,7 +117,7 @@ def test_any_sorted_versions_come_back_and_the_layer_says_what_it_holds(
 @settings(max_examples=80)
 @given(histories, sizes, names, lsns)
 def test_one_block_answers_for_any_page_at_any_lsn(
-    versions: list[Version], block: int, other: str, other_lsn: int
+    versions: list[PageVersion], block: int, other: str, other_lsn: int
 ) -> None:
     layer = build_one(versions, block=block)
     index = index_of(layer)
@@ -129,7 +131,7 @@ def test_one_block_answers_for_any_page_at_any_lsn(
 @settings(max_examples=80)
 @given(histories, sizes, names, names)
 def test_the_blocks_of_a_page_and_of_a_range_leave_none_out(
-    versions: list[Version], block: int, one: str, other: str
+    versions: list[PageVersion], block: int, one: str, other: str
 ) -> None:
     layer = build_one(versions, block=block)
     index = index_of(layer)
@@ -177,8 +179,8 @@ def test_a_layer_of_nothing_is_a_layer() -> None:
 
 
 def test_blocks_have_the_size_asked_for_and_a_large_version_has_its_own() -> None:
-    versions = [Version(f"p{number:04d}", 1, b"12345678" * 10) for number in range(400)]
-    versions[200] = Version("p0200", 1, bytes(50_000))
+    versions = [PageVersion(f"p{number:04d}", 1, b"12345678" * 10) for number in range(400)]
+    versions[200] = PageVersion("p0200", 1, bytes(50_000))
     layer = build_one(versions, block=4096)
     held = [list(block_of(layer.body, ref).versions()) for ref in index_of(layer).blocks]
     assert [one.page for one in held[next(at for at, own in enumerate(held) if versions[200] in own)]] == ["p0200"]
@@ -187,9 +189,9 @@ def test_blocks_have_the_size_asked_for_and_a_large_version_has_its_own() -> Non
 
 
 def test_layers_are_made_one_by_one_and_end_between_pages() -> None:
-    taken: list[Version] = []
+    taken: list[PageVersion] = []
 
-    def source() -> Iterator[Version]:
+    def source() -> Iterator[PageVersion]:
         for version in sample(pages=100, revisions=10):
             taken.append(version)
             yield version
@@ -207,11 +209,11 @@ def test_layers_are_made_one_by_one_and_end_between_pages() -> None:
 def test_sizes_in_memory_are_told_about_right() -> None:
     """The cache keeps to its limit by them."""
     layer = build_one(
-        [Version(f"p{number:05d}", 2**40 + number, b"x" * 100) for number in range(6000)], block=64 * 1024
+        [PageVersion(f"p{number:05d}", 2**40 + number, b"x" * 100) for number in range(6000)], block=64 * 1024
     )
     tail, ref = layer.body[layer.index_offset :], index_of(layer).blocks[0]
     piece = layer.body[: ref.length]
-    large = build_one([Version(f"p{number:05d}", 2**40 + number, b"x") for number in range(6000)], block=16)
+    large = build_one([PageVersion(f"p{number:05d}", 2**40 + number, b"x") for number in range(6000)], block=16)
     large_tail = large.body[large.index_offset :]
     for make in (
         lambda: Block.decode(piece, KEY, 0),
@@ -232,30 +234,30 @@ def test_sizes_in_memory_are_told_about_right() -> None:
 @pytest.mark.parametrize(
     ("versions", "message"),
     [
-        ([Version("b", 1, b""), Version("a", 1, b"")], "the page 'a' after 'b'"),
-        ([Version("a", 2, b""), Version("a", 1, b"")], "lsn 1 of the page 'a' after lsn 2"),
-        ([Version("a", 1, b""), Version("a", 1, None)], "lsn 1 of the page 'a' after lsn 1"),
-        ([Version("a", 1, b""), Version("b", 1, b""), Version("a", 2, b"")], "the page 'a' after 'b'"),
-        ([Version("\U00010000", 1, b""), Version("\uffff", 1, b"")], "after"),
-        ([Version("", 1, b"")], "have a name"),
-        ([Version("a", 0, b"")], "from 1 to"),
-        ([Version("a", -1, b"")], "from 1 to"),
-        ([Version("a", 2**63, b"")], "from 1 to"),
-        ([Version("x" * 1025, 1, b"")], "1025 bytes"),
-        ([Version("é" * 513, 1, b"")], "1026 bytes"),
-        ([Version("a\ud800", 1, b"")], "lone surrogate"),
+        ([PageVersion("b", 1, b""), PageVersion("a", 1, b"")], "the page 'a' after 'b'"),
+        ([PageVersion("a", 2, b""), PageVersion("a", 1, b"")], "lsn 1 of the page 'a' after lsn 2"),
+        ([PageVersion("a", 1, b""), PageVersion("a", 1, None)], "lsn 1 of the page 'a' after lsn 1"),
+        ([PageVersion("a", 1, b""), PageVersion("b", 1, b""), PageVersion("a", 2, b"")], "the page 'a' after 'b'"),
+        ([PageVersion("\U00010000", 1, b""), PageVersion("\uffff", 1, b"")], "after"),
+        ([PageVersion("", 1, b"")], "have a name"),
+        ([PageVersion("a", 0, b"")], "from 1 to"),
+        ([PageVersion("a", -1, b"")], "from 1 to"),
+        ([PageVersion("a", 2**63, b"")], "from 1 to"),
+        ([PageVersion("x" * 1025, 1, b"")], "1025 bytes"),
+        ([PageVersion("é" * 513, 1, b"")], "1026 bytes"),
+        ([PageVersion("a\ud800", 1, b"")], "lone surrogate"),
     ],
 )
-def test_versions_that_are_no_history_are_refused(versions: list[Version], message: str) -> None:
+def test_versions_that_are_no_history_are_refused(versions: list[PageVersion], message: str) -> None:
     with pytest.raises(Invalid, match=message):
         build(versions)
 
 
 def test_a_version_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worm.pages.layer_file.DATA_BYTES_MAX", 10)
-    assert build_one([Version("a", 1, bytes(10))], block=5).versions == 1
+    assert build_one([PageVersion("a", 1, bytes(10))], block=5).versions == 1
     with pytest.raises(Invalid, match="11 bytes, more than 10"):
-        build([Version("a", 1, bytes(11))], block=5)
+        build([PageVersion("a", 1, bytes(11))], block=5)
 
 
 @pytest.mark.parametrize(("target", "block", "bits"), [(0, 1, 1), (1, 0, 1), (1, 1, -1), (1, 1, 65), (1, 2**30, 1)])
@@ -265,7 +267,7 @@ def test_settings_that_make_no_layer_are_refused_at_once(target: int, block: int
 
 
 def test_the_longest_name_and_the_greatest_lsn_are_fine() -> None:
-    versions = [Version("é" * 512, LSN_MAX, None), Version("é" * 511 + "ü", LSN_MAX, b"")]
+    versions = [PageVersion("é" * 512, LSN_MAX, None), PageVersion("é" * 511 + "ü", LSN_MAX, b"")]
     assert read_all((layer := build_one(versions)).body, layer.index_offset) == versions
 
 
@@ -293,7 +295,7 @@ def test_a_bit_that_is_wrong_anywhere_is_damage_that_names_object_and_place() ->
 
 @settings(max_examples=80)
 @given(histories.filter(bool), st.data())
-def test_any_damage_is_told_or_does_not_touch_what_was_read(versions: list[Version], data: st.DataObject) -> None:
+def test_any_damage_is_told_or_does_not_touch_what_was_read(versions: list[PageVersion], data: st.DataObject) -> None:
     layer = build_one(versions, block=100)
     body = bytearray(layer.body)
     start = data.draw(st.integers(0, len(body) - 1))
@@ -402,7 +404,7 @@ def test_a_name_that_is_no_text_is_corrupt_when_it_is_read() -> None:
     ],
 )
 def test_an_index_that_was_written_wrong_is_corrupt_whatever_its_crc_says(changes: JsonObject, message: str) -> None:
-    layer = build_one([Version("a", 1, b"")])
+    layer = build_one([PageVersion("a", 1, b"")])
     tail = layer.body[layer.index_offset :]
     shape = loads_own(unseal(tail[:-TAIL_BYTES], KEY, "index"), KEY)
     blocks: JsonObject = {"pages": ["a"], "lsns": [1], "bytes": [20]}
@@ -415,12 +417,12 @@ def test_an_index_that_was_written_wrong_is_corrupt_whatever_its_crc_says(change
 # The bytes themselves
 
 SMALL = [
-    Version("blob", 8, hashlib.sha512(b"does not shrink").digest()),
-    Version("customer/1", 3, b'{"name":"Acme"}'),
-    Version("customer/1", 7, None),
-    Version("customer/é", 5, b"\x00\xff"),
-    Version("order/1", 6, b""),
-    Version("order/2", 9, b"x" * 200),
+    PageVersion("blob", 8, hashlib.sha512(b"does not shrink").digest()),
+    PageVersion("customer/1", 3, b'{"name":"Acme"}'),
+    PageVersion("customer/1", 7, None),
+    PageVersion("customer/é", 5, b"\x00\xff"),
+    PageVersion("order/1", 6, b""),
+    PageVersion("order/2", 9, b"x" * 200),
 ]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from worm.clock import Ids, VirtualClock
 from worm.pages.invariants import PAGES
-from worm.pages.manifest import MAIN, Branch, Dropped, Layer, Mark, Pages, Pin
+from worm.pages.manifest import MAIN, Dropped, Layer, Mark, PageBranch, Pages, Pin
 from worm.pages.root import PagesRoot
 from worm.store.cas import InvariantBroken
 from worm.store.memory import MemoryStore
@@ -35,7 +35,7 @@ def layer(path: str, low_lsn: int, high_lsn: int, level: int = 0) -> Layer:
 
 def pages() -> Pages:
     """Main with a flushed, a merged and a dropped layer; a branch below it with a layer of its own; a pin."""
-    main = Branch(
+    main = PageBranch(
         slot=20,
         lsn=50,
         horizon=30,
@@ -43,7 +43,7 @@ def pages() -> Pages:
         dropped=(Dropped(path="dropped", ms=5),),
         marks=(Mark(ms=1, lsn=30, slot=9), Mark(ms=2, lsn=50, slot=20)),
     )
-    side = Branch(
+    side = PageBranch(
         id="S", parent=MAIN, base=40, slot=3, lsn=45, horizon=40, closing=True, layers=(layer("own", 41, 45),)
     )
     pins = {"pin": Pin(branch=MAIN, lsn=10, until=99)}
@@ -58,7 +58,7 @@ def whole(**update: object) -> Callable[[Pages], Pages]:
     return lambda now: now.model_copy(update=update)
 
 
-def added(name: str, branch: Branch) -> Callable[[Pages], Pages]:
+def added(name: str, branch: PageBranch) -> Callable[[Pages], Pages]:
     return lambda now: now.with_branch(name, branch)
 
 
@@ -73,7 +73,7 @@ def broken_by(change: Callable[[Pages], Pages]) -> list[str]:
 
 MERGED, FLUSHED = pages().branch(MAIN).layers
 MARKS = pages().branch(MAIN).marks
-NEW = Branch(id="N", parent=MAIN, base=40, lsn=40, horizon=40)
+NEW = PageBranch(id="N", parent=MAIN, base=40, lsn=40, horizon=40)
 GONE = Dropped(path="dropped", ms=5)
 
 
@@ -89,9 +89,9 @@ GONE = Dropped(path="dropped", ms=5)
         ),
         changed(MAIN, layers=(MERGED, FLUSHED.model_copy(update={"level": 1, "filter": None}))),
         changed(MAIN, horizon=50, dropped=()),
-        added("new", Branch(id="N", parent=MAIN, base=35, lsn=35, horizon=35)),
-        added("new", Branch(id="N", parent=MAIN, base=10, lsn=10, horizon=10)),  # below the horizon, at a pin
-        added("side", Branch(id="T", parent=MAIN, base=50, lsn=50, horizon=50)),  # a reset
+        added("new", PageBranch(id="N", parent=MAIN, base=35, lsn=35, horizon=35)),
+        added("new", PageBranch(id="N", parent=MAIN, base=10, lsn=10, horizon=10)),  # below the horizon, at a pin
+        added("side", PageBranch(id="T", parent=MAIN, base=50, lsn=50, horizon=50)),  # a reset
         whole(branches={MAIN: pages().branch(MAIN)}),
         whole(pins={}),
         pinned(30),
@@ -137,23 +137,23 @@ REFUSED: list[tuple[Callable[[Pages], Pages], list[str]]] = [
         ["branches_have_ids_of_their_own"],
     ),
     (
-        added("new", Branch(id="N", parent=MAIN, base=40, lsn=41, horizon=40)),
+        added("new", PageBranch(id="N", parent=MAIN, base=40, lsn=41, horizon=40)),
         ["new_branches_are_empty"],
     ),
     (
-        added("new", Branch(id="N", parent=MAIN, base=40, lsn=40, slot=1, horizon=40)),
+        added("new", PageBranch(id="N", parent=MAIN, base=40, lsn=40, slot=1, horizon=40)),
         ["new_branches_are_empty"],
     ),
     (changed("side", base=39), ["forks_never_move"]),
-    (added(MAIN, Branch(id="N")), ["main_stays", "parents_stay"]),
-    (added("new", Branch(id="N", parent="lost")), ["parents_stay", "forks_and_pins_are_readable"]),
+    (added(MAIN, PageBranch(id="N")), ["main_stays", "parents_stay"]),
+    (added("new", PageBranch(id="N", parent="lost")), ["parents_stay", "forks_and_pins_are_readable"]),
     (changed("side", closing=False), ["closing_is_final"]),
     (whole(pins={"pin": Pin(branch=MAIN, lsn=11, until=99)}), ["pins_never_move"]),
     (pinned(29), ["forks_and_pins_are_readable"]),
     (pinned(51), ["forks_and_pins_are_readable"]),
     (pinned(45, "lost"), ["forks_and_pins_are_readable"]),
     (
-        added("new", Branch(id="N", parent=MAIN, base=29, lsn=29, horizon=29)),
+        added("new", PageBranch(id="N", parent=MAIN, base=29, lsn=29, horizon=29)),
         ["forks_and_pins_are_readable"],
     ),
 ]

@@ -14,7 +14,7 @@ from worm.log.collect import LogCollector
 from worm.log.keys import LayerName
 from worm.log.segment import LogTransaction
 from worm.pages.apply import Applier, Flush, Flusher
-from worm.pages.manifest import Branch, Mark
+from worm.pages.manifest import Mark, PageBranch
 from worm.pages.records import page_record
 from worm.pages.root import PagesRoot
 from worm.store.faulty import Fault
@@ -108,7 +108,7 @@ def test_transactions_of_one_segment_are_seen_one_after_the_other_and_each_whole
 
 
 def test_times_of_marks_never_go_back() -> None:
-    branch = Branch(marks=(Mark(ms=50, lsn=1, slot=1),))
+    branch = PageBranch(marks=(Mark(ms=50, lsn=1, slot=1),))
     assert [mark.ms for mark in branch.marked(Mark(ms=20, lsn=2, slot=2))] == [50, 50]
 
 

@@ -7,7 +7,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 
 from tests.docs.markdown import ROOT, blocks
-from worm.pages.manifest import Branch, Layer, Mark, PageConfig, Pages, Pin
+from worm.pages.manifest import Layer, Mark, PageBranch, PageConfig, Pages, Pin
 from worm.pages.records import page_of, page_record
 
 PAGE = ROOT / "docs" / "pages.md"
@@ -39,7 +39,7 @@ def test_every_member_of_the_root_is_described() -> None:
     page = FORMATS.read_text().split("## Page store")[1].split("\n## ")[0]
     members = {
         field.alias or name
-        for part in (Pages, Branch, Layer, Mark, Pin)
+        for part in (Pages, PageBranch, Layer, Mark, Pin)
         for name, field in part.model_fields.items()
         if name != "written"
     }

@@ -9,7 +9,7 @@ from tests.pages.page_witness import PageWitness
 from worm.errors import Invalid, SnapshotExpired
 from worm.pages.branches import Branches
 from worm.pages.collect import PageCollector
-from worm.pages.layer_file import Version
+from worm.pages.layer_file import PageVersion
 from worm.store.faulty import SimulatedCrash
 
 PAGES = ["a", "b", "c"]
@@ -122,7 +122,7 @@ def test_f24_a_slow_reader_is_right_or_told_that_it_is_too_late(is_warm: bool, m
     else:
         with pytest.raises(SnapshotExpired):
             slow.get_pages(many, lsns[0])
-    rest: list[Version] = []
+    rest: list[PageVersion] = []
     with pytest.raises(SnapshotExpired):
         rest.extend(scan)
     given = [first.data, *(one.data for one in rest)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from worm.collections.changes import Row
+from worm.collections.entries import Row
 from worm.query.execute import Reader
 from worm.query.needs import Request
 from worm.query.query import Query

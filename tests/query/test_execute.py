@@ -8,7 +8,7 @@ import pytest
 
 from tests.query.asking import query_table
 from tests.query.test_plan import Room
-from worm.collections.changes import Row
+from worm.collections.entries import Row
 from worm.errors import Invalid
 from worm.query.execute import CHUNK, Reader
 from worm.query.needs import Request

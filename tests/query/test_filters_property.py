@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from tests.query.filter_oracle import DOCUMENTS, FILTERS, ROWS, SORTS, Dice, compare_rows, oracle, value_of
 from worm.codec.strict_json import JsonValue
-from worm.collections.changes import project
+from worm.collections.entries import project
 from worm.query.filters import Filter
 from worm.query.query import Query, Row
 from worm.tables.columns import Columns

@@ -6,7 +6,7 @@ import pytest
 
 from worm.clock import Ids, VirtualClock
 from worm.codec.strict_json import JsonValue
-from worm.collections.changes import Row
+from worm.collections.entries import Row
 from worm.errors import Invalid
 from worm.model import Model, Worm
 from worm.query.planner import ASSUMED_MATCHES, FEW, PROMISED, usd

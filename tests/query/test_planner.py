@@ -22,7 +22,7 @@ from worm.query.planner import (
     Decision,
     Facts,
     Question,
-    Scan,
+    ScanFacts,
     decide,
     decide_stream,
     estimate,
@@ -44,7 +44,7 @@ CUSTOMER: dict[str, object] = {
     "indexes": {"byStatus": {"field": "status"}, "byEmail": {"field": "email", "unique": True}},
 }
 DEFINITION = load_schema({"version": "1.0", "models": {"Customer": CUSTOMER}}).model("Customer")
-AT_HAND = Scan(0, Size(1000, 100, 100_000))
+AT_HAND = ScanFacts(0, Size(1000, 100, 100_000))
 """A whole manifest, or one whose files are all in memory."""
 
 Rules = Callable[[Facts], "Decision | Question"]
@@ -56,15 +56,15 @@ def needs(**query: Any) -> Needs:
     return Needs(DEFINITION, Request.of(Query.of(**query), populate, strategy))
 
 
-def missing(files: int, size: int = 0) -> Scan:
+def missing(files: int, size: int = 0) -> ScanFacts:
     """A partitioned manifest of which so many files are still to be read."""
     pieces = tuple(Piece(f"partition-{at}", 10, 0) for at in range(files))
-    return Scan(files, Size(1000, 100, size, 0, Root("Customer", 1000, 0, 1, "", pieces)))
+    return ScanFacts(files, Size(1000, 100, size, 0, Root("Customer", 1000, 0, 1, "", pieces)))
 
 
 def walk(
     wanted: Needs,
-    root: Scan | None = AT_HAND,
+    root: ScanFacts | None = AT_HAND,
     ids: int | None = None,
     *,
     rows: bool = True,
@@ -257,7 +257,7 @@ def test_a_forced_strategy_asks_only_for_what_it_takes(strategy: str, asked: lis
     ],
 )
 def test_a_forced_strategy_that_is_not_possible_is_refused(
-    strategy: str, filter: dict[str, object], root: Scan | None, rows: bool, words: str
+    strategy: str, filter: dict[str, object], root: ScanFacts | None, rows: bool, words: str
 ) -> None:
     with pytest.raises(Invalid, match=words):
         walk(needs(strategy=strategy, filter=filter, select=["name"]), root, rows=rows)
@@ -279,7 +279,7 @@ def test_a_forced_strategy_that_is_not_possible_is_refused(
     ],
 )
 def test_a_stream_reads_the_manifest_through_unless_few_are_named_or_it_cannot_answer(
-    query: dict[str, object], root: Scan | None, ids: int | None, asked: list[Question], decision: Decision
+    query: dict[str, object], root: ScanFacts | None, ids: int | None, asked: list[Question], decision: Decision
 ) -> None:
     assert walk(needs(**query), root, ids, rules=decide_stream) == (asked, decision)
 

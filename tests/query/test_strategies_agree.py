@@ -18,7 +18,7 @@ import pytest
 from tests.query.filter_oracle import compare_rows, oracle, value_of
 from worm.clock import Ids, VirtualClock
 from worm.codec.strict_json import JsonValue
-from worm.collections.changes import Row
+from worm.collections.entries import Row
 from worm.errors import Invalid
 from worm.model import Model, Worm
 from worm.query.needs import STRATEGIES, Strategy

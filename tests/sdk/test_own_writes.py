@@ -9,14 +9,13 @@ import pytest
 from tests.sdk.sessions import Bench
 from worm.clock import VirtualClock
 from worm.codec.strict_json import JsonValue
-from worm.collections.changes import Row
-from worm.collections.entries import Document
+from worm.collections.entries import Document, Row
 from worm.errors import Unavailable
 from worm.model import Model
 from worm.query.filters import Filter
 from worm.schema import IndexDef
 from worm.sdk import memory
-from worm.sdk.memory import OWN_SECONDS, OwnWrites
+from worm.sdk.memory import OWN_SECONDS, WriteOverlay
 
 STATUS = IndexDef(field="status")
 
@@ -120,8 +119,8 @@ def test_without_auto_update_the_workers_are_waited_for(tmp_path: Path) -> None:
     assert ([row["id"] for row in found], found.plan.strategy) == (["a", "b"], "manifest_scan")
 
 
-def own(clock: VirtualClock, tmp_path: Path) -> OwnWrites:
-    return OwnWrites(clock, Bench("memory", tmp_path).collection.definition)
+def own(clock: VirtualClock, tmp_path: Path) -> WriteOverlay:
+    return WriteOverlay(clock, Bench("memory", tmp_path).collection.definition)
 
 
 def test_old_writes_go_when_new_ones_come(tmp_path: Path) -> None:
@@ -172,7 +171,7 @@ def test_ids_are_found_by_what_was_written_last(
     definition = Bench(
         "memory", tmp_path, indexes=indexes, fields=fields, manifest={"enabled": True}
     ).collection.definition
-    writes = OwnWrites(VirtualClock(), definition)
+    writes = WriteOverlay(VirtualClock(), definition)
     for name, document in documents.items():
         writes.add(name, {"status": "before", "tags": ["before"]}, "1")
         writes.add(name, document, "1")

@@ -22,8 +22,7 @@ from tests.emulators import new_bucket
 from tests.harness import CUSTOMER
 from tests.spark.collection_room import Room, customer_id
 from worm.cli.main import main as worm_main
-from worm.collections.changes import Change
-from worm.collections.entries import Head
+from worm.collections.entries import Change, Head
 from worm.collections.layout import SCHEMA_KEY
 from worm.schema import load_schema
 from worm.store.open import open_store

@@ -17,8 +17,7 @@ from spark_jobs.verify import main
 from spark_jobs.verify_job import verify
 from tests.emulators import new_bucket
 from tests.spark.collection_room import Room, customer_id, document
-from worm.collections.changes import Change
-from worm.collections.entries import Head
+from worm.collections.entries import Change, Head
 from worm.store.base import Store
 from worm.store.open import open_store
 

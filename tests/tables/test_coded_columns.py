@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from tests.query.filter_oracle import FILTERS, ROWS
 from tests.tables.test_column_format import OF, PARTITION, everything, opened, packed, relabelled
 from tests.tables.test_parts import exact
-from worm.codec.field_path import MISSING
-from worm.codec.strict_json import INT_MAX, INT_MIN, JsonObject, JsonValue, dumps
-from worm.collections.changes import Row
+from worm.codec.strict_json import INT_MAX, INT_MIN, MISSING, JsonObject, JsonValue, dumps
+from worm.collections.entries import Row
 from worm.errors import Corrupt
 from worm.query.filters import Filter
 from worm.tables import column_format

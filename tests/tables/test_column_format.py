@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.tables.test_parts import exact, fields, ordered, tables
 from worm.codec.strict_json import INT_MAX, INT_MIN, JsonObject, JsonValue, dumps
-from worm.collections.changes import Row
+from worm.collections.entries import Row
 from worm.errors import Corrupt
 from worm.query.query import Query
 from worm.tables import column_format

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from worm.codec.field_path import MISSING
-from worm.codec.strict_json import JsonValue
-from worm.collections.changes import Row
+from worm.codec.strict_json import MISSING, JsonValue
+from worm.collections.entries import Row
 from worm.tables.columns import Columns
 from worm.tables.parts import Several
 

@@ -8,10 +8,8 @@ import pytest
 
 from tests.harness import DataPath, created, schema_of
 from tests.query.asking import query_table
-from worm.codec.sealed import seal, unseal
-from worm.codec.strict_json import JsonValue
-from worm.collections.changes import Change, decode_changes
-from worm.collections.entries import Head
+from worm.codec.strict_json import JsonValue, seal, unseal
+from worm.collections.entries import Change, Head, decode_changes
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Corrupt
 from worm.query.query import Query

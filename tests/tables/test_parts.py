@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.query.filter_oracle import FIELDS
-from worm.codec.field_path import Missing
-from worm.codec.sealed import is_intact, seal, unseal
-from worm.codec.strict_json import INT_MAX, INT_MIN, dumps
-from worm.collections.changes import Row
+from worm.codec.strict_json import INT_MAX, INT_MIN, Missing, dumps, is_intact, seal, unseal
+from worm.collections.entries import Row
 from worm.errors import Corrupt
 from worm.query.query import Query
 from worm.tables import parts

@@ -11,9 +11,7 @@ import pytest
 
 from tests.harness import schema_of
 from tests.tables.test_spread_tables import fill, root_of, spread_path
-from worm.collections.changes import Change, Row
-from worm.collections.entries import Head
-from worm.collections.heads import Heads
+from worm.collections.entries import Change, Head, Heads, Row
 from worm.schema import ModelDef, load_schema
 from worm.tables.build import RecordedNews
 from worm.tables.index import Index

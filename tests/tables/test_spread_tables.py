@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from tests.harness import DataPath, schema_of
 from worm.codec.strict_json import JsonValue
-from worm.collections.changes import Change
-from worm.collections.entries import Head
+from worm.collections.entries import Change, Head
 from worm.collections.layout import SCHEMA_KEY
 from worm.schema import IndexDef, load_schema
 from worm.store.faulty import FaultyStore, SimulatedCrash

@@ -33,7 +33,7 @@ from spark_jobs.staging import (
     wish,
 )
 from tests.harness import DataPath, schema_of
-from worm.collections.heads import Heads
+from worm.collections.entries import Heads
 from worm.collections.id_ranges import IdRange, ranges_between
 from worm.tables.layout import Edit
 from worm.tables.manifest import Manifest

@@ -17,10 +17,10 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 
 from worm.cli.options import DEFAULT_URL, Target
-from worm.collections.ids import SINGLETON_ID
 from worm.errors import Invalid, NotFound, WormError
 from worm.schema import ModelDef
 from worm.schema.definition import undeclared_fields
+from worm.schema.fields import SINGLETON_ID
 
 if TYPE_CHECKING:
     from worm.model import Worm

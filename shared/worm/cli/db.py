@@ -20,7 +20,7 @@ from worm.pages.branches import Branches
 from worm.pages.collect import PageCollector
 from worm.pages.compact import Compactor
 from worm.pages.db import PageDb, create_database
-from worm.pages.manifest import MAIN, Branch, PageConfig
+from worm.pages.manifest import MAIN, PageBranch, PageConfig
 from worm.pages.past import Past
 from worm.pages.reader import PageReader
 from worm.pages.root import PagesRoot
@@ -267,7 +267,7 @@ def diff_branches(
 # The picture and the figures of `worm db stat`
 
 
-def show_stat(found: BranchStat, branch: Branch) -> None:
+def show_stat(found: BranchStat, branch: PageBranch) -> None:
     origin = "" if found.parent is None else f", forked from {printable(found.parent)} at LSN {found.base:,}"
     typer.echo(f"branch {printable(found.name)}{origin}")
     typer.echo(f"LSN {found.head_lsn:,}, in layers up to {found.lsn:,}, readable from {found.horizon:,} on")

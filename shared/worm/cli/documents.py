@@ -21,10 +21,10 @@ from worm.cli.options import AuthorTarget, Session
 from worm.cli.output import Outcome, RowFormat, Rows, attempted, echo_document, note_dry_run, show_outcomes
 from worm.codec.strict_json import JsonValue, loads
 from worm.collections.entries import Document
-from worm.collections.ids import SINGLETON_ID, id_text
 from worm.errors import Invalid, NotFound, WormError
 from worm.model import Model, Result, Worm
 from worm.query.filter_text import filter_fields, parse_filter
+from worm.schema.fields import SINGLETON_ID, id_text
 
 
 def get(

@@ -13,7 +13,7 @@ from worm.cli.output import RowFormat, Rows, cell, echo_document, echo_rows, ech
 from worm.codec.diff import Diff
 from worm.codec.strict_json import JsonValue
 from worm.collections.entries import OplogEntry
-from worm.collections.ids import SINGLETON_ID
+from worm.schema.fields import SINGLETON_ID
 
 COLUMNS = ("Seq", "Op", "Time", "Actor", "Change")
 MEMBERS = ("seq", "op", "ts", "actor", "snapshot", "diff", "absent", "metadata")

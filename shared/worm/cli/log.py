@@ -17,7 +17,7 @@ from worm.cli.options import EndpointTarget, Target
 from worm.cli.output import GAP, Report, ReportFormat, count, echo_json, echo_table, printable
 from worm.clock import iso_millis
 from worm.codec.frames import Torn
-from worm.codec.logs import CompactReport, LogLine, LogTools, RepairReport, VerifyReport
+from worm.codec.logs import LogCompactReport, LogLine, LogRepairReport, LogTools, LogVerifyReport
 from worm.codec.strict_json import JsonObject, JsonValue, dumps
 from worm.errors import Corrupt, Invalid
 from worm.journal.pack import PackReport, pack, unpack
@@ -63,7 +63,7 @@ def verify(target: EndpointTarget, place: Place, db: Database = None, format: Re
         raise typer.Exit(Corrupt.exit_code if damaged else EXIT_DIFFERENCES)
 
 
-def _show_verify(report: VerifyReport) -> None:
+def _show_verify(report: LogVerifyReport) -> None:
     figures = (report.records, report.size, report.documents, report.committed, report.aborted, report.dangling)
     echo_table(COLUMNS, [[f"{one:,}" for one in (*figures, report.torn)]], right=COLUMNS)
     for problem in report.problems:
@@ -140,7 +140,7 @@ def tail(
             typer.echo(shown(item, raw=raw))
 
 
-def _report_shape(report: VerifyReport | RepairReport | CompactReport) -> JsonObject:
+def _report_shape(report: LogVerifyReport | LogRepairReport | LogCompactReport) -> JsonObject:
     """A report as JSON, its names in camelCase."""
     return {_camel(name): _json(value) for name, value in asdict(report).items()}
 

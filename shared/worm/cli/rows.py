@@ -111,7 +111,7 @@ def once(given: list[str] | None, option: str, hint: str) -> str | None:
     return given[0] if given else None
 
 
-class Query(TypedDict):
+class QueryOptions(TypedDict):
     """What `find_all` and `explain` are asked."""
 
     filter: JsonFilter
@@ -159,7 +159,7 @@ def query(
     """Query the rows of a model."""
     choice = choose(session.schema.model(model), filter, where, sort=sort, select=select)
     documents = session.model(model)
-    asked: Query = {
+    asked: QueryOptions = {
         "filter": choice.filter,
         "sort": choice.sort,
         "select": choice.select,

@@ -43,7 +43,7 @@ class LogProblem:
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyReport:
+class LogVerifyReport:
     """What reading a log from its beginning found. With a problem, the figures are those of the intact prefix.
 
     `torn` is what a writer that died left at the end, in bytes; no problem, it was never acknowledged. `dangling` and
@@ -65,7 +65,7 @@ class VerifyReport:
 
 
 @dataclass(frozen=True, slots=True)
-class RepairReport:
+class LogRepairReport:
     """`kept` records stay, `moved` bytes go to `side` (or would, in a dry run: then `side` is None)."""
 
     target: str
@@ -76,7 +76,7 @@ class RepairReport:
 
 
 @dataclass(frozen=True, slots=True)
-class CompactReport:
+class LogCompactReport:
     """Records and bytes, before and after."""
 
     target: str
@@ -99,13 +99,13 @@ class LogLine:
 class LogTools(Protocol):
     """The tools of one log."""
 
-    def verify(self) -> VerifyReport:
+    def verify(self) -> LogVerifyReport:
         """Read everything, check everything. Damage is in the report, no error."""
 
-    def repair(self, *, dry_run: bool) -> RepairReport:
+    def repair(self, *, dry_run: bool) -> LogRepairReport:
         """Keep the intact prefix, put the rest aside; nothing is deleted."""
 
-    def compact(self) -> CompactReport:
+    def compact(self) -> LogCompactReport:
         """Rewrite the log to its minimal form; `Invalid` where it has none."""
 
     def cat(self, *, after: int | None = None) -> Iterator[LogLine | Torn]:

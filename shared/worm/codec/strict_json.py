@@ -7,6 +7,10 @@ Vocabulary
 - *own object*: one this library wrote (manifest, oplog entry, ...). Read by `loads_own`, fast; damage is `Corrupt`.
 - *canonical*: keys sorted by their UTF-8 bytes, no spaces, UTF-8, shortest float that reads back the same. Equal
   canonical bytes are this library's definition of equal JSON values: 1, 1.0 and true are three different values.
+- *sealed*: a canonical object whose first member is the checksum of everything else: `{"checksum":"sha256:<hex>",…}`,
+  the SHA-256 of the canonical bytes without that member. "checksum" sorts before every other key that we use, so
+  checking it is one hash over the bytes as read.
+- *field*: a value by its name, `status`, or dotted into objects, `address.city`. `MISSING` where there is none.
 - *Python value*: what callers write for a JSON one (`as_json`). A tuple is a list. An aware datetime is the text that
   `createdAt` would have: ISO 8601 in UTC with milliseconds, ending in `Z`. A Decimal is the JSON number that reads back
   as the same decimal: `1` is an integer, `1.0` and `0.1` are floats; one that no float reads back as is refused, never
@@ -17,12 +21,14 @@ Refusals are `worm.errors.Invalid` with the JSON path or the byte offset. No inp
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from decimal import Decimal
-from typing import NoReturn, TypeAlias, TypeGuard, cast
+from enum import Enum
+from typing import Final, NoReturn, TypeAlias, TypeGuard, cast
 
 import orjson
 
@@ -338,3 +344,65 @@ def number_of(value: Decimal, path: str = "") -> int | float:
         return float(value)
     what = "has more digits than a JSON number keeps" if value.is_finite() else "is not JSON"
     raise Invalid(f"{value} {what}", path=path or "$", hint="round it, or store it as text in a string field")
+
+
+_HEAD = b'{"checksum":"sha256:'
+_HEAD_LENGTH = len(_HEAD) + 64 + len(b'",')
+
+
+def seal(shape: Mapping[str, JsonValue]) -> bytes:
+    """Canonical bytes of the object with its checksum. No key may sort before "checksum"."""
+    if any(key <= "checksum" for key in shape):
+        raise ValueError("a sealed object's keys must sort after 'checksum'")
+    rest = dumps(dict(shape))
+    return _HEAD + hashlib.sha256(rest).hexdigest().encode() + b'",' + rest[1:]
+
+
+def unseal(body: bytes, key: str) -> dict[str, JsonValue]:
+    """The object without its checksum; `Corrupt` when the checksum is missing or wrong."""
+    shape = loads_own(body, key=key)
+    if "checksum" not in shape:
+        raise Corrupt("carries no checksum", key=key, hint="`worm repair` builds it anew")
+    claimed = shape.pop("checksum")
+    if body.startswith(_HEAD):
+        actual = _hash_of_rest(body)
+    else:  # re-indented by somebody's editor: equal content is still equal
+        actual = hashlib.sha256(dumps(shape)).hexdigest()
+    if claimed != f"sha256:{actual}":
+        raise Corrupt("its checksum does not match its content", key=key, hint="`worm repair` builds it anew")
+    return shape
+
+
+def is_intact(body: bytes) -> bool:
+    """Is it sealed by the checksum in front? Told without parsing; False also where only `unseal` can tell."""
+    if not body.startswith(_HEAD):
+        return False
+    return body[len(_HEAD) : _HEAD_LENGTH] == _hash_of_rest(body).encode() + b'",'
+
+
+def _hash_of_rest(body: bytes) -> str:
+    digest = hashlib.sha256(b"{")
+    digest.update(memoryview(body)[_HEAD_LENGTH:])  # a view: copying a large manifest takes longer than its hash
+    return digest.hexdigest()
+
+
+class Missing(Enum):
+    """'No such field', which is neither null nor the empty string."""
+
+    MISSING = "missing"
+
+
+MISSING: Final = Missing.MISSING
+
+
+def field_value(document: Mapping[str, JsonValue], field: str) -> JsonValue | Missing:
+    """The value of a field. A key with exactly this name wins over descending at the dots (rows keep dotted names)."""
+    if field in document:
+        return document[field]
+    first, *rest = field.split(".")
+    value: JsonValue | Missing = document.get(first, MISSING) if rest else MISSING
+    for part in rest:
+        if not isinstance(value, dict):
+            return MISSING
+        value = value.get(part, MISSING)
+    return value

@@ -37,8 +37,7 @@ from hashlib import sha256
 from typing import Literal, cast
 
 from worm.clock import Clock, Ids, backoff
-from worm.codec.field_path import Missing, field_value
-from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_own
+from worm.codec.strict_json import JsonObject, JsonValue, Missing, dumps, field_value, loads_own
 from worm.collections.documents import Documents
 from worm.collections.entries import Document
 from worm.collections.origins import Truth

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from worm.clock import Clock, Ids, SystemClock
-from worm.collections.changes import Change, Row, project
 from worm.collections.claims import Claims
 from worm.collections.documents import MAX_DOCUMENT_BYTES, Documents
-from worm.collections.entries import Document, Head
+from worm.collections.entries import Change, Document, Head, Row, project
 from worm.collections.id_ranges import IdRange, Scan
 from worm.collections.layout import ArchiveName, KeyInfo, KeyKind, StorageResolver
 from worm.collections.oplog import Oplog

@@ -1,17 +1,25 @@
-"""Oplog entries: the immutable JSON objects `NNNN.json` that say what happened to one entity.
+"""What is recorded of an entity: oplog entries, heads, and the change sets that carry news of them to the tables.
 
-`metadata.etag` and `metadata.versionId` name the object version an entry records. They are the idempotency record: a
-worker that finds its version already named under a seq knows that the work is done.
+- *entry*: the immutable JSON object `NNNN.json` that says what happened. `metadata.etag` and `metadata.versionId` name
+  the object version that it records. They are the idempotency record: a worker that finds its version already named
+  under a seq knows that the work is done.
+- *heads*: `.worm.heads.json` beside the manifest, one line per entity. Only a hint: it saves capture the search for
+  the tail and, for a write of ours, the version listing. Missing or stale heads cost requests, never correctness. It is
+  written after manifest and indexes, so they know every head that it names.
+- *change set*: what one batch of capture tells the tables worker, in one object: entities whose newest entry is newer
+  than the table knows, with the row of each. It is written after the entries, so everything it says is recorded
+  already; folding it twice does no harm, because a row applies only if its seq is newer. A model without oplog has no
+  seq: its changes only name the entity, and the fold reads the document itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
 from worm.codec.diff import apply as apply_diff
-from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_own
+from worm.codec.strict_json import JsonObject, JsonValue, Missing, dumps, field_value, loads_own
 from worm.errors import Corrupt
 from worm.store.base import NULL_VERSION, Version, same_version
 
@@ -114,3 +122,141 @@ class Head:
         if version.version_id not in (None, NULL_VERSION):
             return True
         return self.live is not version.is_delete_marker and (self.etag or "") == version.etag
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """The heads of a model's entities, deleted ones included."""
+
+    model: str
+    heads: dict[str, Head] = field(default_factory=dict)
+
+    @property
+    def revision(self) -> int:
+        """Sum of all seqs: grows with every recorded change, so content never repeats."""
+        return sum(head.seq for head in self.heads.values())
+
+    @property
+    def count(self) -> int:
+        return sum(head.live for head in self.heads.values())
+
+    @property
+    def known(self) -> int:
+        """How many entities it knows of, deleted ones too."""
+        return len(self.heads)
+
+    @property
+    def last_updated(self) -> str:
+        return max((head.ts for head in self.heads.values()), default="")
+
+    def get(self, entity_id: str) -> Head | None:
+        return self.heads.get(entity_id)
+
+    def folded(self, changes: Iterable[Change]) -> Heads | None:
+        """With the newer ones of the changes; None when all are known."""
+        newer = {
+            change.id: change.head
+            for change in changes
+            if change.head is not None and change.head.seq > self._seq(change.id)
+        }
+        return Heads(self.model, self.heads | newer) if newer else None
+
+    def ids(self) -> list[str]:
+        return sorted(self.heads)
+
+    def merged(self, others: Iterable[Heads]) -> Heads:
+        """With what the others know newer of an entity."""
+        heads = dict(self.heads)
+        for other in others:
+            for entity_id, head in other.heads.items():
+                known = heads.get(entity_id)
+                if known is None or head.seq > known.seq:
+                    heads[entity_id] = head
+        return Heads(self.model, heads)
+
+    @classmethod
+    def joined(cls, model: str, parts: Iterable[Heads]) -> Heads:
+        """Parts of disjoint ranges, together."""
+        return cls(model, {entity_id: head for part in parts for entity_id, head in part.heads.items()})
+
+    def part(self, ids: Iterable[str]) -> Heads:
+        return Heads(self.model, {entity_id: self.heads[entity_id] for entity_id in ids})
+
+    def _seq(self, entity_id: str) -> int:
+        head = self.heads.get(entity_id)
+        return 0 if head is None else head.seq
+
+    def encode(self) -> bytes:
+        heads: dict[str, JsonValue] = {entity_id: encode_head(head) for entity_id, head in self.heads.items()}
+        return dumps({"version": 1, "model": self.model, "revision": self.revision, "heads": heads})
+
+    @classmethod
+    def decode(cls, body: bytes, key: str) -> Heads:
+        return cls.of_shape(loads_own(body, key=key), key)
+
+    @classmethod
+    def of_shape(cls, shape: Mapping[str, JsonValue], key: str) -> Heads:
+        if shape.get("version") != 1 or not isinstance(shape.get("heads"), dict):
+            raise Corrupt("not a heads file of a version this code reads", key=key, hint="`worm repair` builds it anew")
+        heads = cast("dict[str, list[JsonValue]]", shape["heads"])
+        return cls(str(shape["model"]), {entity_id: decode_head(head) for entity_id, head in heads.items()})
+
+
+Row = dict[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The newest state of one entity. `head` is None for a model without oplog; `row` is None when deleted."""
+
+    id: str
+    head: Head | None
+    row: Row | None
+
+
+def project(document: Document, fields: Sequence[str]) -> Row:
+    """The manifest row of a document: the table's fields that it has. A dotted field keeps its dotted name."""
+    row: Row = {}
+    for name in fields:
+        value = field_value(document, name)
+        if not isinstance(value, Missing):
+            row[name] = value
+    return row
+
+
+def encode_changes(model: str, changes: Sequence[Change]) -> bytes:
+    shapes: list[JsonValue] = []
+    for change in changes:
+        shape: dict[str, JsonValue] = {"id": change.id}
+        if change.head is not None:
+            shape["head"] = encode_head(change.head)
+            shape["row"] = change.row
+        shapes.append(shape)
+    return dumps({"version": 1, "model": model, "changes": shapes})
+
+
+def decode_changes(body: bytes, key: str) -> tuple[str, list[Change]]:
+    """The model's name and its changes."""
+    shape = loads_own(body, key=key)
+    if shape.get("version") != 1 or not isinstance(shape.get("model"), str):
+        raise Corrupt("not a change set of a version this code reads", key=key, hint="see docs/formats.md")
+    listed = cast("list[Mapping[str, JsonValue]]", shape.get("changes") or [])
+    return cast(str, shape["model"]), [_decode_change(item) for item in listed]
+
+
+def _decode_change(shape: Mapping[str, JsonValue]) -> Change:
+    head = shape.get("head")
+    return Change(
+        id=cast(str, shape["id"]),
+        head=None if head is None else decode_head(cast("list[JsonValue]", head)),
+        row=cast("Row | None", shape.get("row")),
+    )
+
+
+def encode_head(head: Head) -> list[JsonValue]:
+    return [head.seq, head.etag, head.version_id, head.live, head.ts]
+
+
+def decode_head(shape: list[JsonValue]) -> Head:
+    seq, etag, version_id, live, ts = shape
+    return Head(cast(int, seq), cast("str | None", etag), cast("str | None", version_id), bool(live), cast(str, ts))

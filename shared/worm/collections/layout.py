@@ -27,9 +27,9 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 
 from worm.clock import moment_of
-from worm.collections.ids import SINGLETON_ID, check_id, check_safe, typed_problem
 from worm.errors import Invalid
 from worm.schema import Layout, ModelDef, Schema
+from worm.schema.fields import SINGLETON_ID, check_id, check_safe, typed_problem
 
 __all__ = ["BUCKET_SENTINEL", "SCHEMA_KEY", "SINGLETON_ID", "KeyInfo", "KeyKind", "StorageResolver", "is_system_key"]
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from worm.codec.strict_json import JsonObject, JsonValue, dumps_document, loads_document
-from worm.collections.ids import SINGLETON_ID
 from worm.collections.layout import BUCKET_SENTINEL, SCHEMA_KEY, KeyKind, StorageResolver
 from worm.errors import Conflict, Corrupt, Invalid, NotFound
 from worm.schema import ModelDef, Schema, load_schema
+from worm.schema.fields import SINGLETON_ID
 from worm.store.base import Lost, Object, Read, Store, Won
 
 _SENTINEL_ATTEMPTS_MAX = 5

@@ -41,10 +41,10 @@ _PID_DIGITS_MAX = 20
 class FileLog:
     """The log of an open directory. `fold` is its replay; `torn` is what was dropped from its end."""
 
-    def __init__(self, directory: Path, *, create: bool = True, disk: Disk | None = None) -> None:
+    def __init__(self, directory: Path, *, create: bool = True, disk: JournalDisk | None = None) -> None:
         self.directory = directory
         self.path = directory / OPLOG
-        self.disk = disk or Disk()
+        self.disk = disk or JournalDisk()
         self._pid = os.getpid()
         self._poison: str | None = None
         self._handle: int | None = None
@@ -153,7 +153,7 @@ class FileLog:
         self._lock.release()
 
 
-def _make_directory(directory: Path, disk: Disk) -> None:
+def _make_directory(directory: Path, disk: JournalDisk) -> None:
     with translated(directory):
         if directory.is_dir():
             return
@@ -213,7 +213,7 @@ class Locked(Unavailable):
 class FileLock:
     """Held from its making until `release`."""
 
-    def __init__(self, directory: Path, disk: Disk) -> None:
+    def __init__(self, directory: Path, disk: JournalDisk) -> None:
         self._disk = disk
         path = directory / LOCK
         with translated(path):
@@ -243,7 +243,7 @@ def _pid(handle: int) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-class Disk:
+class JournalDisk:
     """The machine's own."""
 
     def open(self, path: Path, flags: int) -> int:

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from worm.errors import Conflict, Corrupt, Invalid, NotFound
-from worm.journal.file import CHUNK, OPLOG, Disk, FileLog, replay, translated
+from worm.journal.file import CHUNK, OPLOG, FileLog, JournalDisk, replay, translated
 
 MAGIC = b"OMGDB-PACK v1\n"
 SIDECARS = ("changes", "pending")
@@ -61,9 +61,9 @@ class PackReport:
     documents: int
 
 
-def pack(directory: Path, target: Path, *, disk: Disk | None = None) -> PackReport:
+def pack(directory: Path, target: Path, *, disk: JournalDisk | None = None) -> PackReport:
     """Write the archive of a store, which must not be open. `Corrupt` if its log is damaged."""
-    disk = disk or Disk()
+    disk = disk or JournalDisk()
     if os.path.lexists(target):
         raise Conflict(f"{target} exists already", key=str(target))
     log = FileLog(directory, create=False, disk=disk)
@@ -76,7 +76,7 @@ def pack(directory: Path, target: Path, *, disk: Disk | None = None) -> PackRepo
 
 
 @contextmanager
-def _scratch(target: Path, what: str, disk: Disk) -> Iterator[Path]:
+def _scratch(target: Path, what: str, disk: JournalDisk) -> Iterator[Path]:
     """A fresh directory beside the target, so that renaming into its place is one step. Only a kill leaves it."""
     if not target.parent.is_dir():
         raise NotFound(f"{target.parent} is no directory", key=str(target))
@@ -87,7 +87,7 @@ def _scratch(target: Path, what: str, disk: Disk) -> Iterator[Path]:
         disk.remove_tree(folder)
 
 
-def _write_archive(directory: Path, target: Path, disk: Disk) -> tuple[int, int]:
+def _write_archive(directory: Path, target: Path, disk: JournalDisk) -> tuple[int, int]:
     names, total = PathSet(), 0
     with _scratch(target, "packing", disk) as folder:
         handle = disk.open(folder / "archive", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -104,7 +104,7 @@ def _write_archive(directory: Path, target: Path, disk: Disk) -> tuple[int, int]
     return len(names), total
 
 
-def _write_entry(path: Path, name: str, handle: int, disk: Disk) -> int:
+def _write_entry(path: Path, name: str, handle: int, disk: JournalDisk) -> int:
     source = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     with os.fdopen(source, "rb") as file:
         size = os.fstat(source).st_size
@@ -143,9 +143,9 @@ def _files(folder: Path, name: str) -> Iterator[str]:
             raise Invalid(f"{path!r} is neither a file nor a directory", key=path)
 
 
-def unpack(archive: Path, target: Path, *, caps: Caps | None = None, disk: Disk | None = None) -> PackReport:
+def unpack(archive: Path, target: Path, *, caps: Caps | None = None, disk: JournalDisk | None = None) -> PackReport:
     """Make a store of an archive, in a directory that does not exist or is empty. All of it, or nothing."""
-    disk, caps = disk or Disk(), caps or Caps()
+    disk, caps = disk or JournalDisk(), caps or Caps()
     _require_free(target)
     with translated(archive), archive.open("rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -163,7 +163,7 @@ def _require_free(target: Path) -> None:
         raise Conflict(f"{target} is not an empty directory", key=str(target))
 
 
-def _unpack(entries: _Entries, archive: Path, store: Path, target: Path, disk: Disk) -> PackReport:
+def _unpack(entries: _Entries, archive: Path, store: Path, target: Path, disk: JournalDisk) -> PackReport:
     disk.make_directory(store)
     folders = {store: None}
     for name, size in entries:
@@ -186,7 +186,7 @@ def _unpack(entries: _Entries, archive: Path, store: Path, target: Path, disk: D
     return PackReport(str(target), len(entries.names), entries.total, found.end.lines, found.fold.state.documents)
 
 
-def _write_file(path: Path, pieces: Iterator[bytes], disk: Disk) -> None:
+def _write_file(path: Path, pieces: Iterator[bytes], disk: JournalDisk) -> None:
     handle = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         for piece in pieces:

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 import orjson
 from pydantic import Field, ValidationError
 
-from worm.codec.field_path import MISSING, field_value
-from worm.codec.strict_json import JsonObject, JsonValue, child_path, dumps
+from worm.codec.strict_json import MISSING, JsonObject, JsonValue, child_path, dumps, field_value
 from worm.errors import Conflict, Invalid, NotFound
 from worm.journal.records import (
     Abort,

@@ -18,6 +18,8 @@ document. The form depends on the state alone (names and ids are sorted, lsns co
 have equal bytes. The new log is written beside the old one and synced, read back with every CRC, its records counted,
 folded and compared with the state; only then it is renamed over the old one. Until then the old one is untouched, and
 what is left of an unfinished attempt is removed by the next open.
+
+A module of its own because programs use the store without the tools of `worm log`.
 """
 
 from __future__ import annotations
@@ -34,10 +36,10 @@ import orjson
 
 from worm.clock import Clock, SystemClock
 from worm.codec.frames import BEGIN, End, Torn, encode_parsed
-from worm.codec.logs import CompactReport, LogProblem, VerifyReport, check_name
+from worm.codec.logs import LogCompactReport, LogProblem, LogVerifyReport, check_name
 from worm.codec.strict_json import MAX_BYTES, JsonObject, JsonValue, check_json, dumps, type_name
 from worm.errors import Corrupt, Invalid, NotFound, WormError
-from worm.journal.file import CHUNK, COMPACTING, OPLOG, Disk, FileLog, Replay, replay, translated
+from worm.journal.file import CHUNK, COMPACTING, OPLOG, FileLog, JournalDisk, Replay, replay, translated
 from worm.journal.records import (
     Begin,
     Change,
@@ -67,7 +69,7 @@ class LogStore:
 
     @classmethod
     def open(
-        cls, path: str | Path, *, create: bool = True, clock: Clock | None = None, disk: Disk | None = None
+        cls, path: str | Path, *, create: bool = True, clock: Clock | None = None, disk: JournalDisk | None = None
     ) -> LogStore:
         """Take the lock and replay. `Locked`: another process has it; `Corrupt`: the log is damaged."""
         return cls(FileLog(Path(path), create=create, disk=disk), clock or SystemClock())
@@ -154,12 +156,12 @@ class LogStore:
                 self._next_txn += 1
                 self._write([Begin(), *changes, Commit()], changes, txn)
 
-    def verify(self) -> VerifyReport:
+    def verify(self) -> LogVerifyReport:
         """Read the log again, fold it again, and compare with what is in memory."""
         with self._exclusive():
             return verify(self._log.directory, self._state)
 
-    def compact(self) -> CompactReport:
+    def compact(self) -> LogCompactReport:
         """Rewrite the log to its minimal form; the state stays the same."""
         with self._exclusive():
             report = compact(self._log, self._state)
@@ -293,7 +295,7 @@ def _own_object(value: JsonObject, what: str) -> JsonObject:
     return copy
 
 
-def compact(log: FileLog, state: StoreState) -> CompactReport:
+def compact(log: FileLog, state: StoreState) -> LogCompactReport:
     """Replace the log by the minimal form of the state that it folds into."""
     log.require_usable()
     before = End(log.next_lsn, log.size)
@@ -309,10 +311,10 @@ def compact(log: FileLog, state: StoreState) -> CompactReport:
             disk.remove(path)
             raise
     log.switch(path, handle, end)
-    return CompactReport(str(log.path), before.lines, before.offset, end.lines, end.offset)
+    return LogCompactReport(str(log.path), before.lines, before.offset, end.lines, end.offset)
 
 
-def _write(disk: Disk, handle: int, state: StoreState) -> End:
+def _write(disk: JournalDisk, handle: int, state: StoreState) -> End:
     end, lines, waiting = BEGIN, list[bytes](), 0
     for lsn, change in enumerate(minimal(state)):
         line = encode_parsed(Record(lsn, 0, change).to_json())
@@ -337,7 +339,7 @@ def _check(path: Path, end: End, state: StoreState) -> None:
         raise Corrupt(f"replays to another state: {differences[0]}", key=str(path))
 
 
-def verify(directory: Path, live: StoreState | None = None) -> VerifyReport:
+def verify(directory: Path, live: StoreState | None = None) -> LogVerifyReport:
     """Check the log of a directory; with `live`, that the open store holds what it replays to."""
     path = directory / OPLOG
     if not path.is_file():
@@ -350,7 +352,7 @@ def verify(directory: Path, live: StoreState | None = None) -> VerifyReport:
         problems += [LogProblem("state-differs", str(path), one) for one in found.fold.state.differences(live)]
     problems += [LogProblem("rebuild-differs", str(path), one) for one in _rebuilt(found.fold.state)]
     fold = found.fold
-    return VerifyReport(
+    return LogVerifyReport(
         target=str(directory),
         records=found.end.lines,
         size=found.end.offset,

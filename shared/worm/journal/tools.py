@@ -15,9 +15,9 @@ from pathlib import Path
 
 from worm.clock import Clock, SystemClock
 from worm.codec.frames import BEGIN, End, Frame, Torn, frame
-from worm.codec.logs import CompactReport, LogLine, RepairReport, VerifyReport
+from worm.codec.logs import LogCompactReport, LogLine, LogRepairReport, LogVerifyReport
 from worm.errors import Conflict, NotFound
-from worm.journal.file import OPLOG, Disk, FileLock, Replay, chunks, read_log, replay, translated
+from worm.journal.file import OPLOG, FileLock, JournalDisk, Replay, chunks, read_log, replay, translated
 from worm.journal.store import LogStore, verify
 
 POLL_SECONDS = 0.2
@@ -33,13 +33,13 @@ class DirectoryTools:
         if not self._path.is_file():
             raise NotFound(f"{directory} holds no {OPLOG}", key=str(self._path))
 
-    def verify(self) -> VerifyReport:
+    def verify(self) -> LogVerifyReport:
         return verify(self._directory)
 
-    def repair(self, *, dry_run: bool) -> RepairReport:
+    def repair(self, *, dry_run: bool) -> LogRepairReport:
         return repair(self._directory, dry_run=dry_run)
 
-    def compact(self) -> CompactReport:
+    def compact(self) -> LogCompactReport:
         with LogStore.open(self._directory, create=False, clock=self._clock) as store:
             return store.compact()
 
@@ -94,9 +94,9 @@ class DirectoryTools:
         return LogLine(item.line - 1, item.value, frame(item.body).rstrip(b"\n"), str(self._path))
 
 
-def repair(directory: Path, *, dry_run: bool, disk: Disk | None = None) -> RepairReport:
+def repair(directory: Path, *, dry_run: bool, disk: JournalDisk | None = None) -> LogRepairReport:
     """Cut the log where it stops being intact. A dry run takes no lock and only tells."""
-    disk, path = disk or Disk(), directory / OPLOG
+    disk, path = disk or JournalDisk(), directory / OPLOG
     if not path.is_file():
         raise NotFound(f"{directory} holds no {OPLOG}", key=str(path))
     if dry_run:
@@ -114,14 +114,14 @@ def repair(directory: Path, *, dry_run: bool, disk: Disk | None = None) -> Repai
         lock.release()
 
 
-def _report(directory: Path, found: Replay, side: Path | None, moved: int | None = None) -> RepairReport:
+def _report(directory: Path, found: Replay, side: Path | None, moved: int | None = None) -> LogRepairReport:
     if moved is None:
         moved = (directory / OPLOG).stat().st_size - found.end.offset
     reason = found.damage.message if found.damage else "the last record is torn" if found.torn else None
-    return RepairReport(str(directory), found.end.lines, moved if reason else 0, reason, str(side) if side else None)
+    return LogRepairReport(str(directory), found.end.lines, moved if reason else 0, reason, str(side) if side else None)
 
 
-def _put_aside(path: Path, offset: int, disk: Disk) -> Path:
+def _put_aside(path: Path, offset: int, disk: JournalDisk) -> Path:
     side = next(one for number in count(1) if not os.path.lexists(one := path.with_name(f"{OPLOG}.damaged-{number}")))
     handle = disk.open(side, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
@@ -134,7 +134,7 @@ def _put_aside(path: Path, offset: int, disk: Disk) -> Path:
     return side
 
 
-def _cut(path: Path, offset: int, disk: Disk) -> None:
+def _cut(path: Path, offset: int, disk: JournalDisk) -> None:
     handle = disk.open(path, os.O_RDWR)
     try:
         disk.truncate(handle, offset)

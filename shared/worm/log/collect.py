@@ -16,7 +16,7 @@ from worm.log.config import LogConfig
 from worm.log.fence import boundary_of, lease_file, root_file
 from worm.log.keys import DbKeys
 from worm.log.reader import find_tail
-from worm.log.root import BY_HAND, Root
+from worm.log.root import BY_HAND, LogRoot
 from worm.log.segment import VERIFY
 from worm.store.base import Store
 
@@ -93,7 +93,7 @@ class LogCollector:
         return 1 + max(self._config.gc_min_age_seconds, 0 if lease is None else lease.min_age)
 
     def _raise(self, boundary: int) -> None:
-        def raised(root: Root | None) -> Root | None:
+        def raised(root: LogRoot | None) -> LogRoot | None:
             if root is None:
                 raise Corrupt("the root is gone", key=self._keys.root, hint=BY_HAND)
             return None if root.boundary >= boundary else replace(root, boundary=boundary)

@@ -17,13 +17,13 @@ from worm.clock import Clock, Ids, iso_millis
 from worm.errors import Corrupt
 from worm.log import invariants
 from worm.log.keys import DbKeys
-from worm.log.root import BY_HAND, Lease, Root
+from worm.log.root import BY_HAND, Lease, LogRoot
 from worm.log.segment import Segment
 from worm.store.base import Store
 from worm.store.cas import CasFile, Rules
 
-V = TypeVar("V", Root, Lease)
-ReadRoot = Callable[[], Root | None]
+V = TypeVar("V", LogRoot, Lease)
+ReadRoot = Callable[[], LogRoot | None]
 """Reads the root: one conditional GET."""
 
 
@@ -31,9 +31,9 @@ def numbered(current: V | None, new: V, put_id: str) -> V:
     return replace(new, version=1 if current is None else current.version + 1, put_id=put_id)
 
 
-def root_file(store: Store, keys: DbKeys, *, clock: Clock, ids: Ids) -> CasFile[Root]:
-    rules = Rules(is_derived=False, blank=Root(), numbered=numbered, invariants=invariants.ROOT)
-    return CasFile(store, keys.root, Root.decode, Root.encode, ids=ids, clock=clock, rules=rules)
+def root_file(store: Store, keys: DbKeys, *, clock: Clock, ids: Ids) -> CasFile[LogRoot]:
+    rules = Rules(is_derived=False, blank=LogRoot(), numbered=numbered, invariants=invariants.ROOT)
+    return CasFile(store, keys.root, LogRoot.decode, LogRoot.encode, ids=ids, clock=clock, rules=rules)
 
 
 def lease_file(store: Store, keys: DbKeys, *, clock: Clock, ids: Ids) -> CasFile[Lease]:
@@ -41,9 +41,9 @@ def lease_file(store: Store, keys: DbKeys, *, clock: Clock, ids: Ids) -> CasFile
     return CasFile(store, keys.lease, Lease.decode, Lease.encode, ids=ids, clock=clock, rules=rules)
 
 
-def begin_log(root: CasFile[Root]) -> None:
+def begin_log(root: CasFile[LogRoot]) -> None:
     """Write the first root of a log, unless there is one."""
-    root.update(lambda found: Root() if found is None else None)
+    root.update(lambda found: LogRoot() if found is None else None)
 
 
 def boundary_of(store: Store, keys: DbKeys, read_root: ReadRoot) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from worm.log.root import Lease, Root
+from worm.log.root import Lease, LogRoot
 from worm.store.cas import Invariant
 
-V = TypeVar("V", Root, Lease)
+V = TypeVar("V", LogRoot, Lease)
 
 
 def version_grows_by_one(current: V, new: V) -> bool:
@@ -22,13 +22,13 @@ def put_id_is_new(current: V, new: V) -> bool:
     return new.put_id not in ("", current.put_id)
 
 
-def boundary_never_falls(current: Root, new: Root) -> bool:
+def boundary_never_falls(current: LogRoot, new: LogRoot) -> bool:
     """Slots up to the boundary may be deleted already. With a lower one, readers would take their absence for damage,
     and a writer that slept would believe that its commit into a slot that is free again counts."""
     return new.boundary >= current.boundary
 
 
-def members_of_other_rooms_stay(current: Root, new: Root) -> bool:
+def members_of_other_rooms_stay(current: LogRoot, new: LogRoot) -> bool:
     """The page store keeps its layers in the root. To write a root without them is to lose every page."""
     return current.members.keys() <= new.members.keys()
 
@@ -49,7 +49,7 @@ def min_age_never_falls(current: Lease, new: Lease) -> bool:
     return new.min_age >= current.min_age
 
 
-ROOT: tuple[Invariant[Root], ...] = (
+ROOT: tuple[Invariant[LogRoot], ...] = (
     version_grows_by_one,
     put_id_is_new,
     boundary_never_falls,

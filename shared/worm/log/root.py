@@ -19,7 +19,7 @@ BY_HAND = "look at the object's older versions, and bring a good one back"
 
 
 @dataclass(frozen=True, slots=True)
-class Root:
+class LogRoot:
     """manifest.json. `members` are those that this room does not know."""
 
     version: int = 0
@@ -32,7 +32,7 @@ class Root:
         return dumps({**self.members, **own})
 
     @classmethod
-    def decode(cls, body: bytes, key: str) -> Root:
+    def decode(cls, body: bytes, key: str) -> LogRoot:
         shape = _shape(body, key)
         known = {"format", "version", "putId", "boundary"}
         members = {name: value for name, value in shape.items() if name not in known}

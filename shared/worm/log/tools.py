@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.codec.frames import Torn, encode
-from worm.codec.logs import CompactReport, LogLine, LogProblem, RepairReport, VerifyReport
+from worm.codec.logs import LogCompactReport, LogLine, LogProblem, LogRepairReport, LogVerifyReport
 from worm.codec.strict_json import JsonObject
 from worm.errors import Conflict, Corrupt, Invalid, NotFound
 from worm.log.config import LogConfig
@@ -59,7 +59,7 @@ class CommitLogTools:
         if next(iter(store.list(self._keys.log, limit=1)), None) is None:
             raise NotFound(f"there is no log of a database {db_id!r} at {store.url}", key=self._keys.log)
 
-    def verify(self) -> VerifyReport:
+    def verify(self) -> LogVerifyReport:
         problems: list[LogProblem] = []
         records = size = committed = 0
         for one in self._slots():
@@ -69,9 +69,9 @@ class CommitLogTools:
             if one.segment is not None:
                 records += len(one.segment.entries)
                 committed += len(list(one.segment.transactions()))
-        return VerifyReport(self._store.url, records, size, committed=committed, problems=tuple(problems))
+        return LogVerifyReport(self._store.url, records, size, committed=committed, problems=tuple(problems))
 
-    def repair(self, *, dry_run: bool) -> RepairReport:
+    def repair(self, *, dry_run: bool) -> LogRepairReport:
         kept = moved = 0
         reason = side = None
         slots = list(self._slots())
@@ -88,9 +88,9 @@ class CommitLogTools:
                 is_last = all(later.segment is None for later in slots[at:])
                 before, copied = self._void(one, before, is_last=is_last)
                 side = copied or side
-        return RepairReport(self._store.url, kept, moved, reason, side)
+        return LogRepairReport(self._store.url, kept, moved, reason, side)
 
-    def compact(self) -> CompactReport:
+    def compact(self) -> LogCompactReport:
         raise Invalid(
             "a commit log has no minimal form",
             key=self._keys.log,

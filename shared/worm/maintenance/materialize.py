@@ -23,10 +23,10 @@ from worm.bridge.documents import DocumentWriting, Step, operations_of, steps_of
 from worm.bridge.origins import commit_of, entity_name, in_space
 from worm.clock import Deadline
 from worm.collections.collection import Collection
-from worm.collections.ids import typed_problem
 from worm.collections.trash import delete_unchanged
 from worm.errors import NotFound, WormError
 from worm.schema import ModelDef
+from worm.schema.fields import typed_problem
 from worm.session import Session
 from worm.spaces.opening import PREFIX
 from worm.spaces.results import LogEntry

@@ -15,10 +15,8 @@ from dataclasses import dataclass, field, replace
 
 from worm.clock import Deadline, iso_seconds
 from worm.codec.strict_json import dumps, loads_own
-from worm.collections.changes import Change
 from worm.collections.collection import Collection, EntityOutcome
-from worm.collections.entries import Head
-from worm.collections.heads import Heads
+from worm.collections.entries import Change, Head, Heads
 from worm.errors import Corrupt, WormError
 from worm.maintenance.materialize import Materialized, Materializer
 from worm.session import Session

@@ -23,9 +23,9 @@ from worm.errors import Expired, Fenced
 from worm.log.keys import DATABASES, DbKeys, LayerName, after_database, database_of
 from worm.log.reader import LogReader
 from worm.log.segment import Segment
-from worm.pages.layer_file import Version, build_layers
+from worm.pages.layer_file import PageVersion, build_layers
 from worm.pages.layers import put_layer
-from worm.pages.manifest import MAIN, Branch, Layer, Mark, Pages, trimmed
+from worm.pages.manifest import MAIN, Layer, Mark, PageBranch, Pages, trimmed
 from worm.pages.records import versions_of
 from worm.pages.root import PagesRoot
 from worm.store.base import Store
@@ -113,7 +113,7 @@ class Flush:
     slot: int
     lsn: int
     epoch: int
-    versions: Sequence[Version]
+    versions: Sequence[PageVersion]
 
 
 class Flusher:
@@ -153,7 +153,7 @@ class Flusher:
 
         return self._root.change(published)
 
-    def _written(self, branch: Branch, pages: Pages, flush: Flush) -> list[Layer]:
+    def _written(self, branch: PageBranch, pages: Pages, flush: Flush) -> list[Layer]:
         config, keys = pages.config, DbKeys(self._root.keys.db_id, branch.id)
         layers: list[Layer] = []
         if not flush.versions:
@@ -168,7 +168,7 @@ class Flusher:
             layers.append(put_layer(self._store, keys, name, built))
         return layers
 
-    def _time_of(self, branch: Branch, slot: int) -> int:
+    def _time_of(self, branch: PageBranch, slot: int) -> int:
         """When the store took the slot, in its own time."""
         key = DbKeys(self._root.keys.db_id, branch.id).slot(slot)
         info = self._store.head(key)
@@ -188,7 +188,7 @@ class Memtable:
         self.slot, self.lsn, self.after, self.base = slot, lsn, lsn, base
         self.bytes = 0
         self.epoch = 0
-        self._versions: dict[str, list[Version]] = {}
+        self._versions: dict[str, list[PageVersion]] = {}
         self._lock = RLock()
 
     def add(self, segment: Segment, key: str) -> None:
@@ -201,7 +201,7 @@ class Memtable:
                 self.bytes += _size(version)
             self.slot, self.lsn, self.epoch = segment.slot, self.base + segment.last_lsn, segment.epoch
 
-    def find(self, page: str, lsn: int) -> Version | None:
+    def find(self, page: str, lsn: int) -> PageVersion | None:
         """The newest version up to this LSN."""
         with self._lock:
             versions = self._versions.get(page)
@@ -210,7 +210,7 @@ class Memtable:
             at = bisect_right(versions, lsn, key=_lsn)
             return versions[at - 1] if at else None
 
-    def between(self, start: str, end: str | None) -> list[Version]:
+    def between(self, start: str, end: str | None) -> list[PageVersion]:
         """All versions of these pages, in the order of layers."""
         with self._lock:
             pages = sorted(page for page in self._versions if start <= page and (end is None or page < end))
@@ -231,7 +231,7 @@ class Memtable:
                     self._versions[page] = versions[at:]
             self.after = lsn
 
-    def frozen(self, name: str, branch: Branch) -> Flush:
+    def frozen(self, name: str, branch: PageBranch) -> Flush:
         """All of its versions, for this branch and whatever is applied there."""
         with self._lock:
             return Flush(name, branch.id, branch.slot, self.slot, self.lsn, self.epoch, self.between("", None))
@@ -241,11 +241,11 @@ class Memtable:
             return iter(sorted(self._versions))
 
 
-def _lsn(version: Version) -> int:
+def _lsn(version: PageVersion) -> int:
     return version.lsn
 
 
-def _size(version: Version) -> int:
+def _size(version: PageVersion) -> int:
     return OVERHEAD + len(version.page) + len(version.data or b"")
 
 

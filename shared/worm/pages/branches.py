@@ -16,7 +16,7 @@ from worm.log.fence import begin_log, root_file
 from worm.log.keys import DbKeys
 from worm.log.writer import LogWriter
 from worm.pages.apply import Applier
-from worm.pages.manifest import MAIN, Branch, Pages
+from worm.pages.manifest import MAIN, PageBranch, Pages
 from worm.pages.root import PagesRoot
 from worm.schema.fields import segment_problem
 from worm.store.base import Store
@@ -39,7 +39,7 @@ class BranchInfo:
 class _Fork:
     """A branch to be made, and the very parent that it was thought of: a name may be given to another one meanwhile."""
 
-    branch: Branch
+    branch: PageBranch
     parent: str
     parent_id: str
 
@@ -112,7 +112,7 @@ class Branches:
         parent_id = self.root.read().branch(parent).id
         applied = self._applier.run(parent, upto=at)
         base = applied.lsn if at is None else at
-        branch = Branch(
+        branch = PageBranch(
             id=self._ids.ulid(),
             parent=parent,
             base=base,
@@ -122,7 +122,7 @@ class Branches:
         )
         return _Fork(branch, parent, parent_id)
 
-    def _replaceable(self, pages: Pages, name: str) -> Branch:
+    def _replaceable(self, pages: Pages, name: str) -> PageBranch:
         if name == MAIN:
             raise Invalid("the branch main stays", hint="`worm db restore` brings an older state back")
         branch = pages.branch(name)
@@ -132,7 +132,7 @@ class Branches:
             raise Conflict(f"branch {name!r} is needed by {', '.join(users)}", hint="delete those first")
         return branch
 
-    def _closed(self, name: str) -> Branch:
+    def _closed(self, name: str) -> PageBranch:
         """From here on no commit to the branch is acknowledged. First the root says so, then its writer is fenced:
         whoever opens it in between looks at the root again, and gives up."""
 
@@ -158,7 +158,7 @@ class Branches:
         return _info(name, branch)
 
 
-def _placed(pages: Pages, fork: _Fork) -> Branch:
+def _placed(pages: Pages, fork: _Fork) -> PageBranch:
     """The branch below the ancestor in whose history its fork lies; it must be there to be read."""
     owner, wanted = fork.parent, fork.branch
     if pages.branch(owner).id != fork.parent_id:
@@ -182,6 +182,6 @@ def _check_name(name: str) -> None:
         raise Invalid(f"the name of a branch {problem}: {name!r}")
 
 
-def _info(name: str, branch: Branch) -> BranchInfo:
+def _info(name: str, branch: PageBranch) -> BranchInfo:
     size = sum(layer.size for layer in branch.layers)
     return BranchInfo(name, branch.parent, branch.base, branch.lsn, len(branch.layers), size, branch.created)

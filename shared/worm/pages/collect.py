@@ -20,7 +20,7 @@ from worm.errors import Fenced
 from worm.log.collect import LogCollector, store_time
 from worm.log.keys import ROOT_NAME, DbKeys, LayerName, split_branch
 from worm.pages.layers import Bounds, without
-from worm.pages.manifest import Branch, Dropped, Layer, Mark, Pages
+from worm.pages.manifest import Dropped, Layer, Mark, PageBranch, Pages
 from worm.pages.root import PagesRoot
 from worm.store.base import Listed, Store
 
@@ -87,7 +87,7 @@ class PageCollector:
                 self._store.delete(one.key)
         return found, aged
 
-    def _collect_log(self, name: str, branch: Branch, pages: Pages, dry_run: bool) -> tuple[int, int]:
+    def _collect_log(self, name: str, branch: PageBranch, pages: Pages, dry_run: bool) -> tuple[int, int]:
         """Slots whose commits are in layers and older than the window."""
         upto = max((mark.slot for mark in branch.marks if mark.lsn <= branch.horizon), default=0)
         if min(upto, branch.slot) < 1:
@@ -127,7 +127,7 @@ class PageCollector:
         return 1000 * (1 + pages.config.gc_min_age_seconds)
 
 
-def _is_dead(path: str, by_id: dict[str, Branch], pages: Pages) -> bool:
+def _is_dead(path: str, by_id: dict[str, PageBranch], pages: Pages) -> bool:
     """Can no root ever name this object again? Only then it may go."""
     branch_id, name = split_branch(path)
     if branch_id not in by_id:
@@ -147,7 +147,7 @@ def collected(pages: Pages, now: int, aged: Collection[str] = ()) -> Pages:
     """The root after a collection at this time of the store; what is in `aged` has been deleted."""
     pins = {name: pin for name, pin in pages.pins.items() if pin.until > now}
     pages = pages.model_copy(update={"pins": pins})
-    branches: dict[str, Branch] = {}
+    branches: dict[str, PageBranch] = {}
     for name, branch in pages.branches.items():
         horizon = max(branch.horizon, _horizon(branch, now - pages.config.pitr_window_seconds * 1000))
         points = pages.points(name)
@@ -165,18 +165,18 @@ def collected(pages: Pages, now: int, aged: Collection[str] = ()) -> Pages:
     return pages.model_copy(update={"branches": branches})
 
 
-def _horizon(branch: Branch, cutoff: float) -> int:
+def _horizon(branch: PageBranch, cutoff: float) -> int:
     """The LSN that the branch had at that time."""
     return max((mark.lsn for mark in branch.marks if mark.ms <= cutoff), default=0)
 
 
-def _kept_marks(branch: Branch, horizon: int) -> tuple[Mark, ...]:
+def _kept_marks(branch: PageBranch, horizon: int) -> tuple[Mark, ...]:
     """The last one at or below the horizon, and all after it."""
     below = [mark for mark in branch.marks if mark.lsn <= horizon]
     return (*below[-1:], *(mark for mark in branch.marks if mark.lsn > horizon))
 
 
-def _is_needed(layer: Layer, branch: Branch, horizon: int, points: set[int]) -> bool:
+def _is_needed(layer: Layer, branch: PageBranch, horizon: int, points: set[int]) -> bool:
     """Does a read that is promised use the layer?"""
     end = covered_from(layer, branch)
     if end is None or end > horizon:
@@ -184,7 +184,7 @@ def _is_needed(layer: Layer, branch: Branch, horizon: int, points: set[int]) -> 
     return any(layer.low_lsn <= point < end for point in points)
 
 
-def covered_from(layer: Layer, branch: Branch) -> int | None:
+def covered_from(layer: Layer, branch: PageBranch) -> int | None:
     """The LSN from which on newer images say everything about its pages; None: they do not."""
     missing: list[Bounds] = [(layer.start, layer.end) if layer.is_image else (layer.low, layer.high + "\0")]
     images = [

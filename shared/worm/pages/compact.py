@@ -31,7 +31,7 @@ from worm.errors import Fenced
 from worm.log.collect import store_time
 from worm.log.keys import DbKeys, LayerName
 from worm.pages.cache import BlockCache
-from worm.pages.layer_file import Version, build_layers
+from worm.pages.layer_file import PageVersion, build_layers
 from worm.pages.layers import (
     Candidate,
     LayerGone,
@@ -43,7 +43,7 @@ from worm.pages.layers import (
     put_layer,
     within,
 )
-from worm.pages.manifest import MAIN, Branch, Dropped, Layer, PageConfig, Pages, trimmed
+from worm.pages.manifest import MAIN, Dropped, Layer, PageBranch, PageConfig, Pages, trimmed
 from worm.pages.root import PagesRoot
 from worm.store.base import Store
 from worm.store.parallel import in_parallel
@@ -100,7 +100,7 @@ def do_task(store: Store, task: Task, ids: Ids) -> list[Layer]:
     return layers
 
 
-def _contents(reader: LayerReader, task: Task) -> Iterable[Version]:
+def _contents(reader: LayerReader, task: Task) -> Iterable[PageVersion]:
     for span in task.ranges:
         if task.is_image:
             yield from (version for version in newest(merged(reader, span)) if version.data is not None)
@@ -336,7 +336,7 @@ def _is_due(span: PageRange, own: set[str], config: PageConfig, force: bool) -> 
     return force or len(deltas) >= DEPTH_MAX or sum(delta.size for delta in deltas) >= enough
 
 
-def _flipped(branch: Branch, outputs: Sequence[Layer], gone: set[str], now: int, config: PageConfig) -> Branch:
+def _flipped(branch: PageBranch, outputs: Sequence[Layer], gone: set[str], now: int, config: PageConfig) -> PageBranch:
     layers = (*(layer for layer in branch.layers if layer.path not in gone), *outputs)
     size, images = sum(one.size for one in outputs), sum(one.size for one in outputs if one.is_image)
     written = branch.written

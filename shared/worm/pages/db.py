@@ -23,7 +23,7 @@ from worm.log.group import GroupCommit
 from worm.log.reader import LogReader
 from worm.log.writer import LogWriter
 from worm.pages.apply import Flusher
-from worm.pages.manifest import MAIN, Branch, PageConfig, Pages
+from worm.pages.manifest import MAIN, PageBranch, PageConfig, Pages
 from worm.pages.reader import PageReader
 from worm.pages.records import page_record, pages_of
 from worm.pages.root import PagesRoot
@@ -44,7 +44,7 @@ def create_database(
     """Make a page store. `Conflict` if there is one of this id."""
     clock = clock or SystemClock()
     root = PagesRoot(store, db_id, clock=clock, ids=ids or Ids.system(clock))
-    main = Branch(created=iso_millis(clock.now()))
+    main = PageBranch(created=iso_millis(clock.now()))
     if not root.create(Pages(config=config or PageConfig(), branches={MAIN: main})):
         raise Conflict(f"there is a page store {db_id!r} already", key=root.keys.root)
 

@@ -3,6 +3,9 @@ the new ones, asked before every swap (`root.py`). Each says which damage it pre
 no branches at all.
 
 A branch is the same one if its id is: a name may be given to another line of history by a reset.
+
+A module of its own because the rules are plain predicates over two roots, read and tested without the root that is
+swapped.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from worm.pages.manifest import MAIN, Branch, Pages
+from worm.pages.manifest import MAIN, PageBranch, Pages
 from worm.store.cas import Invariant
 
 
@@ -165,7 +168,7 @@ def forks_and_pins_are_readable(current: Pages, new: Pages) -> bool:
     return all(pin.branch in new.branches for pin in new.pins.values())
 
 
-def _same(current: Pages, new: Pages) -> Iterator[tuple[Branch, Branch]]:
+def _same(current: Pages, new: Pages) -> Iterator[tuple[PageBranch, PageBranch]]:
     """Branches that are in both, before and after."""
     known = {branch.id: branch for branch in current.branches.values()}
     for branch in new.branches.values():

@@ -58,7 +58,7 @@ _REF_SIZE = 400  # of a block in memory, beside the name of its page
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class PageVersion:
     """One version of a page. `page`: 1 to 1024 bytes of UTF-8; `lsn`: 1 to 2^63-1; `data`: None where it is deleted."""
 
     page: str
@@ -90,7 +90,7 @@ class BuiltLayer:
 
 
 def build_layers(
-    versions: Iterable[Version], *, target_bytes: int, block_bytes: int, bits_per_key: int
+    versions: Iterable[PageVersion], *, target_bytes: int, block_bytes: int, bits_per_key: int
 ) -> Iterator[BuiltLayer]:
     """Layers of about `target_bytes`, one at a time: only one is in memory. Of no versions, one empty layer.
 
@@ -106,7 +106,7 @@ def build_layers(
 
 
 def _layers(
-    versions: Iterable[Version], target_bytes: int, block_bytes: int, bits_per_key: int
+    versions: Iterable[PageVersion], target_bytes: int, block_bytes: int, bits_per_key: int
 ) -> Iterator[BuiltLayer]:
     building = _Building(block_bytes)
     page: str | None = None
@@ -367,13 +367,13 @@ class Block:
         """From its bytes, exactly, which begin at `offset` of the object `key`."""
         return cls(unseal(body, key, _named(offset)), key, offset)
 
-    def find(self, page: str, lsn: int) -> Version | None:
+    def find(self, page: str, lsn: int) -> PageVersion | None:
         """The newest version of the page up to the LSN, if it is here."""
         wanted = page.encode("utf-8", "surrogatepass")
         at = bisect_right(range(len(self._marks)), (wanted, 2 * lsn + 1), key=self._place) - 1
         return self._version(at, page) if at >= 0 and self._name(at) == wanted else None
 
-    def versions(self) -> Sequence[Version]:
+    def versions(self) -> Sequence[PageVersion]:
         """All, by page and LSN."""
         return [self._version(at, self._text(at)) for at in range(len(self._marks))]
 
@@ -390,10 +390,10 @@ class Block:
         except UnicodeDecodeError as error:
             raise damaged(f"{_named(self._offset)} has a name that is not UTF-8: {error}", self._key) from error
 
-    def _version(self, at: int, page: str) -> Version:
+    def _version(self, at: int, page: str) -> PageVersion:
         mark = self._marks[at]
         data = None if mark & 1 else self._raw[self._data_ends[at] : self._data_ends[at + 1]]
-        return Version(page, mark >> 1, data)
+        return PageVersion(page, mark >> 1, data)
 
 
 def _named(offset: int) -> str:

@@ -23,8 +23,8 @@ from worm.log.keys import DbKeys, LayerName
 from worm.log.root import BY_HAND
 from worm.pages.cache import BlockCache
 from worm.pages.filters import KeyFilter, hashed
-from worm.pages.layer_file import Block, BlockRef, BuiltLayer, LayerIndex, Version
-from worm.pages.manifest import LEVELS, Branch, Layer, Pages
+from worm.pages.layer_file import Block, BlockRef, BuiltLayer, LayerIndex, PageVersion
+from worm.pages.manifest import LEVELS, Layer, PageBranch, Pages
 from worm.store.base import Lost, Store
 from worm.store.parallel import in_parallel
 
@@ -147,10 +147,10 @@ class LayerReader:
         self._store = store
         self._directory = keys.directory
 
-    def find_many(self, layers: Layers, branch: str, pages: Sequence[str], lsn: int) -> dict[str, Version | None]:
+    def find_many(self, layers: Layers, branch: str, pages: Sequence[str], lsn: int) -> dict[str, PageVersion | None]:
         """The newest version of each page up to the LSN; None where there is none. Requests go out together."""
         waiting = {page: layers.candidates(branch, page, lsn) for page in dict.fromkeys(pages)}
-        found: dict[str, Version | None] = dict.fromkeys(waiting)
+        found: dict[str, PageVersion | None] = dict.fromkeys(waiting)
         while waiting := {page: candidates for page, candidates in waiting.items() if candidates}:
             waves = {page: _together(candidates) for page, candidates in waiting.items()}
             answers = iter(self._answers([(page, one) for page, wave in waves.items() for one in wave]))
@@ -164,7 +164,7 @@ class LayerReader:
             waiting = rest
         return found
 
-    def _answers(self, asked: Sequence[tuple[str, Candidate]]) -> list[Version | None]:
+    def _answers(self, asked: Sequence[tuple[str, Candidate]]) -> list[PageVersion | None]:
         """What each of these layers has of the page; first all indexes are read, then all blocks."""
         layers = {one.layer.path: one.layer for _, one in asked}
         indexes = dict(zip(layers, in_parallel(self.index, layers.values()), strict=True))
@@ -190,7 +190,7 @@ class LayerReader:
         key = self._directory + layer.path
         return self.cache.block(key, ref.offset, lambda: self._piece(layer, ref.offset, ref.length))
 
-    def versions(self, layer: Layer, start: str = "", end: str | None = None) -> Iterator[Version]:
+    def versions(self, layer: Layer, start: str = "", end: str | None = None) -> Iterator[PageVersion]:
         """All versions that a layer has of the pages from `start` up to `end`, in order. Not through the cache."""
         key = self._directory + layer.path
         refs = list(self.index(layer).blocks_between(start, end))
@@ -267,7 +267,9 @@ def page_ranges(pages: Pages, name: str, lsn: int, start: str = "", end: str | N
     return sorted(found, key=lambda one: one.start)
 
 
-def _ranges(lineage: Sequence[tuple[str, Branch, int]], gap: Bounds, above: Sequence[Candidate]) -> Iterator[PageRange]:
+def _ranges(
+    lineage: Sequence[tuple[str, PageBranch, int]], gap: Bounds, above: Sequence[Candidate]
+) -> Iterator[PageRange]:
     _, branch, at = lineage[0]
     deltas = [layer for layer in branch.layers if not layer.is_image and layer.low_lsn <= at]
     images = [layer for layer in branch.layers if layer.is_image and layer.high_lsn <= at]
@@ -313,9 +315,9 @@ def without(gap: Bounds, start: str, end: str | None) -> Iterator[Bounds]:
         yield end, high
 
 
-def newest(versions: Iterator[tuple[Version, int]]) -> Iterator[Version]:
+def newest(versions: Iterator[tuple[PageVersion, int]]) -> Iterator[PageVersion]:
     """Of versions with the LSN up to which they count, sorted by page: the newest of each page, deleted ones too."""
-    best: Version | None = None
+    best: PageVersion | None = None
     for version, limit in versions:
         if version.lsn > limit:
             continue
@@ -328,10 +330,10 @@ def newest(versions: Iterator[tuple[Version, int]]) -> Iterator[Version]:
         yield best
 
 
-def merged(reader: LayerReader, span: PageRange) -> Iterator[tuple[Version, int]]:
+def merged(reader: LayerReader, span: PageRange) -> Iterator[tuple[PageVersion, int]]:
     """The versions of a range in order, each with the LSN up to which its layer counts."""
 
-    def limited(one: Candidate) -> Iterator[tuple[Version, int]]:
+    def limited(one: Candidate) -> Iterator[tuple[PageVersion, int]]:
         return ((version, one.lsn) for version in reader.versions(one.layer, span.start, span.end))
 
     return merge(*map(limited, span.candidates), key=lambda item: (item[0].page, item[0].lsn))

@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_camel
 from worm.codec.strict_json import JsonObject
 from worm.errors import Corrupt, NotFound, SnapshotExpired
 from worm.log.config import MIB, LogConfig
-from worm.log.root import BY_HAND, Root
+from worm.log.root import BY_HAND, LogRoot
 
 MEMBER = "pages"
 MAIN = "main"
@@ -136,7 +136,7 @@ class Written(_Part):
     images: Count = 0
 
 
-class Branch(_Part):
+class PageBranch(_Part):
     """One line of history. `id` is the name of its directory, empty for main. `slot` and `lsn`: applied up to there.
     Below `horizon` only pinned states and forks can be read. `closing`: it is being deleted, and nobody may write."""
 
@@ -168,24 +168,24 @@ class Pages(_Part):
 
     format: Literal[1] = 1
     config: PageConfig = PageConfig()
-    branches: Mapping[str, Branch] = {MAIN: Branch()}
+    branches: Mapping[str, PageBranch] = {MAIN: PageBranch()}
     pins: Mapping[str, Pin] = {}
     compaction: Count = 0
 
-    def branch(self, name: str) -> Branch:
+    def branch(self, name: str) -> PageBranch:
         found = self.branches.get(name)
         if found is None:
             known = ", ".join(sorted(self.branches))
             raise NotFound(f"there is no branch {name!r}", hint=f"there are: {known}")
         return found
 
-    def with_branch(self, name: str, branch: Branch) -> Pages:
+    def with_branch(self, name: str, branch: PageBranch) -> Pages:
         return self.model_copy(update={"branches": {**self.branches, name: branch}})
 
-    def children(self, name: str) -> dict[str, Branch]:
+    def children(self, name: str) -> dict[str, PageBranch]:
         return {child: branch for child, branch in self.branches.items() if branch.parent == name}
 
-    def lineage(self, name: str, lsn: int) -> Iterator[tuple[str, Branch, int]]:
+    def lineage(self, name: str, lsn: int) -> Iterator[tuple[str, PageBranch, int]]:
         """The branch and its ancestors, each with the LSN up to which it counts for a read at `lsn`."""
         current: str | None = name
         while current is not None:
@@ -214,7 +214,7 @@ class Pages(_Part):
         return {**shape, "format": self.format}
 
 
-def pages_of(root: Root | None, key: str) -> Pages | None:
+def pages_of(root: LogRoot | None, key: str) -> Pages | None:
     """The pages of a root; None if there are none: no database, or one that has only a log."""
     shape = None if root is None else root.members.get(MEMBER)
     if shape is None:

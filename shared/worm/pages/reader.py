@@ -20,9 +20,9 @@ from worm.log.keys import DbKeys
 from worm.log.reader import LogReader
 from worm.pages.apply import Memtable
 from worm.pages.cache import BlockCache
-from worm.pages.layer_file import Version
+from worm.pages.layer_file import PageVersion
 from worm.pages.layers import LayerGone, LayerReader, Layers, merged, newest, page_ranges
-from worm.pages.manifest import MAIN, Branch, Pages
+from worm.pages.manifest import MAIN, PageBranch, Pages
 from worm.pages.records import check_page
 from worm.pages.root import PagesRoot
 from worm.store.base import Store
@@ -35,7 +35,7 @@ class _View:
     """What is known: a root, and what the log has beyond it."""
 
     layers: Layers
-    branch: Branch
+    branch: PageBranch
     table: Memtable
 
 
@@ -125,7 +125,7 @@ class PageReader:
         found = self.find(pages, lsn)
         return {page: None if version is None else version.data for page, version in found.items()}
 
-    def find(self, pages: Iterable[str], lsn: int | None = None) -> dict[str, Version | None]:
+    def find(self, pages: Iterable[str], lsn: int | None = None) -> dict[str, PageVersion | None]:
         """Like `get_pages`, with the LSN of each version; a page that was deleted lately is a version without data."""
         wanted = [check_page(page) for page in pages]
         at = self._at(lsn)
@@ -140,7 +140,7 @@ class PageReader:
                 at = self._after(gone, at, is_head=lsn is None)
         raise Unavailable("layers went faster than they could be read", key=self.root.keys.root, hint="try again")
 
-    def scan(self, start: str = "", end: str | None = None, lsn: int | None = None) -> Iterator[Version]:
+    def scan(self, start: str = "", end: str | None = None, lsn: int | None = None) -> Iterator[PageVersion]:
         """The pages from `start` up to `end`, in order, as they were at the LSN."""
         at = self._at(lsn)
         last, rounds = "", 0
@@ -162,8 +162,8 @@ class PageReader:
                     raise Unavailable("layers went faster than they could be read", key=gone.key) from gone
 
     def _scanned(
-        self, view: _View, fresh: Sequence[Version], start: str, end: str | None, at: int
-    ) -> Iterator[Version]:
+        self, view: _View, fresh: Sequence[PageVersion], start: str, end: str | None, at: int
+    ) -> Iterator[PageVersion]:
         found = page_ranges(view.layers.pages, self.name, at, start, end)
         stored = (item for span in found for item in merged(self._reader, span))
         unflushed = ((version, at) for version in fresh)

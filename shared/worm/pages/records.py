@@ -15,7 +15,7 @@ from contextlib import suppress
 from worm.codec.strict_json import JsonObject
 from worm.errors import Corrupt, Invalid
 from worm.log.segment import VERIFY, Segment
-from worm.pages.layer_file import Version
+from worm.pages.layer_file import PageVersion
 from worm.pages.space_record import OP as SPACE_OP
 from worm.pages.space_record import space_pages
 
@@ -89,7 +89,7 @@ def pages_of(record: Mapping[str, object]) -> Mapping[str, bytes | None]:
     return {} if written is None else {written[0]: written[1]}
 
 
-def versions_of(segment: Segment, base: int, key: str) -> Iterator[Version]:
+def versions_of(segment: Segment, base: int, key: str) -> Iterator[PageVersion]:
     """What a segment does to pages, in the order of LSNs; `base` is added to those of a branch's log."""
     pages: dict[str, bytes | None] = {}
     for at, entry in enumerate(segment.entries):
@@ -99,5 +99,5 @@ def versions_of(segment: Segment, base: int, key: str) -> Iterator[Version]:
             raise Corrupt(f"lsn {entry.lsn}: {mistake.message}", key=key, hint=VERIFY) from mistake
         if at + 1 == len(segment.entries) or segment.entries[at + 1].txn != entry.txn:
             for page, data in pages.items():
-                yield Version(page, base + entry.lsn, data)
+                yield PageVersion(page, base + entry.lsn, data)
             pages = {}

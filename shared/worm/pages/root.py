@@ -17,7 +17,7 @@ from worm.errors import Corrupt, Fenced, NotFound
 from worm.log import fence
 from worm.log.invariants import ROOT
 from worm.log.keys import DbKeys
-from worm.log.root import Root
+from worm.log.root import LogRoot
 from worm.pages.invariants import PAGES
 from worm.pages.manifest import MEMBER, Pages, pages_of
 from worm.store.base import Store
@@ -28,12 +28,12 @@ from worm.store.cas import CasFile, Invariant, Rules
 class _Manifest:
     """The whole object, and what it says of pages; None: the database has only a log."""
 
-    root: Root
+    root: LogRoot
     pages: Pages | None
 
     @classmethod
     def decode(cls, body: bytes, key: str) -> _Manifest:
-        root = Root.decode(body, key)
+        root = LogRoot.decode(body, key)
         return cls(root, pages_of(root, key))
 
     def encode(self) -> bytes:
@@ -48,7 +48,7 @@ def _numbered(current: _Manifest | None, new: _Manifest, put_id: str) -> _Manife
     return replace(new, root=fence.numbered(before, new.root, put_id))
 
 
-def _of_root(holds: Invariant[Root]) -> Invariant[_Manifest]:
+def _of_root(holds: Invariant[LogRoot]) -> Invariant[_Manifest]:
     def asked(current: _Manifest, new: _Manifest) -> bool:
         return holds(current.root, new.root)
 
@@ -67,7 +67,7 @@ def _of_pages(holds: Invariant[Pages]) -> Invariant[_Manifest]:
 
 _RULES = Rules(
     is_derived=False,
-    blank=_Manifest(Root(), None),
+    blank=_Manifest(LogRoot(), None),
     numbered=_numbered,
     invariants=(*map(_of_root, ROOT), *map(_of_pages, PAGES)),
 )
@@ -93,7 +93,7 @@ class PagesRoot:
             found = self._file.read()
             return None if found is None else found.pages
 
-    def read_root(self) -> Root | None:
+    def read_root(self) -> LogRoot | None:
         """All of it, as the log sees it. One conditional GET."""
         with self._lock:
             found = self._file.read()
@@ -114,7 +114,7 @@ class PagesRoot:
             if found is not None and found.pages is not None:
                 return None
             created = True
-            return (found or _Manifest(Root(), None)).with_pages(pages)
+            return (found or _Manifest(LogRoot(), None)).with_pages(pages)
 
         with self._lock:
             self._file.update(added)

@@ -10,7 +10,7 @@ from worm.clock import Clock, Ids, SystemClock
 from worm.log.keys import DbKeys
 from worm.log.reader import LogReader
 from worm.pages.layers import Layers
-from worm.pages.manifest import LEVELS, MAIN, Branch, Layer, Pages
+from worm.pages.manifest import LEVELS, MAIN, Layer, PageBranch, Pages
 from worm.pages.root import PagesRoot
 from worm.store.base import Store
 
@@ -81,7 +81,7 @@ def branch_stat(
     )
 
 
-def _sum(branch: Branch, level: int) -> LayerSum:
+def _sum(branch: PageBranch, level: int) -> LayerSum:
     chosen = [layer for layer in branch.layers if layer.level == level]
     return LayerSum(LEVELS[level], len(chosen), sum(one.versions for one in chosen), sum(one.size for one in chosen))
 
@@ -109,7 +109,7 @@ def _edges(layers: Sequence[Layer]) -> list[str]:
     return sorted(found)
 
 
-def picture(branch: Branch, *, width: int = 60, rows: int = 30) -> list[str]:
+def picture(branch: PageBranch, *, width: int = 60, rows: int = 30) -> list[str]:
     """One line for each run of layers over the same LSNs, the newest first: `-` flushed, `=` merged, `#` image."""
     edges = _edges(branch.layers)
     runs: dict[tuple[int, int, int], list[Layer]] = {}

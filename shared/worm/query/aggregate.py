@@ -12,9 +12,8 @@ from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from fractions import Fraction
 from typing import TypeAlias
 
-from worm.codec.field_path import Missing
-from worm.codec.strict_json import JsonValue
-from worm.collections.changes import Row
+from worm.codec.strict_json import JsonValue, Missing
+from worm.collections.entries import Row
 from worm.errors import Invalid
 from worm.query.filters import Filter, identity, normal
 from worm.tables.columns import FALSE, TRUE, Columns, SortKey, sort_key

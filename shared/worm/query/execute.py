@@ -17,18 +17,17 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from worm.codec.strict_json import JsonValue, loads_own
-from worm.collections.changes import Row, project
 from worm.collections.collection import Collection
-from worm.collections.entries import Document
-from worm.collections.ids import typed_problem
+from worm.collections.entries import Document, Row, project
 from worm.errors import Corrupt, Invalid
 from worm.query.aggregate import Aggregate
 from worm.query.filters import Filter
 from worm.query.needs import Needs, Request, Strategy
-from worm.query.planner import Actual, Cost, Decision, Facts, Plan, Question, Scan, decide, estimate
+from worm.query.planner import Actual, Cost, Decision, Facts, Plan, Question, ScanFacts, decide, estimate
 from worm.query.query import Page, Query
 from worm.query.sort import decode_cursor
 from worm.schema import IndexDef
+from worm.schema.fields import typed_problem
 from worm.store.base import Object, Read
 from worm.tables.columns import Columns
 from worm.tables.table import Table
@@ -91,7 +90,7 @@ class Search:
         self._asked = frozenset[Question]()
         self._view: TableView | None = None
         self._read: TableView | None = None
-        self._scan: Scan | None = None
+        self._scan: ScanFacts | None = None
 
     @property
     def size(self) -> Size | None:
@@ -130,7 +129,7 @@ class Search:
             self._read = self._readable(self._view) or self._readable(self._table.view(self.needs.scanned))
             return
         size = self.size  # also after a look-up: what that has read, a scan need not read again
-        self._scan = None if self._view is None or size is None else Scan(self._view.requests, size)
+        self._scan = None if self._view is None or size is None else ScanFacts(self._view.requests, size)
 
     def _ids_with(self, index: IndexDef, values: Sequence[JsonValue]) -> set[str] | None:
         found = self._table.ids_with(index, values)
@@ -188,7 +187,7 @@ def read_documents(collection: Collection, ids: Sequence[str]) -> dict[str, Docu
     return _read(collection, _possible(collection, ids))
 
 
-class Documents:
+class DocumentReads:
     """The documents of one answer, as rows. Counts those that it reads."""
 
     def __init__(self, collection: Collection) -> None:
@@ -284,7 +283,7 @@ class Reader:
     def run(self, request: Request) -> Answer:
         """The rows of the request, not populated."""
         search, decision = self._decided(request)
-        needs, columns, documents = search.needs, search.columns, Documents(self._collection)
+        needs, columns, documents = search.needs, search.columns, DocumentReads(self._collection)
         if columns is not None and decision.strategy == "manifest_scan":
             page = needs.on_rows.page_columns(columns)
         elif columns is not None and needs.orders:
@@ -299,7 +298,7 @@ class Reader:
         search, decision = self._decided(Request(Query(filter, select=("id",))))
         if search.columns is not None and decision.strategy == "manifest_scan":
             return len(filter.positions(search.columns))
-        rows = Documents(self._collection).rows(self._ids(search))
+        rows = DocumentReads(self._collection).rows(self._ids(search))
         return sum(filter.matches(row) for row in rows)
 
     def aggregate(self, aggregate: Aggregate) -> dict[str, JsonValue]:
@@ -308,7 +307,7 @@ class Reader:
         search, decision = self._decided(Request(wanted))
         if search.columns is not None and decision.strategy == "manifest_scan":
             return aggregate.run_columns(search.columns)
-        return aggregate.run(Documents(self._collection).rows(self._ids(search)))
+        return aggregate.run(DocumentReads(self._collection).rows(self._ids(search)))
 
     def explain(self, request: Request) -> Plan:
         """The plan without running it: the root of the manifest is read, and where there is none, the count that the
@@ -350,7 +349,7 @@ class Reader:
             return sorted(search.columns.ids_at(narrowing.positions(search.columns)))
         return live_ids(self._collection) if search.ids is None else search.ids
 
-    def _in_order(self, needs: Needs, columns: Columns, documents: Documents) -> Page:
+    def _in_order(self, needs: Needs, columns: Columns, documents: DocumentReads) -> Page:
         """The page as the manifest orders it. A document that does not match any more makes room for the next."""
         query, rows = needs.on_documents, list[Row]()
         while True:
@@ -364,7 +363,7 @@ class Reader:
             query = replace(query, limit=missing, offset=0, place=place)
 
 
-def _filtered(query: Query, ids: list[str], documents: Documents) -> Page:
+def _filtered(query: Query, ids: list[str], documents: DocumentReads) -> Page:
     """The page among these documents; unsorted, no more of them are read than it takes."""
     if query.sort or query.limit is None:
         return documents.completed(query, query.page(documents.rows(ids)))

@@ -20,11 +20,12 @@ from functools import cached_property
 from itertools import compress, repeat
 from typing import TypeAlias, cast
 
-from worm.codec.field_path import MISSING, Missing
 from worm.codec.strict_json import (
     INT_MAX,
     INT_MIN,
+    MISSING,
     JsonValue,
+    Missing,
     as_json,
     check_json,
     child_path,

@@ -63,7 +63,7 @@ Question = Literal["root", "ids", "rows"]
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class ScanFacts:
     """What the root says of a manifest that can be used: the files that a scan still has to read, and the sizes."""
 
     missing: int
@@ -83,14 +83,14 @@ class Facts:
     needs: Needs
     only_root: bool = False
     asked: frozenset[Question] = frozenset()
-    root: Scan | None = None
+    root: ScanFacts | None = None
     """None: the manifest is missing, damaged, stale or behind."""
     ids: int | None = None
     """How many the look-up names, those that the session wrote among them. None: the indexes cannot answer."""
     rows: bool = False
     """Could they be read?"""
 
-    def scan(self) -> Scan | None:
+    def scan(self) -> ScanFacts | None:
         self._need("root")
         return self.root
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from worm.codec.field_path import Missing, field_value
-from worm.codec.strict_json import JsonValue, dumps, type_name
-from worm.collections.changes import Row
+from worm.codec.strict_json import JsonValue, Missing, dumps, field_value, type_name
+from worm.collections.entries import Row
 from worm.errors import Invalid
 from worm.query.filters import Filter
 from worm.query.sort import Order, Place, after, arrange, decode_cursor, encode_cursor, place_of

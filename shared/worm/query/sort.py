@@ -21,8 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
-from worm.codec.field_path import MISSING, Missing
-from worm.codec.strict_json import JsonValue, dumps, loads
+from worm.codec.strict_json import MISSING, JsonValue, Missing, dumps, loads
 from worm.errors import Invalid
 from worm.query.filters import Filter
 from worm.tables.columns import Column, Columns, sort_key

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
-from worm.collections.changes import Row
+from worm.collections.entries import Row
 from worm.errors import Corrupt, Invalid
-from worm.query.execute import Documents, NoWrites, OwnWrites, Search, counted, live_ids
+from worm.query.execute import DocumentReads, NoWrites, OwnWrites, Search, counted, live_ids
 from worm.query.needs import Request
 from worm.query.planner import decide_stream, estimate
 from worm.tables.table import Table
@@ -92,5 +92,5 @@ class Stream:
 
     def _documents(self, ids: list[str], size: int) -> Iterator[list[Row]]:
         for start in range(0, len(ids), size):
-            documents, query = Documents(self._collection), self._needs.on_documents
+            documents, query = DocumentReads(self._collection), self._needs.on_documents
             yield documents.completed(query, query.page(documents.rows(ids[start : start + size]))).rows

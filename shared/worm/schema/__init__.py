@@ -15,9 +15,9 @@ from worm.schema.definition import (
     Schema,
     SnapshotsDef,
     StorageDef,
+    load_schema,
 )
 from worm.schema.fields import FieldDef, IdType, Problem
-from worm.schema.load import load_schema
 
 __all__ = [
     "FieldDef",

@@ -17,19 +17,16 @@ from typing import Generic, TypeVar
 from worm.bridge.commits import SpaceModel
 from worm.clock import backoff, iso_millis
 from worm.codec.strict_json import JsonObject, JsonValue, check_json, dumps_document, loads_document
-from worm.collections.changes import Change
 from worm.collections.claiming import Claiming
 from worm.collections.claims import Holders
 from worm.collections.documents import write_metadata
-from worm.collections.entries import Document
-from worm.collections.heads import Heads
-from worm.collections.ids import check_id
+from worm.collections.entries import Change, Document, Heads
 from worm.collections.reconcile import Reconciled, Sighting
 from worm.errors import CommitStateUnknown, Conflict, Invalid, Unavailable, WormError
 from worm.maintenance.materialize import Materializer
 from worm.schema import IndexDef
 from worm.schema.definition import TIME_FIELDS
-from worm.schema.fields import is_datetime
+from worm.schema.fields import check_id, is_datetime
 from worm.sdk.memory import Memory, Seen
 from worm.session import Session
 from worm.spaces.opening import database_id

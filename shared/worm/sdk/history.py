@@ -17,11 +17,10 @@ from worm.clock import iso_seconds
 from worm.codec.diff import Diff, FieldDiff
 from worm.codec.diff import diff as document_diff
 from worm.codec.strict_json import JsonObject
-from worm.collections.entries import Document, Head, OplogEntry
-from worm.collections.heads import Heads
-from worm.collections.ids import SINGLETON_ID
+from worm.collections.entries import Document, Head, Heads, OplogEntry
 from worm.collections.snapshots import SnapshotInfo
 from worm.errors import Invalid, NotFound, Unavailable
+from worm.schema.fields import SINGLETON_ID
 from worm.sdk.access import Access, Touched
 from worm.sdk.memory import Seen
 from worm.store.base import ObjectInfo, Version

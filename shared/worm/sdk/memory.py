@@ -24,12 +24,10 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from worm.clock import Clock, moment_of
-from worm.codec.field_path import Missing, field_value
-from worm.codec.strict_json import JsonValue
-from worm.collections.changes import Row
+from worm.codec.strict_json import JsonValue, Missing, field_value
 from worm.collections.collection import Collection
 from worm.collections.documents import TRUST
-from worm.collections.entries import Document
+from worm.collections.entries import Document, Row
 from worm.schema import IndexDef, ModelDef
 from worm.store.base import Object, ObjectInfo, Won
 from worm.tables.index import entry_key
@@ -58,7 +56,7 @@ class Memory:
         self._versions: dict[str, tuple[str, str | None, datetime]] = {}
         self._commits: dict[str, int] = {}  # of the versions, in a model of a space
         self._documents: OrderedDict[str, Document] = OrderedDict()
-        self._own = OwnWrites(clock, collection.definition)
+        self._own = WriteOverlay(clock, collection.definition)
 
     def seen(self, entity_id: str) -> Seen | None:
         with self._lock:
@@ -131,7 +129,7 @@ class Memory:
         with self._lock:
             return self._own.unknown_to(known)
 
-    def recent_writes(self) -> dict[str, OwnWrite]:
+    def recent_writes(self) -> dict[str, WrittenDocument]:
         """All that the session wrote lately and that is not known to be in the table."""
         with self._lock:
             return self._own.recent()
@@ -174,7 +172,7 @@ OWN_MAX = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class OwnWrite:
+class WrittenDocument:
     """A write of this session, with its number among them. `document` None: deleted. `seq`: of its entry, where the
     session recorded it itself; `updated`: the time in what was written, or in what was deleted ("": not
     known); `over`: the latest time in the versions that it, and own writes just before it, replaced."""
@@ -208,13 +206,13 @@ class Known(Protocol):
     def seqs(self) -> Mapping[str, int]: ...
 
 
-class OwnWrites:
+class WriteOverlay:
     """The newest write of every id, oldest first. Not for several threads at once."""
 
     def __init__(self, clock: Clock, definition: ModelDef) -> None:
         self._clock = clock
         self._is_needed = definition.keeps_manifest  # else queries read the documents
-        self._writes: OrderedDict[str, OwnWrite] = OrderedDict()
+        self._writes: OrderedDict[str, WrittenDocument] = OrderedDict()
         self._values = [(index, _Values(index)) for index in definition.indexes.values()]
         self._count = 0
         self._compared: tuple[weakref.ref[Known], int] | None = None
@@ -231,7 +229,7 @@ class OwnWrites:
             over = before.over
         self._drop(entity_id)
         self._count += 1
-        self._writes[entity_id] = OwnWrite(self._count, document, updated, self._clock.now(), over=over)
+        self._writes[entity_id] = WrittenDocument(self._count, document, updated, self._clock.now(), over=over)
         for _, values in self._values:
             values.add(entity_id, document)
         self._forget_old()
@@ -274,7 +272,7 @@ class OwnWrites:
         self._compared = weakref.ref(known), self._count
         return {entity_id: own.document for entity_id, own in self._writes.items()}
 
-    def recent(self) -> dict[str, OwnWrite]:
+    def recent(self) -> dict[str, WrittenDocument]:
         """All of them."""
         self._forget_old()
         return dict(self._writes)
@@ -334,7 +332,7 @@ def _is_later(one: str, other: str) -> bool:
     return one > other if first is None or second is None else first > second
 
 
-def _is_known(entity_id: str, own: OwnWrite, known: Known) -> bool:
+def _is_known(entity_id: str, own: WrittenDocument, known: Known) -> bool:
     if own.seq is not None:
         return known.seqs.get(entity_id, 0) >= own.seq
     row = known.rows.get(entity_id)

@@ -23,16 +23,15 @@ from typing import Generic, TypeVar, cast
 from pydantic import BaseModel, ValidationError
 
 from worm.codec.diff import Diff, FieldDiff
-from worm.codec.field_path import Missing
-from worm.codec.strict_json import JsonObject, JsonValue
+from worm.codec.strict_json import JsonObject, JsonValue, Missing
 from worm.collections.entries import Document, OplogEntry
-from worm.collections.ids import SINGLETON_ID
 from worm.errors import Invalid
 from worm.query.needs import row_fields
 from worm.query.planner import Plan
 from worm.query.query import Row
 from worm.schema import ModelDef
 from worm.schema.definition import SYSTEM_FIELDS
+from worm.schema.fields import SINGLETON_ID
 from worm.sdk.access import Result
 from worm.sdk.history import History
 from worm.sdk.objects import dump, names_of

@@ -16,7 +16,6 @@ from typing import TypedDict
 from worm.codec.strict_json import JsonValue
 from worm.collections.collection import Collection
 from worm.collections.entries import Document
-from worm.collections.ids import SINGLETON_ID
 from worm.errors import Invalid, WormError
 from worm.query.aggregate import Aggregate
 from worm.query.execute import CHUNK, Answer, Reader, read_documents
@@ -27,6 +26,7 @@ from worm.query.query import Query, Row
 from worm.query.stream import Stream
 from worm.schema import FieldDef, ModelDef
 from worm.schema.definition import undeclared_fields
+from worm.schema.fields import SINGLETON_ID
 from worm.sdk.access import Access, Result
 from worm.sdk.rows import Rows
 from worm.store.base import Object, Read

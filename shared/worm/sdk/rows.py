@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from pydantic import BaseModel
 
-from worm.codec.field_path import Missing, field_value
-from worm.codec.strict_json import JsonValue, dumps
-from worm.collections.changes import Row
+from worm.codec.strict_json import JsonValue, Missing, dumps, field_value
+from worm.collections.entries import Row
 from worm.errors import Invalid
 from worm.query.planner import Plan
 from worm.schema import FieldDef, ModelDef

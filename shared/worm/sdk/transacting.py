@@ -22,8 +22,8 @@ from worm.bridge.commits import KnownDocument, SpaceModel, Write, commit
 from worm.bridge.origins import entity_name
 from worm.codec.strict_json import JsonValue
 from worm.collections.entries import Document
-from worm.collections.ids import SINGLETON_ID
 from worm.errors import Invalid
+from worm.schema.fields import SINGLETON_ID
 from worm.sdk.access import Touched
 from worm.sdk.model import Model
 from worm.session import Session

@@ -11,9 +11,9 @@ from __future__ import annotations
 from worm.codec.strict_json import JsonObject
 from worm.collections.documents import OP, write_metadata
 from worm.collections.entries import Document
-from worm.collections.ids import SINGLETON_ID
 from worm.collections.trash import Trashed
 from worm.errors import Conflict, Invalid, UniqueViolation, WormError
+from worm.schema.fields import SINGLETON_ID
 from worm.sdk.access import Access, Touched
 from worm.store.base import Lost, Object
 

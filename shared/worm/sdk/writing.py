@@ -14,14 +14,13 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from worm.clock import backoff, iso_seconds
-from worm.codec.field_path import Missing
-from worm.codec.strict_json import JsonValue, check_json
+from worm.codec.strict_json import JsonValue, Missing, check_json
 from worm.collections.claims import Holders
 from worm.collections.entries import Document
-from worm.collections.ids import SINGLETON_ID, check_id, id_text, new_id, typed_problem
 from worm.collections.reconcile import Sighting
 from worm.collections.trash import Deletion, delete_unchanged
 from worm.errors import Conflict, Invalid, NotFound, WormError
+from worm.schema.fields import SINGLETON_ID, check_id, id_text, new_id, typed_problem
 from worm.sdk.access import Access, Result, Touched
 from worm.sdk.memory import Seen
 from worm.store.base import Gone, Lost

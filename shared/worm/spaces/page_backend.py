@@ -8,6 +8,8 @@ Between processes the log decides: whoever takes a turn becomes the writer, and 
 commit, of which nothing is written then. A refusal commits nothing, so it looks at the log before it counts: another
 may have written what it misses. Reads outside of a turn look at the log first, too, so they see every commit that was
 acknowledged before.
+
+A module of its own because a backend is chosen by the url, and imported only when it is.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 `pages/space_record.py` says which pages there are and how they follow from the one record that a commit is in the log.
 What many entities need is read together: `_run` has searches of all of them ask side by side.
+
+A module of its own because it only reads and searches pages; who takes turns at the log, and when, is the backend's.
 """
 
 from __future__ import annotations

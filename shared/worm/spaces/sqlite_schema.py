@@ -2,6 +2,8 @@
 
 `commit` is a word of SQL and must be quoted. Statements take named parameters, as the rows (`rows.py`) have them. CROSS
 JOIN keeps SQLite from walking a whole branch for a few ids: the ids come first, each is looked up.
+
+A module of its own because the tables are the format of a database file, whoever opens it.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ Invariants
 - Writers of one key hold the lock of its stripe (`.worm.store/locks/`), across threads and processes. Readers hold
   none.
 - A failure after the rename is `Unsynced`: the document is replaced, but a power cut may undo it.
+
+A module of its own because a store is chosen by the url, and imported only when it is.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Etags are quoted MD5s, times are whole seconds of the given clock, and with `versioned=True` every write is a version
 and a delete is a marker, as in a versioned bucket. One lock makes every call atomic.
+
+A module of its own because a store is chosen by the url; tests use it by itself.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 (obstore's delete is the bulk POST, its listing fails as a whole on one key it cannot spell, such as `a//b`, strips a
 trailing slash, and takes no prefix but a directory.) boto3 is imported by the first call, never by importing this
 module: it costs 330 ms of a cold start, and the hot path of a worker does not need it. It never retries by itself.
+
+A module of its own because boto3 is another client, loaded only when it is needed.
 """
 
 from __future__ import annotations

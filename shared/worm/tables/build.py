@@ -16,10 +16,8 @@ from itertools import islice
 from typing import Generic
 
 from worm.clock import iso_seconds
-from worm.collections.changes import Change
 from worm.collections.collection import Collection
-from worm.collections.entries import Document, Head, OplogEntry
-from worm.collections.heads import Heads
+from worm.collections.entries import Change, Document, Head, Heads, OplogEntry
 from worm.collections.id_ranges import IdRange
 from worm.errors import Corrupt, Invalid
 from worm.store.base import Object, Read

@@ -27,9 +27,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias, cast
 
-from worm.codec.field_path import MISSING, Missing
-from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_own, loads_own_array
-from worm.collections.changes import Row
+from worm.codec.strict_json import MISSING, JsonObject, JsonValue, Missing, dumps, loads_own, loads_own_array
+from worm.collections.entries import Row
 from worm.errors import Corrupt
 from worm.store.base import Store
 from worm.store.parallel import in_parallel
@@ -54,7 +53,7 @@ Cells: TypeAlias = "list[JsonValue | Missing]"
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ColumnBlock:
     """Where the cells of one column lie. `size`: when inflated; `optional`: may cells be missing? `values`: how many
     bytes the array of different values has when inflated; 0 where the array is the cells."""
 
@@ -78,14 +77,14 @@ class Contents:
     of: str
     rows: int
     group: int
-    ids: Block
-    seqs: Block
-    etags: Block
-    others: Block
-    fields: tuple[Block, ...]
+    ids: ColumnBlock
+    seqs: ColumnBlock
+    etags: ColumnBlock
+    others: ColumnBlock
+    fields: tuple[ColumnBlock, ...]
 
     @property
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> tuple[ColumnBlock, ...]:
         """In the order of the file."""
         return (self.ids, self.seqs, self.etags, self.others, *self.fields)
 
@@ -202,13 +201,13 @@ def _contents(shape: JsonObject, start: int) -> Contents:
     return Contents(str(shape["of"]), rows, group, ids, seqs, etags, others, tuple(fields))
 
 
-def _block(shape: JsonObject, start: int) -> Block:
+def _block(shape: JsonObject, start: int) -> ColumnBlock:
     groups = tuple(cast("list[int]", shape["groups"]))
     if not set(map(type, groups)) <= {int}:  # lengths that are wrong give other cells, or none
         raise ValueError("a group has no length")
     optional = shape.get("optional") is True
     size, crc, values = _whole(shape["bytes"]), _whole(shape["crc32"]), _whole(shape.get("values", 0))
-    return Block(str(shape["name"]), start, groups, size, crc, optional, values)
+    return ColumnBlock(str(shape["name"]), start, groups, size, crc, optional, values)
 
 
 def _whole(value: JsonValue) -> int:
@@ -217,7 +216,7 @@ def _whole(value: JsonValue) -> int:
     return value
 
 
-def cells_of(body: bytes, block: Block, count: int, key: str) -> Cells:
+def cells_of(body: bytes, block: ColumnBlock, count: int, key: str) -> Cells:
     """All cells of a column."""
     if not block.groups:
         return []
@@ -226,14 +225,14 @@ def cells_of(body: bytes, block: Block, count: int, key: str) -> Cells:
     return _parsed(_whole_text(body, block, key), block, count, key)
 
 
-def _whole_text(body: bytes, block: Block, key: str) -> bytes:
+def _whole_text(body: bytes, block: ColumnBlock, key: str) -> bytes:
     text = _inflated(memoryview(body)[block.start : block.start + block.length], block.size, key)
     if len(text) != block.size:
         raise Corrupt(f"{block.name!r} has another size than its header says", key=key, hint=REPAIR)
     return text
 
 
-def coded_of(body: bytes, block: Block, count: int, key: str) -> Coded:
+def coded_of(body: bytes, block: ColumnBlock, count: int, key: str) -> Coded:
     """A column that is stored by its values."""
     text = _whole_text(body, block, key)
     values, codes = _unwrapped(loads_own_array(text[: block.values], key), block, key), text[block.values :]
@@ -244,7 +243,7 @@ def coded_of(body: bytes, block: Block, count: int, key: str) -> Coded:
     return Coded(values, codes)
 
 
-def group_of(body: bytes, block: Block, number: int, count: int, key: str) -> Cells:
+def group_of(body: bytes, block: ColumnBlock, number: int, count: int, key: str) -> Cells:
     """The cells of one group of a column."""
     start = block.start + sum(block.groups[:number])
     text = _inflated(memoryview(body)[start : start + block.groups[number]], block.size, key)
@@ -264,14 +263,14 @@ def _inflated(view: memoryview, most: int, key: str) -> bytes:
     return text
 
 
-def _parsed(text: bytes, block: Block, count: int, key: str) -> Cells:
+def _parsed(text: bytes, block: ColumnBlock, count: int, key: str) -> Cells:
     cells = loads_own_array(text, key)
     if len(cells) != count:
         raise Corrupt(f"{block.name!r} has {len(cells)} cells, not {count}", key=key, hint=REPAIR)
     return _unwrapped(cells, block, key)
 
 
-def _unwrapped(cells: list[JsonValue], block: Block, key: str) -> Cells:
+def _unwrapped(cells: list[JsonValue], block: ColumnBlock, key: str) -> Cells:
     if not block.optional:
         return cast(Cells, cells)
     try:
@@ -379,7 +378,7 @@ class ColumnPart:
             self._cells[name] = found
         return found
 
-    def _part(self, block: Block, number: int) -> Cells:
+    def _part(self, block: ColumnBlock, number: int) -> Cells:
         """One group of a column, from the whole column where that is there."""
         whole, start = self._cells.get(block.name), number * self._contents.group
         end = start + self._contents.group
@@ -387,20 +386,20 @@ class ColumnPart:
             return cast(Cells, self._by_values(block).cells(start, end))
         return self._inflated_group(block, number) if whole is None else whole[start:end]
 
-    def _by_values(self, block: Block) -> Coded:
+    def _by_values(self, block: ColumnBlock) -> Coded:
         found = self._coded.get(block.name)
         if found is None:
             found = self._coded[block.name] = coded_of(self._body, block, self.count, self._key)
         return found
 
-    def _inflated_group(self, block: Block, number: int) -> Cells:
+    def _inflated_group(self, block: ColumnBlock, number: int) -> Cells:
         count = min(self._contents.group, self._contents.rows - number * self._contents.group)
         return group_of(self._body, block, number, count, self._key)
 
-    def _inflated(self, block: Block) -> Cells:
+    def _inflated(self, block: ColumnBlock) -> Cells:
         return cells_of(self._body, block, self._contents.rows, self._key)
 
-    def _by_id(self, block: Block) -> dict[str, JsonValue]:
+    def _by_id(self, block: ColumnBlock) -> dict[str, JsonValue]:
         cells = zip(self.ids, self._inflated(block), strict=True)
         (others,) = cells_of(self._body, self._contents.others, 1, self._key)
         rest = others.get(block.name) if isinstance(others, dict) else None

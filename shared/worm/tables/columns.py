@@ -19,9 +19,8 @@ from itertools import accumulate, chain, islice
 from operator import lt
 from typing import cast, overload
 
-from worm.codec.field_path import MISSING, Missing
-from worm.codec.strict_json import JsonValue, dumps
-from worm.collections.changes import Row
+from worm.codec.strict_json import MISSING, JsonValue, Missing, dumps
+from worm.collections.entries import Row
 from worm.tables.parts import CONTAINERS, Cell, Coded, ParsedPart, Part, Several, copied
 
 SortKey = tuple[int, float | int | str]

@@ -19,10 +19,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from worm.codec.sealed import seal, unseal
-from worm.codec.strict_json import JsonValue, dumps
-from worm.collections.changes import Row
+from worm.codec.strict_json import JsonValue, dumps, seal, unseal
 from worm.collections.collection import Collection
+from worm.collections.entries import Row
 from worm.errors import Corrupt
 from worm.schema import IndexDef
 from worm.store.cas import CasFile

@@ -17,10 +17,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Generic, Protocol, Self, TypeVar
 
-from worm.codec.sealed import unseal
-from worm.codec.strict_json import loads_own
-from worm.collections.changes import Change, Row
-from worm.collections.heads import Heads
+from worm.codec.strict_json import loads_own, unseal
+from worm.collections.entries import Change, Heads, Row
 from worm.schema import IndexDef, ModelDef
 from worm.store.parallel import in_parallel
 from worm.tables.index import IndexEntries, NewIndex, new_index

@@ -21,9 +21,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar, cast
 
-from worm.codec.sealed import seal, unseal
-from worm.codec.strict_json import JsonValue, dumps
-from worm.collections.changes import Change, Row
+from worm.codec.strict_json import JsonValue, dumps, seal, unseal
+from worm.collections.entries import Change, Row
 from worm.errors import Corrupt
 from worm.schema import ModelDef
 

@@ -29,10 +29,8 @@ from itertools import compress
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, TypeVar, cast
 
-from worm.codec.field_path import MISSING, Missing
-from worm.codec.sealed import is_intact
-from worm.codec.strict_json import JsonValue, loads_own
-from worm.collections.changes import Row
+from worm.codec.strict_json import MISSING, JsonValue, Missing, is_intact, loads_own
+from worm.collections.entries import Row
 from worm.errors import Corrupt
 from worm.tables.manifest import Manifest
 

@@ -22,8 +22,7 @@ from itertools import chain
 from operator import lt
 from typing import Generic, Literal, Protocol, TypeVar, cast
 
-from worm.codec.sealed import seal, unseal
-from worm.codec.strict_json import JsonValue
+from worm.codec.strict_json import JsonValue, seal, unseal
 from worm.errors import Corrupt, WormError
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from worm.clock import iso_seconds
 from worm.codec.strict_json import JsonValue
 from worm.collections.collection import Collection
-from worm.collections.heads import Heads
+from worm.collections.entries import Heads
 from worm.errors import Corrupt, Invalid
 from worm.store.base import Version
 from worm.tables.index import NULL_KEY, Index, IndexFiles

@@ -13,11 +13,11 @@ indexes share, and one to the heads; what is due of merging is done right after 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 from worm.codec.strict_json import JsonValue
-from worm.collections.changes import Change
 from worm.collections.collection import Collection
-from worm.collections.heads import Heads
+from worm.collections.entries import Change, Heads
 from worm.collections.push import collection_sentinel
 from worm.errors import Corrupt, Unavailable
 from worm.schema import IndexDef
@@ -34,7 +34,7 @@ from worm.tables.build import (
     silent,
 )
 from worm.tables.index import Index, IndexFiles, entry_key
-from worm.tables.manifest import Manifest
+from worm.tables.manifest import Manifest, is_stale
 from worm.tables.parts import RawPart
 from worm.tables.root import Counted, whole_root
 from worm.tables.tree import HeadsTree, ManifestTree
@@ -53,13 +53,27 @@ class Table:
     def __init__(self, collection: Collection) -> None:
         self.collection = collection
         self._definition = collection.definition
-        self.manifest = ManifestTree(collection)
         self.heads = HeadsTree(collection)
-        self.sentinel = self._plain(collection.resolver.collection_sentinel_key(collection.name))
-        self._meta = self._plain(self.manifest.pieces.key("_meta.json"))
-        self._part_files = PartFiles(self.manifest)
         self._view: TableView | None = None
         self._is_invalidated = False
+
+    # Capture reads heads only; the rest is made when a fold or a query comes.
+
+    @cached_property
+    def manifest(self) -> ManifestTree:
+        return ManifestTree(self.collection)
+
+    @cached_property
+    def sentinel(self) -> CasFile[bytes]:
+        return self._plain(self.collection.resolver.collection_sentinel_key(self.collection.name))
+
+    @cached_property
+    def _meta(self) -> CasFile[bytes]:
+        return self._plain(self.manifest.pieces.key("_meta.json"))
+
+    @cached_property
+    def _part_files(self) -> PartFiles:
+        return PartFiles(self.manifest)
 
     @property
     def indexes(self) -> list[IndexFiles]:
@@ -96,7 +110,7 @@ class Table:
         if self._view is None or self._view.etag != file.etag:
             self._view = self._opened(file.undecoded, fields)
         view = self._view
-        if view is None or self.manifest.is_stale(view):
+        if view is None or is_stale(self._definition, view):
             return None
         return view if self._definition.manifest.auto_update or not self._is_behind(view) else None
 

@@ -20,7 +20,7 @@ from typing import Generic
 
 from worm.codec.strict_json import JsonValue, dumps_document
 from worm.collections.collection import Collection
-from worm.collections.heads import Heads
+from worm.collections.entries import Heads
 from worm.errors import Corrupt
 from worm.store.cas import CasFile
 from worm.store.parallel import in_parallel

@@ -29,11 +29,9 @@ from dataclasses import dataclass, field, replace
 
 from worm.codec.diff import apply as apply_diff
 from worm.codec.strict_json import dumps
-from worm.collections.changes import Change
 from worm.collections.claims import audit_claims
 from worm.collections.collection import Collection
-from worm.collections.entries import Document, Head, OplogEntry
-from worm.collections.heads import Heads
+from worm.collections.entries import Change, Document, Head, Heads, OplogEntry
 from worm.collections.id_ranges import IdRange
 from worm.errors import Corrupt, Invalid
 from worm.store.base import NULL_VERSION, Version

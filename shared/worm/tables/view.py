@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TypeVar
 
-from worm.collections.changes import Row
+from worm.collections.entries import Row
 from worm.errors import Corrupt
 from worm.tables.column_format import ColumnPart
 from worm.tables.columns import Columns, RowsById

@@ -13,10 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from worm.collections.changes import Change, encode_changes
 from worm.collections.collection import EntityOutcome
-from worm.collections.entries import Head
-from worm.collections.heads import Heads
+from worm.collections.entries import Change, Head, Heads, encode_changes
 from worm.collections.layout import KeyKind
 from worm.collections.reconcile import Sighting
 from worm.errors import Invalid, Unavailable

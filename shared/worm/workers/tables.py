@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from worm.collections.changes import Change, decode_changes
+from worm.collections.entries import Change, decode_changes
 from worm.collections.layout import KeyKind
 from worm.errors import Corrupt, Invalid, NotFound
 from worm.session import Session
