@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import Any
 
 import pyarrow as pa
+
+from worm.store.parallel import chunked
 
 BATCH_ROWS = 10_000
 Values = tuple[Any, ...]
@@ -18,7 +19,6 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Values]:
 
 
 def batches_of(rows: Iterable[Values], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    iterator = iter(rows)
-    while chunk := list(islice(iterator, BATCH_ROWS)):
+    for chunk in chunked(rows, BATCH_ROWS):
         columns = [pa.array(values, field.type) for values, field in zip(zip(*chunk, strict=True), schema, strict=True)]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)

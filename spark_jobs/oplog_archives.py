@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import groupby, islice
+from itertools import groupby
 
 from worm.clock import iso_seconds
 from worm.codec.frames import frame
@@ -29,6 +29,7 @@ from worm.collections.oplog import MIN_AGE, Archive
 from worm.collections.trash import delete_unchanged
 from worm.errors import Corrupt, Invalid, WormError
 from worm.store.base import Listed, Object, Read
+from worm.store.parallel import chunked
 
 ENTRIES_MAX = 1000
 BYTES_MAX = 4 * 1024 * 1024
@@ -122,7 +123,7 @@ class Compactor:
         report = CompactReport(self._model)
         found = listings(self._collection, within or IdRange())
         with ThreadPoolExecutor(threads) as pool:
-            while chunk := list(islice(found, CHUNK)):
+            for chunk in chunked(found, CHUNK):
                 for one in pool.map(self.entity, chunk) if threads > 1 else map(self.entity, chunk):
                     report.add(one)
         return report

@@ -23,6 +23,7 @@ from spark_jobs.staging import (
     survey,
 )
 from worm.collections.id_ranges import IdRange
+from worm.store.parallel import chunked
 from worm.tables.root import Piece
 from worm.tables.table import Table
 
@@ -90,7 +91,7 @@ def ranges_for(known: int, most: int) -> int:
 def grouped(items: Sequence[T], groups: int) -> list[list[T]]:
     """Neighbours together, in at most so many groups."""
     size = max(1, -(-len(items) // max(1, groups)))
-    return [list(items[at : at + size]) for at in range(0, len(items), size)]
+    return list(chunked(items, size))
 
 
 def staged_frame(spark: SparkSession, files: Sequence[StagedFile]) -> DataFrame:

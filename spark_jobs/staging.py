@@ -25,7 +25,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import Generic, Literal, cast
 
 from worm.codec.strict_json import JsonValue, dumps, loads_own
@@ -33,7 +33,7 @@ from worm.collections.collection import Collection
 from worm.collections.entries import Change, Head, Heads, Row, decode_head, encode_head
 from worm.collections.id_ranges import IdRange
 from worm.errors import Corrupt
-from worm.store.parallel import in_parallel
+from worm.store.parallel import chunked, in_parallel
 from worm.tables.build import CHUNK, empty_manifest, is_recorded, read_rows, recorded_changes
 from worm.tables.index import Index, NewIndex
 from worm.tables.layout import Edit, Layout, NewFiles, T, of_pieces
@@ -164,8 +164,7 @@ def source_rows(collection: Collection, within: IdRange) -> Iterator[StagedRow]:
         for change in recorded_changes(collection, within=within):
             yield StagedRow(change.id, change.row, change.head)
         return
-    ids = iter(sorted(collection.current_ids(within)))
-    while chunk := list(islice(ids, CHUNK)):
+    for chunk in chunked(sorted(collection.current_ids(within)), CHUNK):
         read = read_rows(collection, chunk)
         for entity_id in chunk:
             found = read[entity_id]

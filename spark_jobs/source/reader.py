@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from spark_jobs.cluster import JobSpec
 from spark_jobs.source.cells import Batches, Row
-from spark_jobs.source.found import Found, Source, documents, documents_at, history, trash
+from spark_jobs.source.entities import Found, Source, documents, documents_at, history, trash
 from spark_jobs.source.options import ReadOptions
 from spark_jobs.source.pushing import JsonFilter, pushed
 from worm.codec.strict_json import JsonValue, loads_own

@@ -13,6 +13,7 @@ from tests.harness import schema_of
 from tests.tables.test_spread_tables import fill, root_of, spread_path
 from worm.collections.entries import Change, Head, Heads, Row
 from worm.schema import ModelDef, load_schema
+from worm.store.cas import InvariantBroken
 from worm.tables.build import RecordedNews
 from worm.tables.index import Index
 from worm.tables.layout import (
@@ -29,7 +30,7 @@ from worm.tables.layout import (
     remade,
 )
 from worm.tables.manifest import Manifest
-from worm.tables.root import BrokenRoot, By, Counted, IndexPieces, Piece, Root, check, decode_directory
+from worm.tables.root import By, Counted, IndexPieces, Piece, Root, check, decode_directory
 
 T = TypeVar("T", bound=Keyed)
 
@@ -141,7 +142,7 @@ def test_many_partitions_are_listed_in_a_directory() -> None:
     listed = decode_directory(file.body, "")
     assert len(listed) == edit.root.partition_count == 70
     check(None, edit.root, edit.by, listed=listed)
-    with pytest.raises(BrokenRoot, match="adds up"):
+    with pytest.raises(InvariantBroken, match="adds up"):
         check(None, edit.root, edit.by, listed=listed[1:])
 
 
@@ -281,7 +282,7 @@ BROKEN: list[tuple[str, Callable[[Root[Counted]], Root[Counted]], By]] = [
 def test_a_broken_invariant_is_named_and_nothing_is_written(
     said: str, change_of: Callable[[Root[Counted]], Root[Counted]], by: By
 ) -> None:
-    with pytest.raises(BrokenRoot, match=said):
+    with pytest.raises(InvariantBroken, match=said):
         check(ROOT, change_of(ROOT), by, key="org/customers/.worm.manifest.json")
 
 
@@ -292,7 +293,7 @@ def test_a_broken_root_is_not_published() -> None:
     path = spread_path()
     fill(path, 9)
     tree, before = path.table.manifest, root_of(path)
-    with pytest.raises(BrokenRoot, match="revision does not fall"):
+    with pytest.raises(InvariantBroken, match="revision does not fall"):
         tree.publish(lambda root: Edit(replace(before, revision=before.revision - 1), "base"))
     assert root_of(path) == before
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from worm.bridge.origins import about_of, actor_of_commit, commit_metadata, commit_of, entity_name
-from worm.clock import backoff, iso_seconds
+from worm.clock import attempts, iso_seconds
 from worm.codec.strict_json import JsonObject, JsonValue, dumps_document
 from worm.collections.collection import Collection
 from worm.collections.documents import write_metadata
@@ -103,7 +103,7 @@ class DocumentWriting:
     def run(self, *, must_ask: bool) -> int:
         """How many writes and deletes it took. `must_ask`: others may have applied some of the steps."""
         written = 0
-        for attempt in range(ROUNDS_MAX):
+        for _ in attempts(ROUNDS_MAX, self._clock, self._collection.ids, base_seconds=0.01, cap_seconds=0.5):
             found = self._store.get(self._key)
             stored = None if found is None else StoredDocument(found.etag, found.version_id, found.body)
             for step in self._pending(found, must_ask=must_ask):
@@ -117,7 +117,6 @@ class DocumentWriting:
             else:
                 return written
             must_ask = True
-            self._clock.sleep(backoff(self._collection.ids, attempt, base_seconds=0.01, cap_seconds=0.5))
         raise Unavailable(f"{ROUNDS_MAX} rounds of writing a document met another writer each time", key=self._key)
 
     def _pending(self, found: Object | None, *, must_ask: bool) -> Sequence[Step]:

@@ -19,6 +19,7 @@ from worm.spaces.opening import database_id
 from worm.spaces.results import Entity, LogEntry
 from worm.spaces.space import Space
 from worm.store.base import Object, ObjectInfo, Read
+from worm.store.parallel import chunked
 
 CHUNK = 500
 COMMIT_SEQ = "worm-commit-seq"
@@ -163,8 +164,8 @@ class SpaceOrigins(PlainOrigins):
         if space is None:
             return
         applied, ids = self.applied(), list(collection.current_ids())
-        for start in range(0, len(ids), CHUNK):
-            some = {entity_name(collection.name, one): one for one in ids[start : start + CHUNK]}
+        for chunk in chunked(ids, CHUNK):
+            some = {entity_name(collection.name, one): one for one in chunk}
             states = space.read_many(list(some))
             reads = [Read(collection.documents.key(one)) for one in some.values()]
             for (entity, one), found in zip(some.items(), collection.store.get_many(reads), strict=True):

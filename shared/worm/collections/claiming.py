@@ -31,6 +31,7 @@ from worm.collections.trash import delete_unchanged
 from worm.errors import CommitStateUnknown, Invalid, Unavailable, UniqueViolation, WormError
 from worm.schema import IndexDef
 from worm.store.base import Gone, Lost, Object, Read, Won
+from worm.store.parallel import chunked
 
 CHUNK = 500
 IdsWith = Callable[[IndexDef, Sequence[JsonValue]], set[str] | None]
@@ -180,8 +181,7 @@ class IndexHolders(Holders):
     def _read(self, field: str, ids: Sequence[str]) -> dict[bytes, list[str]]:
         """Who has which value, by the documents as they are stored now."""
         documents, holding = self._claims.documents, dict[bytes, list[str]]()
-        for start in range(0, len(ids), CHUNK):
-            chunk = ids[start : start + CHUNK]
+        for chunk in chunked(ids, CHUNK):
             reads = [Read(documents.key(one)) for one in chunk]
             for one, found in zip(
                 chunk, self._claims.store.get_many(reads, max_bytes=documents.max_bytes), strict=True

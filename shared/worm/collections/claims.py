@@ -36,7 +36,7 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Literal, cast
 
-from worm.clock import Clock, Ids, backoff
+from worm.clock import Clock, Ids, attempts
 from worm.codec.strict_json import JsonObject, JsonValue, Missing, dumps, field_value, loads_own
 from worm.collections.documents import Documents
 from worm.collections.entries import Document
@@ -45,6 +45,7 @@ from worm.collections.trash import delete_unchanged
 from worm.errors import CommitStateUnknown, Corrupt, Invalid, Unavailable, UniqueViolation, WormError
 from worm.schema import IndexDef, ModelDef
 from worm.store.base import NotModified, Object, Read, Won
+from worm.store.parallel import chunked
 
 REPAIR = "`worm repair` writes it anew"
 _WHOLE_FLOATS_BELOW = 2**53
@@ -309,14 +310,13 @@ class Claims:
         return (HeldClaim(value, found.etag, found.version_id),) if found is not None and is_own else ()
 
     def _claim(self, entity_id: str, value: UniqueValue, givers: Collection[str] = ()) -> HeldClaim:
-        for attempt in range(ROUNDS_MAX):
+        for _ in attempts(ROUNDS_MAX, self.clock, self._ids, base_seconds=0.01, cap_seconds=0.5):
             outcome = self.store.put_if_absent(self.key(value), self.body(entity_id, value))
             if isinstance(outcome, Won):
                 return HeldClaim(value, outcome.etag, outcome.version_id)
             taken = self._take(entity_id, value, outcome.current, givers)
             if taken is not None:
                 return taken
-            self.clock.sleep(backoff(self._ids, attempt, base_seconds=0.01, cap_seconds=0.5))
         raise Unavailable(
             f"{ROUNDS_MAX} attempts to claim {value.field}={value.text} met another writer", key=self.key(value)
         )
@@ -536,9 +536,8 @@ def _keys(claims: Claims, field: str, within: Digests) -> Iterator[str]:
 def _stored(claims: Claims, within: Digests) -> Iterator[tuple[StoredClaim, Claim | Corrupt]]:
     """Every stored claim, or what is wrong with it."""
     for index in unique_indexes(claims.documents.definition):
-        keys = list(_keys(claims, index.field, within))
-        for start in range(0, len(keys), CHUNK):
-            for found in claims.store.get_many([Read(key) for key in keys[start : start + CHUNK]]):
+        for keys in chunked(list(_keys(claims, index.field, within)), CHUNK):
+            for found in claims.store.get_many([Read(key) for key in keys]):
                 if isinstance(found, Exception):
                     raise found
                 if found is not None:

@@ -23,7 +23,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Literal, cast
 
 from pydantic import ValidationError
@@ -37,6 +36,7 @@ from worm.errors import Conflict, Corrupt, Invalid, NotFound
 from worm.schema import ModelDef, Schema, load_schema
 from worm.schema.definition import StorageDef
 from worm.store.base import PUT_ID, Gone, Listed, Lost, Object, ObjectInfo, Read, Store, Won
+from worm.store.parallel import chunked
 
 Directory = Literal["oplog", "snapshots", "trash"]
 DIRECTORIES: dict[Directory, str] = {"oplog": OPLOG_DIR, "snapshots": SNAPSHOTS_DIR, "trash": TRASH_DIR}
@@ -247,7 +247,7 @@ class Relayout:
         conflicts: list[str] = []
         done = 0
         with ThreadPoolExecutor(self._threads) as pool:
-            for chunk in _chunks(moves):
+            for chunk in chunked(moves, CHUNK):
                 results = pool.map(self._copy, chunk) if self._threads > 1 else map(self._copy, chunk)
                 for moved, outcome in zip(chunk, results, strict=True):
                     if outcome == "different":
@@ -272,7 +272,7 @@ class Relayout:
 
     def _verify(self, moves: Moves, marker: Marker, report: RelayoutReport) -> None:
         conflicts: list[str] = []
-        for chunk in _chunks(moves.objects()):
+        for chunk in chunked(moves.objects(), CHUNK):
             for moved, original, copy in self._pairs(chunk):
                 verdict = _verdict(moved, original, copy, marker)
                 if verdict == "different":
@@ -285,7 +285,7 @@ class Relayout:
 
     def _delete_old(self, moves: Moves, marker: Marker, report: RelayoutReport) -> None:
         """Compare once more, then delete exactly what was compared. The marker goes when nothing is left."""
-        for chunk in _chunks(moves.objects()):
+        for chunk in chunked(moves.objects(), CHUNK):
             for moved, original, copy in self._pairs(chunk):
                 if original is None or _verdict(moved, original, copy, marker) == "different":
                     continue
@@ -328,12 +328,6 @@ def _verdict(moved: Moved, original: Object | None, copy: Object | None, marker:
 def _is_late(moved: Moved, marker: Marker) -> bool:
     """Written after the relayout began, by the store's own times (whole seconds, so the same second counts as late)."""
     return iso_seconds(moved.listed.last_modified) >= marker.since
-
-
-def _chunks(moves: Iterable[Moved]) -> Iterator[list[Moved]]:
-    rest = iter(moves)
-    while chunk := list(islice(rest, CHUNK)):
-        yield chunk
 
 
 @dataclass(frozen=True, slots=True)

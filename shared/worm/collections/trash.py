@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import groupby, islice
+from itertools import groupby
 from typing import Literal, cast
 
 from worm.clock import Clock, SystemClock, moment_of
@@ -34,6 +34,7 @@ from worm.collections.entries import Document
 from worm.collections.layout import KeyKind
 from worm.errors import Conflict, Corrupt, NotFound, UnsafeStore
 from worm.store.base import Gone, Listed, Lost, Object, ObjectInfo, Read, Store, Won
+from worm.store.parallel import chunked
 
 TombstoneState = Literal["replacing", "restoring", "purging"]
 STATES: frozenset[str] = frozenset({"replacing", "restoring", "purging"})
@@ -450,8 +451,7 @@ class Tombstones:
     def pages(self, is_wanted: IsWanted, on_corrupt: OnCorrupt | None) -> Iterator[list[Trashed]]:
         """The tombstones that are wanted by their listing, read in concurrent pages. A corrupt one raises, or goes to
         `on_corrupt`."""
-        keys = self._listed(is_wanted)
-        while page := list(islice(keys, PAGE)):
+        for page in chunked(self._listed(is_wanted), PAGE):
             found = self._store.get_many([Read(key) for _, key in page])
             trashed: list[Trashed] = []
             for (entity_id, _), item in zip(page, found, strict=True):

@@ -5,10 +5,9 @@ Times are those at which the store took a slot of the log, never those of a writ
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import islice
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Invalid, NotFound, SnapshotExpired
@@ -23,6 +22,7 @@ from worm.pages.manifest import MAIN, Mark, Pages, Pin
 from worm.pages.reader import PageReader
 from worm.pages.root import PagesRoot
 from worm.store.base import Store
+from worm.store.parallel import chunked
 
 CHUNK = 256
 INDEX_CACHE = 16 * 1024 * 1024
@@ -77,7 +77,7 @@ class Past:
         if written is None:
             seen = (version.page for db, at in ((one, before), (other, after)) for version in db.scan(lsn=at.lsn))
             written = sorted(set(seen))
-        for chunk in _chunks(written):
+        for chunk in chunked(written, CHUNK):
             old, new = one.get_pages(chunk, before.lsn), other.get_pages(chunk, after.lsn)
             yield from (PageDifference(page, old[page], new[page]) for page in chunk if old[page] != new[page])
 
@@ -179,9 +179,3 @@ class Past:
                 except LayerGone:
                     return None  # merged and collected since; whoever scans is told if more is wrong
         return sorted(written)
-
-
-def _chunks(pages: Iterable[str]) -> Iterator[list[str]]:
-    rest = iter(pages)
-    while chunk := list(islice(rest, CHUNK)):
-        yield chunk

@@ -17,6 +17,7 @@ from worm.errors import Corrupt, Invalid
 from worm.query.execute import DocumentReads, NoWrites, OwnWrites, Search, counted, live_ids
 from worm.query.needs import Request
 from worm.query.planner import decide_stream, estimate
+from worm.store.parallel import chunked
 from worm.tables.table import Table
 from worm.tables.view import Size, TableView
 
@@ -91,6 +92,6 @@ class Stream:
             yield {"id": entity_id, **row}
 
     def _documents(self, ids: list[str], size: int) -> Iterator[list[Row]]:
-        for start in range(0, len(ids), size):
+        for chunk in chunked(ids, size):
             documents, query = DocumentReads(self._collection), self._needs.on_documents
-            yield documents.completed(query, query.page(documents.rows(ids[start : start + size]))).rows
+            yield documents.completed(query, query.page(documents.rows(chunk))).rows

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from worm.bridge.commits import SpaceModel
-from worm.clock import backoff, iso_millis
+from worm.clock import attempts, iso_millis
 from worm.codec.strict_json import JsonObject, JsonValue, check_json, dumps_document, loads_document
 from worm.collections.claiming import Claiming
 from worm.collections.claims import Holders
@@ -304,13 +304,12 @@ class Access:
         known = {} if parent is None or parent.document is None else {parent.etag: parent.document}
         sightings = () if touched.deletion is None else (touched.deletion,)
         reconciler = self._collection.reconciler(known)
-        for attempt in range(RECONCILE_ATTEMPTS):
+        for attempt in attempts(RECONCILE_ATTEMPTS, self._session.clock, self._session.ids):
             try:
                 return reconciler.reconcile(touched.id, heads.get(touched.id), sightings)
             except Unavailable:
                 if attempt == RECONCILE_ATTEMPTS - 1:
                     raise
-                self._session.clock.sleep(backoff(self._session.ids, attempt))
         raise AssertionError("unreachable")
 
 

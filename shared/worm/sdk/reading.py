@@ -30,6 +30,7 @@ from worm.schema.fields import SINGLETON_ID
 from worm.sdk.access import Access, Result
 from worm.sdk.rows import Rows
 from worm.store.base import Object, Read
+from worm.store.parallel import chunked
 
 Sort = Mapping[str, str] | Sequence[Mapping[str, str]]
 Fields = Sequence[str] | str
@@ -63,10 +64,7 @@ class Reading(Access):
 
     def find_many(self, ids: Sequence[str]) -> list[Result[Document]]:
         """`find_by_id` for each."""
-        results: list[Result[Document]] = []
-        for start in range(0, len(ids), FOUND_CHUNK):
-            results += self._find_chunk(ids[start : start + FOUND_CHUNK])
-        return results
+        return [result for chunk in chunked(ids, FOUND_CHUNK) for result in self._find_chunk(chunk)]
 
     def _find_chunk(self, ids: Sequence[str]) -> list[Result[Document]]:
         refused: dict[str, WormError] = {}
@@ -278,8 +276,8 @@ def _references(value: JsonValue) -> list[str]:
 
 def _read(collection: Collection, ids: Sequence[str]) -> dict[str, Document]:
     found: dict[str, Document] = {}
-    for start in range(0, len(ids), CHUNK):
-        for one, document in read_documents(collection, ids[start : start + CHUNK]).items():
+    for chunk in chunked(ids, CHUNK):
+        for one, document in read_documents(collection, chunk).items():
             found[one] = {"id": one, **document}
     return found
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from worm.clock import backoff, iso_seconds
+from worm.clock import attempts, iso_seconds
 from worm.codec.strict_json import JsonValue, Missing, check_json
 from worm.collections.claims import Holders
 from worm.collections.entries import Document
@@ -61,7 +61,8 @@ class Writing(Access):
         the field. Another's write in between is no conflict: the changes are applied to that one."""
         self._begin_write()
         self._checked(id)
-        for attempt in range(PATCH_ATTEMPTS):
+        session = self._session
+        for attempt in attempts(PATCH_ATTEMPTS, session.clock, session.ids, base_seconds=0.01, cap_seconds=1.0):
             found = self._current(id)
             if found is None:
                 raise self._missing(id)
@@ -76,7 +77,6 @@ class Writing(Access):
             except Conflict:
                 if attempt == PATCH_ATTEMPTS - 1:
                     raise
-                self._session.clock.sleep(backoff(self._session.ids, attempt, base_seconds=0.01, cap_seconds=1.0))
                 continue
             self._maintain([touched])
             return {"id": id, **patched}

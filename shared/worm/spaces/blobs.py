@@ -19,6 +19,7 @@ from worm.errors import Corrupt, Invalid, NotFound, Unavailable
 from worm.spaces.backend import Backend, Reads
 from worm.spaces.replay import line_of, load
 from worm.spaces.rows import ACTIVE, MAIN, BlobRow, blob_meta_id, check_hash, time_text
+from worm.store.parallel import chunked
 
 CHUNK = 1024 * 1024
 _SPOOL_BYTES = 8 * CHUNK
@@ -128,7 +129,7 @@ def unneeded(reads: Reads, before: datetime) -> list[str]:
     """The payloads that would be collected now."""
     text = time_text(before)
     old = sorted(row.hash for row in reads.blobs() if row.created_at < text)
-    return [digest for at in range(0, len(old), _PAGE) for digest in _unreferenced(reads, old[at : at + _PAGE])]
+    return [digest for some in chunked(old, _PAGE) for digest in _unreferenced(reads, some)]
 
 
 def grace(now: datetime, older_than: timedelta) -> datetime:

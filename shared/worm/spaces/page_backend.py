@@ -35,6 +35,7 @@ from worm.spaces.backend import until_decided
 from worm.spaces.page_rows import PageReads, Pages, blob_body
 from worm.spaces.rows import Batch, BlobRow, BranchRow, CommitRow, Newest, SnapshotRow
 from worm.store.base import Store
+from worm.store.parallel import chunked
 
 MIB = 1024 * 1024
 CONFIG = PageConfig.model_validate({"page_max_bytes": 32 * MIB, "log": {"log_segment_max_bytes": 64 * MIB}})
@@ -257,8 +258,7 @@ class PageBackend(PageReads):
         branches = ["", *(row.name for row in self.branches() if row.name)]
         for branch in branches:
             ids = sorted(self.touched(branch, 0, newest))
-            for at in range(0, len(ids), HEADS_AT_ONCE):
-                some = ids[at : at + HEADS_AT_ONCE]
+            for some in chunked(ids, HEADS_AT_ONCE):
                 gone += self._until_decided(partial(self._drop_snapshots, branch, some, keep))
         return gone
 

@@ -33,6 +33,7 @@ from worm.spaces.rows import (
     moment_of,
     time_text,
 )
+from worm.store.parallel import chunked
 
 Pages = dict[str, bytes | None]
 WHOLE = frozenset(OPS.index(op) | snapped for op in (SET, DELETE) for snapped in (0, SNAPPED))
@@ -160,9 +161,8 @@ class PageReads:
         end = self._last_upto(upto)
         seqs = range(end, after, -1) if backwards else range(after + 1, end + 1)
         found: list[CommitRow] = []
-        step = min(_CHUNK, max(1, limit))
-        for at in range(0, len(seqs), step):
-            rows = [_commit_row(shape) for shape in self._shapes(seqs[at : at + step])]
+        for some in chunked(seqs, min(_CHUNK, max(1, limit))):
+            rows = [_commit_row(shape) for shape in self._shapes(some)]
             found += [row for row in rows if branch is None or row.branch == branch]
             if len(found) >= limit:
                 break
@@ -350,8 +350,8 @@ class PageReads:
 
     def _shapes(self, seqs: Sequence[int]) -> Iterator[JsonObject]:
         """The pages of commits."""
-        for at in range(0, len(seqs), _CHUNK):
-            names = [pages.commit_page(seq) for seq in seqs[at : at + _CHUNK]]
+        for some in chunked(seqs, _CHUNK):
+            names = [pages.commit_page(seq) for seq in some]
             bodies = self._source.get(names)
             for page in names:
                 body = bodies[page]

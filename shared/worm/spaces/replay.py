@@ -12,9 +12,8 @@ was forked from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import NamedTuple
 
 import orjson
@@ -36,6 +35,7 @@ from worm.spaces.rows import (
     SnapshotRow,
     branch_title,
 )
+from worm.store.parallel import chunked
 
 _LEVELS_MAX = 10_000
 
@@ -266,14 +266,8 @@ def maintain_snapshots(backend: Backend, at_least: int, known: Known) -> int:
     made, newest = 0, backend.newest().seq
     names = {MAIN, *(row.name for row in backend.branches() if row.status == ACTIVE)}
     for branch in sorted(names):
-        for ids in _pages(sorted(backend.touched(branch, 0, newest))):
+        for ids in chunked(sorted(backend.touched(branch, 0, newest)), IDS_AT_ONCE):
             depths = backend.depths(branch, ids)
             due = [entity for entity in ids if depths.get(entity, 0) >= at_least]
             made += make_snapshots(backend, branch, due, newest, known) if due else 0
     return made
-
-
-def _pages(ids: Sequence[str]) -> Iterator[list[str]]:
-    rest = iter(ids)
-    while page := list(islice(rest, IDS_AT_ONCE)):
-        yield page

@@ -23,8 +23,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from worm.clock import Clock, Ids, backoff
-from worm.errors import CommitStateUnknown, Corrupt, Unavailable
+from worm.clock import Clock, Ids, attempts
+from worm.errors import CommitStateUnknown, Corrupt, Unavailable, WormError
 from worm.store.base import Gone, Lost, NotModified, Object, Store, Won
 
 T = TypeVar("T")
@@ -35,8 +35,9 @@ Invariant = Callable[[T, T], bool]
 """Does it hold from the current value to the new one? Its name says what holds."""
 
 
-class InvariantBroken(Corrupt):
-    """A swap would have broken what always holds. Nothing was written. `invariant` is the name of the predicate."""
+class InvariantBroken(WormError):
+    """A swap would have broken what always holds. Nothing was written. `invariant` names the predicates. No `Corrupt`:
+    what would be computed again from the source would be as wrong, if this program has a bug."""
 
     def __init__(self, invariant: str, key: str) -> None:
         what = f"a change would break an invariant: {invariant.replace('_', ' ')}"
@@ -134,7 +135,7 @@ class CasFile(Generic[T]):
         """Apply `change` until it is stored, or until it returns None (nothing to do). Returns what is stored now."""
         self.refresh()
         self._unknown = 0
-        for attempt in range(ATTEMPTS_MAX):
+        for _ in attempts(ATTEMPTS_MAX, self._clock, self._ids, base_seconds=0.02, cap_seconds=1.0):
             current = self._current()
             wanted = change(current)
             if wanted is None:
@@ -144,7 +145,6 @@ class CasFile(Generic[T]):
             self._rules.check(current, wanted, self.key)
             if self._swap(wanted):
                 return wanted
-            self._clock.sleep(backoff(self._ids, attempt, base_seconds=0.02, cap_seconds=1.0))
         raise Unavailable(
             f"{ATTEMPTS_MAX} compare-and-swap attempts lost to other writers", key=self.key, hint="retried by the queue"
         )

@@ -24,7 +24,7 @@ import obstore
 from obstore.exceptions import BaseError, NotModifiedError
 from obstore.store import S3Store as ObjectClient
 
-from worm.clock import Clock, Ids, SystemClock, backoff
+from worm.clock import Clock, Ids, SystemClock, attempts
 from worm.errors import Denied, Invalid, Unavailable, WormError
 from worm.store.base import (
     NOT_MODIFIED,
@@ -376,12 +376,10 @@ class S3Store(ResolvedWrites):
     def _retried(self, key: str, once: Callable[[], AnswerT]) -> AnswerT:
         """Repeat a request that carries no decision, until it succeeds or patience ends."""
         started = self.clock.monotonic()
-        tried = 0
-        while True:
+        for tried in attempts(TRIES, self.clock, self.ids):
             try:
                 return once()
             except TryAgain as failure:
-                tried += 1
-                if tried >= TRIES or self.clock.monotonic() - started > RETRY_SECONDS:
-                    raise Unavailable(f"the store did not answer in {tried} tries: {failure}", key=key) from failure
-            self.clock.sleep(backoff(self.ids, tried - 1))
+                if tried + 1 == TRIES or self.clock.monotonic() - started > RETRY_SECONDS:
+                    raise Unavailable(f"the store did not answer in {tried + 1} tries: {failure}", key=key) from failure
+        raise AssertionError("unreachable")

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Generic
 
 from worm.clock import iso_seconds
@@ -21,6 +20,7 @@ from worm.collections.entries import Change, Document, Head, Heads, OplogEntry
 from worm.collections.id_ranges import IdRange
 from worm.errors import Corrupt, Invalid
 from worm.store.base import Object, Read
+from worm.store.parallel import chunked
 from worm.tables.layout import T
 from worm.tables.manifest import Manifest, ReadRow, is_stale
 
@@ -39,7 +39,7 @@ def recorded_changes(
     """The newest state of every entity that has an oplog, ids ascending."""
     recorded = collection.recorded_seqs(within or IdRange())
     tails = {entity_id: max(seqs) for entity_id, seqs in recorded.items()}
-    for number, ids in enumerate(_chunks(sorted(tails), CHUNK)):
+    for number, ids in enumerate(chunked(sorted(tails), CHUNK)):
         progress(number * CHUNK, len(tails))
         keys = [collection.oplog.key(entity_id, tails[entity_id]) for entity_id in ids]
         found = _read_all(collection, [*keys, *(collection.documents.key(entity_id) for entity_id in ids)])
@@ -69,7 +69,7 @@ def read_rows(collection: Collection, ids: Iterable[str], progress: Progress = s
     """The rows of current documents."""
     rows: dict[str, ReadRow] = {}
     wanted = sorted(set(ids))
-    for chunk in _chunks(wanted, CHUNK):
+    for chunk in chunked(wanted, CHUNK):
         progress(len(rows), len(wanted))
         found = _read_all(collection, [collection.documents.key(entity_id) for entity_id in chunk])
         for entity_id, item in zip(chunk, found, strict=True):
@@ -120,12 +120,6 @@ def _read_all(collection: Collection, keys: list[str]) -> list[Object | None]:
             raise item
         found.append(None if isinstance(item, Exception) else item)
     return found
-
-
-def _chunks(items: Iterable[str], size: int) -> Iterator[list[str]]:
-    iterator = iter(items)
-    while chunk := list(islice(iterator, size)):
-        yield chunk
 
 
 # Rebuilds

@@ -14,13 +14,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Generic, Protocol, Self, TypeVar
 
 from worm.codec.strict_json import loads_own, unseal
 from worm.collections.entries import Change, Heads, Row
 from worm.schema import IndexDef, ModelDef
-from worm.store.parallel import in_parallel
+from worm.store.parallel import chunked, in_parallel
 from worm.tables.index import IndexEntries, NewIndex, new_index
 from worm.tables.manifest import MadeRows, Manifest, is_stale
 from worm.tables.pieces import NewFile, new_file
@@ -263,8 +262,7 @@ def new_base(
     gathered = [IndexEntries(definition) for definition in layout.indexes]
     pieces: list[Piece] = []
     revision = 0
-    numbered = enumerate(parts)
-    while batch := list(islice(numbered, layout.writers)):
+    for batch in chunked(enumerate(parts), layout.writers):
         files = in_parallel(lambda one: layout.partition(one[0], *one[1]), batch)
         yield NewFiles(files)
         pieces += [file.piece for file in files]

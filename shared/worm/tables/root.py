@@ -10,7 +10,7 @@ A small table stands in its root (`Root.whole`). A large one is spread over immu
 Folding writes one delta and a new root, whatever the size of the table. Files are named by their content, so equal
 content is written once, and two workers that do the same work write the same bytes.
 
-`check` holds what is true of every change of a root; a change that breaks it is not written (`BrokenRoot`).
+`check` holds what is true of every change of a root; a change that breaks it is not written (`InvariantBroken`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from operator import lt
 from typing import Generic, Literal, Protocol, TypeVar, cast
 
 from worm.codec.strict_json import JsonValue, seal, unseal
-from worm.errors import Corrupt, WormError
+from worm.errors import Corrupt
+from worm.store.cas import InvariantBroken
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,18 +296,12 @@ become one file again), make the table from its source."""
 Listed = Sequence[Piece]
 
 
-class BrokenRoot(WormError):
-    """A change would have made a root that contradicts itself or the root before it, so it was not written. Whoever
-    made the change has a bug."""
-
-
 def check(old: Root[Counted] | None, new: Root[Counted], by: By, *, listed: Listed = (), key: str = "") -> None:
     """Before every swap. `listed`: the partitions that its directory lists, where they are known. No request."""
     broken = [one for one in OF_A_ROOT if not one(new, listed or new.partitions)]
     changes = [] if old is None else [one for one in OF_A_CHANGE if not one(old, new, by)]
     if broken or changes:
-        said = ", ".join(one.__name__.replace("_", " ") for one in (*broken, *changes))
-        raise BrokenRoot(f"refused to write a root ({by}) of which this is not true: {said}", key=key)
+        raise InvariantBroken(", ".join(one.__name__ for one in (*broken, *changes)), key)
 
 
 def has_one_form(new: Root[Counted], listed: Listed) -> bool:

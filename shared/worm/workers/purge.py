@@ -7,14 +7,14 @@ alone. Bounded by a deadline: what is left over is found again by the next run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import islice
 
 from worm.clock import Deadline
 from worm.collections.trash import Trash, Trashed
 from worm.errors import Corrupt, WormError
 from worm.session import Session
+from worm.store.parallel import chunked
 
 CHUNK = 64
 
@@ -82,24 +82,14 @@ class Purge:
                 return error
 
         expired = trash.expired(self._session.clock.now(), on_corrupt=corrupt)
-        for chunk in _chunks(expired, deadline):
+        chunks = chunked(expired, CHUNK)
+        while deadline() > 0:
+            chunk = next(chunks, None)
             if chunk is None:
-                report.finished = False
                 return
             for item, outcome in zip(chunk, self._session.in_parallel(one, chunk), strict=True):
                 if isinstance(outcome, WormError):
                     report.problems[item.id] = str(outcome)
                 elif outcome:
                     report.purged.append(item.id)
-
-
-def _chunks(items: Iterator[Trashed], deadline: Deadline) -> Iterator[list[Trashed] | None]:
-    """Chunks as long as there is time; None when there is no more."""
-    while True:
-        if deadline() <= 0:
-            yield None
-            return
-        chunk = list(islice(items, CHUNK))
-        if not chunk:
-            return
-        yield chunk
+        report.finished = False

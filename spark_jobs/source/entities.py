@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
 from typing import TypeVar
 
 from spark_jobs.source.options import At
@@ -22,7 +21,7 @@ from worm.collections.trash import Trashed
 from worm.errors import Corrupt, Invalid
 from worm.query.execute import as_row
 from worm.store.base import Object, Read
-from worm.store.parallel import in_parallel
+from worm.store.parallel import chunked, in_parallel
 
 CHUNK = 500
 AT_ONCE = 64
@@ -46,7 +45,7 @@ Source = Callable[[Collection, IdRange], Iterator[list[Found]]]
 
 def documents(collection: Collection, within: IdRange) -> Iterator[list[Found]]:
     """What is there now."""
-    for ids in chunks(collection.current_ids(within), CHUNK):
+    for ids in chunked(collection.current_ids(within), CHUNK):
         yield list(_documents(collection, ids))
 
 
@@ -68,7 +67,7 @@ def documents_at(at: At) -> Source:
         return None if found is None else Found(entity_id, as_row(collection, entity_id, found), {})
 
     def read(collection: Collection, within: IdRange) -> Iterator[list[Found]]:
-        for recorded in chunks(sorted(collection.recorded_seqs(within).items()), AT_ONCE):
+        for recorded in chunked(sorted(collection.recorded_seqs(within).items()), AT_ONCE):
             states = in_parallel(lambda one: state(collection, *one), recorded)
             yield [one for one in states if one is not None]
 
@@ -84,7 +83,7 @@ def history(at: At | None) -> Source:
             for entity_id, entries in _histories(collection, within)
             for row in _replayed(collection, entity_id, _up_to(entries, at))
         )
-        yield from chunks(rows, CHUNK)
+        yield from chunked(rows, CHUNK)
 
     return read
 
@@ -93,17 +92,10 @@ def trash(now: datetime) -> Source:
     """What can be restored as of `now`."""
 
     def read(collection: Collection, within: IdRange) -> Iterator[list[Found]]:
-        for ids in chunks(_trashed_ids(collection, within), CHUNK):
+        for ids in chunked(_trashed_ids(collection, within), CHUNK):
             yield _trashed(collection, ids, now)
 
     return read
-
-
-def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """The items in lists of `size`, the last one shorter."""
-    rest = iter(items)
-    while chunk := list(islice(rest, size)):
-        yield chunk
 
 
 # Documents
