@@ -17,8 +17,8 @@ from worm.errors import Corrupt
 from worm.model import Model
 from worm.schema.definition import StorageDef
 from worm.store.base import Attempt, Condition, Listed, Object, Store
-from worm.store.faulty import Fault, FaultyStore, Operation, SimulatedCrash
 from worm.tables.verify import verify_collection
+from worm_dev.faulty_store import Fault, FaultyStore, Operation, SimulatedCrash
 
 pytestmark = pytest.mark.slow
 

@@ -16,8 +16,8 @@ from worm.errors import Conflict, Corrupt
 from worm.schema import Schema, load_schema
 from worm.schema.definition import StorageDef
 from worm.store.base import Object, Store
-from worm.store.faulty import FaultyStore, SimulatedCrash
 from worm.store.memory import MemoryStore
+from worm_dev.faulty_store import FaultyStore, SimulatedCrash
 
 MODELS: dict[str, object] = {
     "Customer": {"path": "#org/@customers/(id:slug)", "file": "profile.json", "oplog": True, "softDelete": True},

@@ -13,8 +13,8 @@ from worm.clock import Ids, VirtualClock
 from worm.collections.entries import Document
 from worm.collections.snapshots import PruneReport, Snapshot, SnapshotInfo, Snapshots
 from worm.errors import Corrupt, Invalid, Unavailable
-from worm.store.faulty import FaultyStore, SimulatedCrash
 from worm.store.memory import MemoryStore
+from worm_dev.faulty_store import FaultyStore, SimulatedCrash
 
 NOON = "2026-02-24T12:00:00Z"
 ROOT = ".snapshots/customers/abc-123/"

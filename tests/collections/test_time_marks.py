@@ -22,8 +22,8 @@ from worm.collections.reconcile import failure_of
 from worm.errors import Denied, Invalid
 from worm.schema import load_schema
 from worm.store.base import Lost, Won
-from worm.store.faulty import FaultyStore, SimulatedCrash
 from worm.store.memory import MemoryStore
+from worm_dev.faulty_store import FaultyStore, SimulatedCrash
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 LENGTHS = (10, 1_000, pytest.param(10_000, marks=pytest.mark.slow))

@@ -10,8 +10,8 @@ import pytest
 
 from tests.collections.trash_room import ACME, BETA, DAY, Room
 from worm.errors import CommitStateUnknown, Conflict, NotFound
-from worm.store.faulty import Fault, FaultyStore, SimulatedCrash
 from worm.store.memory import MemoryStore
+from worm_dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 
 TRASH = ".worm.trash/customers/acme/"
 COPY, TOMBSTONE = TRASH + "profile.json", TRASH + ".worm.tombstone"

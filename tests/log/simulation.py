@@ -25,8 +25,8 @@ from worm.log.root import LogRoot
 from worm.log.segment import LogTransaction, Segment
 from worm.log.writer import LogWriter
 from worm.store.base import Attempt, Condition, Listed, NotModified, Object, ObjectInfo, Won
-from worm.store.faulty import Fault, FaultyStore, Operation, SimulatedCrash
 from worm.store.memory import MemoryStore
+from worm_dev.faulty_store import Fault, FaultyStore, Operation, SimulatedCrash
 
 KEYS = DbKeys("main")
 MIN_AGE = 60.0

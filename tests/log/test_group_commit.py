@@ -17,8 +17,8 @@ from worm.log.group import GroupCommit
 from worm.log.reader import LogReader
 from worm.log.writer import LogWriter
 from worm.store.base import Attempt, Condition
-from worm.store.faulty import Fault, FaultyStore
 from worm.store.memory import MemoryStore
+from worm_dev.faulty_store import Fault, FaultyStore
 
 
 class SlowStore(FaultyStore):

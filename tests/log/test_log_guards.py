@@ -19,8 +19,8 @@ from worm.log.group import GroupCommit
 from worm.log.segment import LogTransaction, Segment
 from worm.log.writer import LogWriter
 from worm.store.base import IfAbsent
-from worm.store.faulty import Fault, FaultyStore
 from worm.store.s3_errors import attempt_of, failure_of_status
+from worm_dev.faulty_store import Fault, FaultyStore
 
 
 def in_log(room: Room, txn: str) -> bool:

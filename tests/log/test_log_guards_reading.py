@@ -17,7 +17,7 @@ from worm.log.reader import LogReader
 from worm.log.segment import Segment
 from worm.log.tools import CommitLogTools
 from worm.store.base import ObjectInfo
-from worm.store.faulty import FaultyStore
+from worm_dev.faulty_store import FaultyStore
 
 
 def test_a_feed_does_not_skip_what_is_collected_while_it_starts() -> None:

@@ -20,8 +20,8 @@ from worm.log.segment import Segment
 from worm.log.tools import CommitLogTools
 from worm.log.writer import LogWriter
 from worm.store.base import Lost, Store, Won
-from worm.store.faulty import FaultyStore
 from worm.store.memory import MemoryStore
+from worm_dev.faulty_store import FaultyStore
 
 KEYS = DbKeys("main")
 CONFIG = LogConfig(gc_min_age_seconds=100)

@@ -21,8 +21,8 @@ from worm.log.root import LogRoot
 from worm.log.segment import LogTransaction, Segment
 from worm.log.writer import LogWriter
 from worm.store.base import Attempt, Condition
-from worm.store.faulty import Fault, FaultyStore
 from worm.store.memory import MemoryStore
+from worm_dev.faulty_store import Fault, FaultyStore
 
 KEYS = DbKeys("main")
 

@@ -18,8 +18,8 @@ from worm.pages.manifest import MAIN, Layer, PageBranch, PageConfig, Pages
 from worm.pages.past import Past
 from worm.pages.reader import PageReader
 from worm.store.base import Attempt, Condition, Object, Store
-from worm.store.faulty import FaultyStore
 from worm.store.memory import MemoryStore
+from worm_dev.faulty_store import FaultyStore
 
 DB = "d"
 ROOT = f"db/{DB}/manifest.json"

@@ -25,11 +25,11 @@ from worm.pages.compact import Compactor
 from worm.pages.db import PageDb, create_database
 from worm.pages.reader import PageReader
 from worm.store.base import Store
-from worm.store.faulty import SimulatedCrash
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
 from worm.store.s3 import S3Store
 from worm_dev.aws import Aws, start_moto
+from worm_dev.faulty_store import SimulatedCrash
 
 PAGES = ["a", "b", "c", "d"]
 

@@ -11,7 +11,7 @@ from worm.pages.branches import Branches
 from worm.pages.collect import PageCollector, covered_from
 from worm.pages.manifest import Layer, PageBranch
 from worm.pages.past import BranchPoint, PageDifference
-from worm.store.faulty import SimulatedCrash
+from worm_dev.faulty_store import SimulatedCrash
 
 PAGES = ["a", "b", "c"]
 

@@ -11,7 +11,7 @@ from tests.pages.page_room import DB, PausingStore, Room
 from tests.pages.page_witness import PageWitness
 from worm.pages.branches import Branches
 from worm.pages.past import Past
-from worm.store.faulty import Fault
+from worm_dev.faulty_store import Fault
 
 ROOT = "d/manifest.json"
 

@@ -17,7 +17,7 @@ from worm.pages.apply import Applier, Flush, Flusher
 from worm.pages.manifest import Mark, PageBranch
 from worm.pages.records import page_record
 from worm.pages.root import PagesRoot
-from worm.store.faulty import Fault
+from worm_dev.faulty_store import Fault
 
 PAGES = ["a", "b", "c"]
 

@@ -17,7 +17,7 @@ from tests.pages.page_witness import PageWitness
 from worm.errors import Fenced
 from worm.pages.apply import Applier
 from worm.pages.collect import PageCollector
-from worm.store.faulty import SimulatedCrash
+from worm_dev.faulty_store import SimulatedCrash
 
 PAGES = ["a", "b", "c"]
 Work = Callable[[], object]

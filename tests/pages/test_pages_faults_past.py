@@ -10,7 +10,7 @@ from worm.errors import Invalid, SnapshotExpired
 from worm.pages.branches import Branches
 from worm.pages.collect import PageCollector
 from worm.pages.layer_file import PageVersion
-from worm.store.faulty import SimulatedCrash
+from worm_dev.faulty_store import SimulatedCrash
 
 PAGES = ["a", "b", "c"]
 

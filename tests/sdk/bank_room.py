@@ -22,12 +22,12 @@ from worm.schema import load_schema
 from worm.session import Maintenance, Session, Settings
 from worm.spaces.opening import database_id
 from worm.store.base import Attempt, Condition, Store
-from worm.store.faulty import FaultyStore
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
 from worm.tables.verify import verify_collection
 from worm.workers.apply import Apply
 from worm.workers.batch import BatchOutcome, Message
+from worm_dev.faulty_store import FaultyStore
 
 KINDS = ("memory", "memory-versioned", "file")
 MAIN = database_id("main")

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from worm.errors import WormError
 from worm.store.base import Attempt, Condition, NotModified, Object, ObjectInfo, Store, Won
-from worm.store.faulty import FaultyStore
 from worm.store.memory import MemoryStore
+from worm_dev.faulty_store import FaultyStore
 
 STEPS_MAX = 400
 Actor = Callable[[Store], object]

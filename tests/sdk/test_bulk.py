@@ -11,7 +11,7 @@ from worm.codec.strict_json import JsonValue
 from worm.collections.entries import Document
 from worm.errors import Conflict, Invalid, Unavailable
 from worm.sdk.access import Touched
-from worm.store.faulty import Fault, FaultyStore
+from worm_dev.faulty_store import Fault, FaultyStore
 
 
 def test_a_bulk_saves_finds_and_deletes_with_a_result_for_each_in_order(bench: Bench) -> None:

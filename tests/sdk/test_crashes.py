@@ -12,7 +12,7 @@ import pytest
 from tests.sdk.sessions import KEY, Bench, must
 from worm.errors import NotFound
 from worm.model import Model
-from worm.store.faulty import FaultyStore, SimulatedCrash
+from worm_dev.faulty_store import FaultyStore, SimulatedCrash
 
 WRITES_MAX = 30
 When = Literal["before", "after"]

@@ -20,8 +20,8 @@ from worm.errors import Conflict, Invalid, NotFound, Unavailable, UniqueViolatio
 from worm.model import Model, Worm
 from worm.schema import load_schema
 from worm.spaces.operations import patch_document, set_document
-from worm.store.faulty import FaultyStore, SimulatedCrash
 from worm.store.memory import MemoryStore
+from worm_dev.faulty_store import FaultyStore, SimulatedCrash
 
 WRITES_MAX = 60
 WHEN: tuple[Literal["before", "after"], ...] = ("before", "after")

@@ -18,7 +18,7 @@ from worm.errors import Conflict, Denied, Invalid, Unavailable, UniqueViolation,
 from worm.maintenance.sweep import Sweep
 from worm.session import Maintenance, Session, Settings
 from worm.store.base import Store
-from worm.store.faulty import Fault, FaultyStore
+from worm_dev.faulty_store import Fault, FaultyStore
 
 HI = "hi@acme.com"
 OTHER = "other@acme.com"

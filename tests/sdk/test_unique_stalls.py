@@ -10,7 +10,7 @@ from tests.sdk.unique_room import BOTH, Room
 from worm.errors import UniqueViolation
 from worm.model import Model
 from worm.store.base import Attempt, Condition
-from worm.store.faulty import FaultyStore
+from worm_dev.faulty_store import FaultyStore
 
 HI, OTHER = "hi@acme.com", "other@acme.com"
 

@@ -14,7 +14,7 @@ from worm.clock import VirtualClock
 from worm.codec.strict_json import JsonValue
 from worm.errors import CommitStateUnknown, Conflict, Invalid, NotFound
 from worm.store.base import Store
-from worm.store.faulty import Fault, FaultyStore, Operation
+from worm_dev.faulty_store import Fault, FaultyStore, Operation
 
 
 def test_patch_sets_nulls_and_removes_and_keeps_the_rest(bench: Bench) -> None:

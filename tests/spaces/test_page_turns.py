@@ -20,8 +20,8 @@ from worm.spaces.page_backend import FLUSHED, LOSSES_MAX, OPENING_SECONDS, Lane,
 from worm.spaces.results import Committed, Presence, ReadConflict
 from worm.spaces.space import Space
 from worm.store.base import Lost, Won
-from worm.store.faulty import Fault, FaultyStore
 from worm.store.memory import MemoryStore
+from worm_dev.faulty_store import Fault, FaultyStore
 
 DB = "space-main"
 LIMIT = 30.0

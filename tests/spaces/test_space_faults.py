@@ -22,8 +22,8 @@ from worm.spaces import page_backend
 from worm.spaces.operations import SpaceConfig
 from worm.spaces.page_backend import PageBackend, Turns
 from worm.spaces.space import Space
-from worm.store.faulty import Fault, FaultyStore
 from worm.store.memory import MemoryStore
+from worm_dev.faulty_store import Fault, FaultyStore
 
 FEW = ACCOUNTS[:12]
 OPENING = 100

@@ -12,8 +12,8 @@ from worm.codec.strict_json import dumps, loads_own
 from worm.errors import CommitStateUnknown, Corrupt, Unavailable
 from worm.store.base import Lost, Won
 from worm.store.cas import ATTEMPTS_MAX, UNKNOWN_MAX, CasFile, InvariantBroken, Rules
-from worm.store.faulty import FaultyStore
 from worm.store.memory import MemoryStore
+from worm_dev.faulty_store import FaultyStore
 
 KEY = "counter.json"
 

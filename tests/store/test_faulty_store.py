@@ -8,8 +8,8 @@ import pytest
 
 from worm.errors import CommitStateUnknown, Denied, Unavailable
 from worm.store.base import Object, Read, Store, Won
-from worm.store.faulty import Fault, FaultyStore, SimulatedCrash
 from worm.store.memory import MemoryStore
+from worm_dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 
 
 def test_without_a_plan_it_is_the_inner_store() -> None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from worm.clock import VirtualClock
 from worm.errors import CommitStateUnknown, Denied, Unavailable
 from worm.store.base import PUT_ID, Gone, Lost, Object, Won, content_etag
-from worm.store.faulty import Fault, FaultyStore
 from worm.store.memory import MemoryStore
 from worm.store.resolve import DEADLINE_SECONDS, MAX_ATTEMPTS
+from worm_dev.faulty_store import Fault, FaultyStore
 
 
 @pytest.fixture

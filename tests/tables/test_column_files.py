@@ -16,12 +16,12 @@ from tests.tables.test_view import ACTIVE, change, requests, state_of
 from worm.errors import Corrupt
 from worm.query.execute import Reader
 from worm.query.needs import Request
-from worm.store.faulty import FaultyStore, SimulatedCrash
 from worm.tables import tree
 from worm.tables.column_format import ColumnFiles, ColumnPart, column_file
 from worm.tables.manifest import Manifest
 from worm.tables.root import Piece, Root, decode_directory
 from worm.tables.table import Table
+from worm_dev.faulty_store import FaultyStore, SimulatedCrash
 
 __all__ = ["oplog"]
 

@@ -16,7 +16,6 @@ from worm.codec.strict_json import JsonValue
 from worm.collections.entries import Change, Head
 from worm.collections.layout import SCHEMA_KEY
 from worm.schema import IndexDef, load_schema
-from worm.store.faulty import FaultyStore, SimulatedCrash
 from worm.tables import tree
 from worm.tables.column_format import column_files
 from worm.tables.layout import T
@@ -25,6 +24,7 @@ from worm.tables.root import Root
 from worm.tables.table import Table
 from worm.tables.tree import Tree
 from worm.workers.purge import Purge
+from worm_dev.faulty_store import FaultyStore, SimulatedCrash
 
 MANIFEST = "org/customers/.worm.manifest.json"
 INDEX = "org/customers/.worm.index/status.json"

@@ -14,7 +14,7 @@ from tests.template.sam_document import as_list, function, object_patterns
 from tests.template.test_space_permissions import lived
 from tests.workers.pages_room import DAY, Room
 from worm.pages.branches import Branches
-from worm.store.faulty import Fault, FaultyStore
+from worm_dev.faulty_store import Fault, FaultyStore
 
 LARGE = b"x" * 2000
 

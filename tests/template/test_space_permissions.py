@@ -14,11 +14,11 @@ from tests.sdk.sessions import must
 from tests.template.recorder import DELETE, GET, GET_VERSION, PUT, Recorder, Request
 from tests.template.sam_document import function, is_allowed
 from worm.maintenance.sweep import Sweep
-from worm.store.faulty import Fault, FaultyStore, SimulatedCrash
 from worm.workers.batch import Message
 from worm.workers.capture import Capture
 from worm.workers.purge import Purge
 from worm.workers.tables import Fold
+from worm_dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 
 LAYOUTS = ["root", "collection", "inline"]
 FOLDERS = ["apply", "capture", "tables", "sweep", "purge"]

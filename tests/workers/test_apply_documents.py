@@ -24,11 +24,11 @@ from worm.pages.db import PageDb, create_database
 from worm.pages.manifest import PageConfig
 from worm.pages.root import PagesRoot
 from worm.spaces.operations import set_document
-from worm.store.faulty import Fault, FaultyStore, SimulatedCrash
 from worm.workers.apply import FLUSH_SECONDS, Apply
 from worm.workers.batch import BatchOutcome, Message
 from worm.workers.capture import Capture
 from worm.workers.tables import Fold
+from worm_dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 
 WRITES_MAX = 80
 WHEN: tuple[Literal["before", "after"], ...] = ("before", "after")

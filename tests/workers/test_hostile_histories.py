@@ -14,8 +14,8 @@ from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Denied
 from worm.schema import load_schema
 from worm.store.base import Lost, Won
-from worm.store.faulty import FaultyStore, SimulatedCrash
 from worm.store.memory import MemoryStore
+from worm_dev.faulty_store import FaultyStore, SimulatedCrash
 
 KEEPING = schema_of(softDelete=True, snapshots={"enabled": True, "every": 2, "maxAge": "30d", "maxCount": 5})
 FIELDS = {"name": {"type": "string"}, "status": {"type": "string", "enum": ["active"]}}

@@ -17,10 +17,10 @@ from worm.maintenance.materialize import Materializer
 from worm.maintenance.sweep import Sweep
 from worm.model import Model
 from worm.store.base import Attempt, Condition
-from worm.store.faulty import Fault, FaultyStore
 from worm.tables.verify import verify_collection
 from worm.workers.batch import Message
 from worm.workers.capture import Capture
+from worm_dev.faulty_store import Fault, FaultyStore
 
 KEY = "bank/accounts/a/data.json"
 LIFE = [("create", "ann", 1), ("delete", "ann", 2)]

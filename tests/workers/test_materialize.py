@@ -21,8 +21,8 @@ from worm.maintenance import materialize
 from worm.maintenance.materialize import Materializer
 from worm.model import Model
 from worm.store.base import Store
-from worm.store.faulty import Fault, FaultyStore, SimulatedCrash
 from worm.store.memory import MemoryStore
+from worm_dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 
 WHEN: tuple[Literal["before", "after"], ...] = ("before", "after")
 WRITES_MAX = 80

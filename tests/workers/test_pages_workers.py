@@ -22,9 +22,9 @@ from worm.log.keys import DbKeys
 from worm.log.writer import LogWriter
 from worm.pages.branches import Branches
 from worm.pages.compact import Compactor
-from worm.store.faulty import Fault, FaultyStore, SimulatedCrash
 from worm.workers.apply import REMEMBERED_MAX, Apply
 from worm.workers.compact import STEP_SECONDS, Compact
+from worm_dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 
 ROOT = Path(__file__).resolve().parents[2]
 PLENTY = 100.0 + STEP_SECONDS

@@ -18,9 +18,9 @@ from worm.errors import Unavailable
 from worm.schema import load_schema
 from worm.session import Session, Settings
 from worm.store.base import Lost, ObjectInfo
-from worm.store.faulty import FaultyStore, SimulatedCrash
 from worm.store.memory import MemoryStore
 from worm.workers.purge import CHUNK, Purge, PurgeReport
+from worm_dev.faulty_store import FaultyStore, SimulatedCrash
 
 ROOT = Path(__file__).resolve().parents[2]
 SNAPSHOTS = {"enabled": True, "maxAge": "10d", "maxCount": 2}

@@ -113,7 +113,6 @@ Layout = Literal["root", "collection", "inline"]
 Mode = Literal["readonly", "readwrite", "append"]
 IndexType = Literal["standard", "multiValue"]
 
-SCHEMA_VERSION = "1.0"
 TIME_FIELDS = ("createdAt", "updatedAt")
 SYSTEM_FIELDS = frozenset(("id", *TIME_FIELDS))
 

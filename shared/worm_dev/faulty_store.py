@@ -3,8 +3,7 @@
 Faults strike single attempts and reads of the inner store, and this store resolves its own writes through
 `resolve.py`, so what is exercised is the real handling of ambiguity. A *crash* ends the simulated process: it is a
 `BaseException`, and after it every call crashes again until `revive()`, so that no clean-up code of the dead process
-reaches the store. The same seed and the same calls give the same faults.
-"""
+reaches the store. The same seed and the same calls give the same faults."""
 
 from __future__ import annotations
 
