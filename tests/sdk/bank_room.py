@@ -8,7 +8,7 @@ from copy import copy
 from pathlib import Path
 
 from tests.harness import created
-from worm.bridge.applied import RUN_MAX, Applied, applied_key
+from worm.bridge.applied import RUN_MAX, Applied
 from worm.clock import Deadline, Ids, VirtualClock
 from worm.codec.strict_json import JsonObject
 from worm.collections.claims import restore_claims
@@ -181,7 +181,7 @@ class SpaceBench:
         return None if found is None else documents.parse(entity_id, found)
 
     def applied(self) -> Applied:
-        found = self.store.get(applied_key(MAIN))
+        found = self.store.get(DbKeys(MAIN).documents)
         return Applied() if found is None else Applied.from_bytes(found.body, found.key)
 
     def emails(self) -> list[str]:

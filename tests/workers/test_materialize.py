@@ -13,10 +13,11 @@ import pytest
 from tests.sdk.bank_room import MAIN, Apart, SpaceBench
 from tests.sdk.interleaving import Actor, every_order
 from tests.sdk.sessions import must
-from worm.bridge.applied import RUN_MAX, Applied, applied_key
+from worm.bridge.applied import RUN_MAX, Applied
 from worm.bridge.origins import commit_of
 from worm.clock import VirtualClock
 from worm.errors import Unavailable
+from worm.log.keys import DbKeys
 from worm.maintenance import materialize
 from worm.maintenance.materialize import Materializer
 from worm.model import Model
@@ -84,7 +85,7 @@ def test_every_commit_becomes_a_version_once(life: str, versioned: bool) -> None
     bench = lived(LIVES[life], versioned=versioned)
     assert bench.materialize().commits == len(LIVES[life])
     assert bench.applied().applied == len(LIVES[life])
-    bench.store.delete(applied_key(MAIN))  # as if nothing was ever applied
+    bench.store.delete(DbKeys(MAIN).documents)  # as if nothing was ever applied
     assert bench.materialize().commits == len(LIVES[life])
     assert bench.materialize().commits == 0
     check(bench, LIVES[life], is_exact=versioned)
@@ -96,7 +97,7 @@ def test_a_document_carries_its_commit_and_nothing_is_written_again() -> None:
     found = must(bench.store.get(KEY))
     assert (commit_of(found, "Account/a"), found.metadata["worm-actor"]) == (3, "ann")
     assert commit_of(found, "Account/b") is None
-    bench.store.delete(applied_key(MAIN))
+    bench.store.delete(DbKeys(MAIN).documents)
     report = bench.materialize()
     assert (report.commits, report.written) == (3, 0)
     assert must(bench.store.get(KEY)).version_id == found.version_id
@@ -307,7 +308,7 @@ def test_a_document_of_another_log_is_overwritten() -> None:
 def test_a_damaged_cursor_costs_work_and_nothing_else(body: bytes) -> None:
     bench = lived(LIVES["two lives"])
     bench.materialize()
-    bench.store.put(applied_key(MAIN), body)
+    bench.store.put(DbKeys(MAIN).documents, body)
     bench.materialize()
     check(bench, LIVES["two lives"])
 

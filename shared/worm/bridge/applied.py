@@ -20,7 +20,6 @@ from worm.store.cas import CasFile
 
 RUN_MAX = timedelta(minutes=20)
 """Nobody is at work for longer: a function has 15 minutes."""
-NAME = "documents.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +79,9 @@ class Applied:
         return cls(applied, {name: _run(one, key) for name, one in runs.items()}, revision)
 
 
-def applied_key(db_id: str) -> str:
-    return f"{DbKeys(db_id).directory}{NAME}"
-
-
 def applied_file(store: Store, db_id: str, *, clock: Clock, ids: Ids) -> CasFile[Applied]:
     """A damaged file counts as none: all commits are applied again, of which those that are there change nothing."""
-    return CasFile(store, applied_key(db_id), Applied.from_bytes, Applied.to_bytes, ids=ids, clock=clock)
+    return CasFile(store, DbKeys(db_id).documents, Applied.from_bytes, Applied.to_bytes, ids=ids, clock=clock)
 
 
 def _run(shape: JsonValue, key: str) -> Run:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 
-from worm.bridge.applied import applied_file, applied_key
+from worm.bridge.applied import applied_file
 from worm.codec.strict_json import JsonObject
 from worm.collections.collection import Collection
 from worm.collections.documents import Origin
 from worm.collections.entries import Head
 from worm.collections.origins import Mismatch, PlainOrigins
+from worm.log.keys import DbKeys
 from worm.spaces.opening import database_id
 from worm.spaces.results import Entity, LogEntry
 from worm.spaces.space import Space
@@ -153,7 +154,7 @@ class SpaceOrigins(PlainOrigins):
         applied, newest = self.applied(), space.seq
         if applied < newest:
             what = f"commits up to {applied} of {newest} are in the documents (`worm repair` goes on)"
-            yield "documents-behind", applied_key(database_id(self._space)), what
+            yield "documents-behind", DbKeys(database_id(self._space)).documents, what
         for one, has, wanted in self.outdated():
             what = f"it is of commit {has}, the log has {wanted} (`worm repair` brings it)"
             yield "document-outdated", self._collection.documents.key(one), what

@@ -18,13 +18,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from worm.bridge.applied import Applied, applied_file, applied_key
+from worm.bridge.applied import Applied, applied_file
 from worm.bridge.documents import DocumentWriting, Step, operations_of, steps_of
 from worm.bridge.origins import commit_of, entity_name, in_space
 from worm.clock import Deadline
 from worm.collections.collection import Collection
 from worm.collections.trash import delete_unchanged
 from worm.errors import NotFound, WormError
+from worm.log.keys import DbKeys
 from worm.schema import ModelDef
 from worm.schema.fields import typed_problem
 from worm.session import Session
@@ -169,7 +170,7 @@ class _Run:
     @cached_property
     def keeps_versions(self) -> bool:
         """Does the store remember what was deleted?"""
-        newest = next(iter(self.session.store.versions(applied_key(self.db_id))), None)
+        newest = next(iter(self.session.store.versions(DbKeys(self.db_id).documents)), None)
         return newest is not None and newest.version_id is not None
 
     def _apply(self, entries: Sequence[LogEntry]) -> None:
