@@ -5,7 +5,7 @@
 
 Models say in the schema how old entries must be (`archiveAfter`); the others are left alone.
 
-Every task lists and compacts the entities of one range of ids (`worm.collections.archive_writing`). A task that runs
+Every task lists and compacts the entities of one range of ids (`oplog_archives.py`). A task that runs
 twice, or beside itself, does the work of one. The driver sees counts only. Exit code 1: some entity has a problem.
 """
 

@@ -1,4 +1,4 @@
-"""Packing old oplog entries of cold entities into archives (`archives.py`).
+"""Packing old oplog entries of cold entities into archives (`Archive` of `worm.collections.oplog`).
 
 *Cold*: the newest entry is older than the retention window, `archiveAfter` of the schema. Of a cold entity all entries
 are packed but the newest `every` + 1 and those after the last checkpoint before them. Entry 1 is packed too, and stays:

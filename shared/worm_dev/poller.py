@@ -62,7 +62,7 @@ class Poller:
 
     @property
     def batches(self) -> int:
-        """Batches taken from the queue and not settled yet."""
+        """Batches taken from the queue and not finished yet."""
         with self._lock:
             return self._batches
 

@@ -163,6 +163,7 @@ def test_a_class_name_means_one_thing() -> None:
 def test_neighbours_that_must_not_know_each_other_do_not() -> None:
     """SDK and workers both stand on maintenance; collections and tables reach a space by a port only."""
     apart = {"sdk": {"workers"}, "model": {"workers"}, "collections": SPACES, "tables": SPACES, "query": SPACES}
+    apart |= {"log": {"journal"}, "pages": {"journal"}, "spaces": {"journal"}}
     known = [
         f"{relative(path)} imports {module}"
         for path in python_files(WORM)

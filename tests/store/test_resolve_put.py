@@ -1,4 +1,4 @@
-"""Ambiguous writes are settled by reading, once, in bounded time (RELIABILITY.md 2.2: F01 to F07, F48)."""
+"""Ambiguous writes are resolved by reading, once, in bounded time (RELIABILITY.md 2.2: F01 to F07, F48)."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_equal_bytes_of_another_writer_are_not_ours(inner: MemoryStore, faulty: 
 
 
 class Interfering(FaultyStore):
-    """Another writer acts right before one of our reads: by default the first, which settles the first attempt."""
+    """Another writer acts right before one of our reads: by default the first, which resolves the first attempt."""
 
     interfere: Callable[[], object] | None = None
     undisturbed_reads = 0

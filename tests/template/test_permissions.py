@@ -95,7 +95,7 @@ def test_only_tracing_is_allowed_on_every_resource(function: Function) -> None:
 
 @EVERY
 def test_every_role_may_list_so_that_a_missing_key_answers_404(function: Function) -> None:
-    """Without ListBucket S3 says 403 for a missing key, and no ambiguous write could ever be settled."""
+    """Without ListBucket S3 says 403 for a missing key, and no ambiguous write could ever be resolved."""
     bucket = {"Fn::GetAtt": ["DocumentBucket", "Arn"]}
     listing = [one for one in function.statements() if "s3:ListBucket" in as_list(one["Action"])]
     assert [one["Resource"] for one in listing] == [bucket]

@@ -82,7 +82,7 @@ class Stream:
             yield batch
 
     def _known(self, batch: Mapping[str, Row]) -> Iterator[Row]:
-        """Rows of the table that are as new as what the session wrote; those writes are settled."""
+        """Rows of the table that are as new as what the session wrote; the table then knows those writes."""
         for entity_id, row in batch.items():
             own = self._own.get(entity_id)
             if own is not None and own.is_in(row):
