@@ -36,7 +36,7 @@ FOUND = pa.schema([("kind", pa.string()), ("key", pa.string()), ("detail", pa.st
 FOUND_DDL = "kind string, key string, detail string"
 Found = tuple[str, str, str]
 """A row of `FOUND`."""
-Settle = Callable[[Claims, Mapping[str, Wanted], Digests], Iterable[Found]]
+Compare = Callable[[Claims, Mapping[str, Wanted], Digests], Iterable[Found]]
 CHANGED = "changed"
 
 
@@ -55,16 +55,16 @@ def restore_claims(spark: SparkSession, spec: JobSpec, files: Sequence[StagedFil
     spark.sparkContext.setJobDescription(f"{spec.model}: claims")
     wanted = staged_frame(spark, files).mapInArrow(partial(_staged, spec), WANTED_DDL)
     tasks = tasks_for(sum(file.live for file in files), SLICES)
-    settled = settled_claims(spark, spec, wanted, restored, tasks)
-    counts = {row["kind"]: row["count"] for row in settled.groupBy("kind").count().collect()}
+    compared = compared_claims(spark, spec, wanted, restored, tasks)
+    counts = {row["kind"]: row["count"] for row in compared.groupBy("kind").count().collect()}
     return ClaimCounts(counts.get(CHANGED, 0), counts.get("unique-conflict", 0))
 
 
-def settled_claims(spark: SparkSession, spec: JobSpec, wanted: DataFrame, settle: Settle, tasks: int) -> DataFrame:
-    """What `settle` finds in each range; also in those that no document wants anything of."""
+def compared_claims(spark: SparkSession, spec: JobSpec, wanted: DataFrame, compare: Compare, tasks: int) -> DataFrame:
+    """What `compare` finds in each range; also in those that no document wants anything of."""
     every = spark.createDataFrame([(number, None, None, None) for number in range(SLICES)], WANTED_DDL).coalesce(1)
     together = wanted.unionByName(every).repartition(tasks, "slice").sortWithinPartitions("slice", "id")
-    return together.mapInArrow(partial(_settle, spec, settle), FOUND_DDL)
+    return together.mapInArrow(partial(_compare, spec, compare), FOUND_DDL)
 
 
 def wanted_rows(claims: Claims, rows: Iterable[tuple[str, Mapping[str, JsonValue] | None]]) -> Iterator[Values]:
@@ -95,7 +95,7 @@ def _staged(spec: JobSpec, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
     return batches_of(wanted_rows(claims, rows), WANTED)
 
 
-def _settle(spec: JobSpec, settle: Settle, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _compare(spec: JobSpec, compare: Compare, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     claims = spec.collection().claims
 
     def found() -> Iterator[Values]:
@@ -105,7 +105,7 @@ def _settle(spec: JobSpec, settle: Settle, batches: Iterable[pa.RecordBatch]) ->
                 if entity_id is not None:
                     value = UniqueValue(field, loads(text.encode()))
                     wanted.setdefault(claims.key(value), Wanted(value, [])).ids.append(entity_id)
-            yield from settle(claims, wanted, _slice(number))
+            yield from compare(claims, wanted, _slice(number))
 
     return batches_of(found(), FOUND)
 

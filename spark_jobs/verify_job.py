@@ -18,7 +18,7 @@ from pyspark.sql.functions import sum as total
 
 from spark_jobs.cluster import JobSpec, parallelism, planned_ranges
 from spark_jobs.frames import BATCH_ROWS, batches_of, rows_of
-from spark_jobs.rebuild_claims import SLICES, audited, settled_claims
+from spark_jobs.rebuild_claims import SLICES, audited, compared_claims
 from spark_jobs.rebuild_index import POSTINGS_DDL, sorted_postings
 from spark_jobs.rebuild_job import rebuild
 from spark_jobs.rebuild_tasks import for_spec, run, tasks_for
@@ -157,7 +157,7 @@ def _claims(spark: SparkSession, spec: JobSpec, checked: DataFrame, documents: i
         col("key").alias("field"),
         col("detail").alias("value"),
     )
-    return [settled_claims(spark, spec, wanted, audited, tasks_for(documents, SLICES))]
+    return [compared_claims(spark, spec, wanted, audited, tasks_for(documents, SLICES))]
 
 
 # Tables
