@@ -2,8 +2,8 @@
 
 Each measurement of an import is a fresh interpreter that times nothing but the import; `worm --version` and
 `python -c pass` are timed as whole processes. The kinds take turns, so that a busy machine slows all of them alike, and
-medians are reported. Budgets: a handler's import takes at most 300 ms, and at most as long as boto3 with its S3 client
-(issue 2); `worm --version` at most 3 times `python -c pass` and the import of typer (issue 15).
+medians are reported. Budgets: a handler's import takes at most 300 ms, and at most as long as boto3 with its S3 client;
+`worm --version` takes at most 3 times `python -c pass` plus the import of typer.
 """
 
 from __future__ import annotations
