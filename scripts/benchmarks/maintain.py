@@ -24,7 +24,6 @@ from scripts.benchmarks._turns import Call, embedded_s3, medians, rounded, spent
 from worm.store.base import Store, Won
 from worm.store.memory import MemoryStore
 from worm.store.s3 import S3Store
-from worm.tables.manifest import Manifest
 
 BUCKET = "maintain"
 BATCHES = (1, 10, 100, 1_000)
@@ -57,8 +56,8 @@ class Folding:
         changes = self._batches.popleft()
         table = customers.session(self.store, self._schema).table if self._is_new else self._table
         table.fold(changes)
-        newest, stored = changes[0].head, cast(Manifest, table.manifest.file.held.value).seqs
-        if newest is None or stored[changes[0].id] != newest.seq:
+        newest, root = changes[0].head, table.manifest.file.held.value
+        if newest is None or root is None or root.whole is None or root.whole.seqs[changes[0].id] != newest.seq:
             raise RuntimeError("the fold left a change out")
 
 
