@@ -87,7 +87,7 @@ def test_verify_names_the_differences_and_ends_with_one(worm: Command, url: str,
         "Customer          4        4            2         0\n"
         "document-unrecorded  org/customers/new/data.json: the oplog does not know the document\n"
         "index-missing  org/customers/.worm.index/status.json: there is no index "
-        "(`worm repair` builds it anew)\n"
+        "(`worm repair` rebuilds it)\n"
         "2 differences\n"
     )
 
@@ -196,13 +196,13 @@ def test_a_damaged_file_is_named_once_with_what_to_do(
     session.store.put(f"org/customers/{file}", body)
     (line,) = [one for one in worm("verify", "--url", url).stdout.splitlines() if "-damaged" in one]
     assert line.count(file) == 1
-    assert line.endswith(" (`worm repair` builds it anew)")
+    assert line.endswith(" (`worm repair` rebuilds it)")
     assert line.count("repair") == 1
 
 
 def test_a_missing_file_is_named_with_what_to_do(worm: Command, url: str, session: Worm) -> None:
     session.store.delete("org/customers/.worm.index/status.json")
-    line = "index-missing  org/customers/.worm.index/status.json: there is no index (`worm repair` builds it anew)"
+    line = "index-missing  org/customers/.worm.index/status.json: there is no index (`worm repair` rebuilds it)"
     assert line in worm("verify", "--url", url).stdout.splitlines()
 
 

@@ -1,4 +1,4 @@
-"""How a session looks at its table and builds it anew."""
+"""How a session looks at its table and rebuilds it."""
 
 from __future__ import annotations
 

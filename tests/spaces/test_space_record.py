@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import cast
@@ -332,9 +333,11 @@ def test_a_snapshot_in_the_middle_is_known_to_all_later_runs(room: Room) -> None
 
 def test_rows_of_a_run_that_is_missing_are_damage() -> None:
     class Without:
-        def get(self, pages: object) -> dict[str, bytes | None]:
-            names = cast("list[str]", pages)
-            return {one: EntityHead(8, 1, 0, 0, []).encode() if one.startswith("h") else None for one in names}
+        def get(self, pages: Sequence[str]) -> Mapping[str, bytes | None]:
+            return {one: EntityHead(8, 1, 0, 0, []).encode() if one.startswith("h") else None for one in pages}
+
+        def scan(self, start: str, end: str) -> Iterator[tuple[str, bytes]]:
+            return iter(())
 
     with pytest.raises(Corrupt, match="a list of older revisions is missing"):
-        PageReads(cast("PageReads", Without())).heads("", ["a"], 3)  # type: ignore[arg-type]
+        PageReads(Without()).heads("", ["a"], 3)

@@ -33,8 +33,8 @@ tables = st.dictionaries(st.sampled_from(["x", "y", "z", "ü", 'q"']), st.dictio
 fields = st.lists(st.sampled_from([*FIELDS, *ODD_NAMES]) | names, max_size=5, unique=True)
 
 
-def stored(rows: Mapping[str, Row], **more: dict[str, int] | dict[str, str]) -> RawPart:
-    return RawPart(Manifest("M", dict(rows), **more).encode(), "key")  # type: ignore[arg-type]
+def stored(rows: Mapping[str, Row], seqs: dict[str, int] | None = None, etags: dict[str, str] | None = None) -> RawPart:
+    return RawPart(Manifest("M", dict(rows), seqs=seqs or {}, etags=etags or {}).encode(), "key")
 
 
 def exact(cells: Sequence[Cell]) -> list[object]:

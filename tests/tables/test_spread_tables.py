@@ -99,7 +99,9 @@ def assert_answers(path: DataPath) -> None:
     assert state is not None
     live = expected_ids(path, lambda _: True)
     assert set(state.rows) == live
-    assert {one for batch in path.table.view().batches() for one in batch} == live  # type: ignore[union-attr]
+    unread = path.table.view()
+    assert unread is not None
+    assert {one for batch in unread.batches() for one in batch} == live
     for status in ("active", "inactive", "gone"):
         wanted = expected_ids(path, lambda document, status=status: document.get("status") == status)  # type: ignore[misc]
         assert path.table.ids_with(BY_STATUS, [status]) == wanted

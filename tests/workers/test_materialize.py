@@ -259,8 +259,7 @@ def test_a_run_without_time_stops_and_the_next_goes_on(limit: str, monkeypatch: 
     monkeypatch.setattr(materialize, limit, 1)
     bench = lived(LIVES["a second life"])
     for upto in range(1, 5):
-        times = iter([1.0, 0.0])
-        report = Materializer(bench.workspace()).run(MAIN, lambda times=times: next(times, 0.0))  # type: ignore[misc]  # bound per round
+        report = Materializer(bench.workspace()).run(MAIN, partial(next, iter([1.0, 0.0]), 0.0))
         assert (report.upto, report.is_done) == (upto, upto == 4)
         assert bench.applied().applied == upto
     check(bench, LIVES["a second life"])

@@ -3,7 +3,7 @@
 `applied` is the commit up to which all are there. A *run* is somebody who is writing documents right now: it stands
 here before its first write and leaves when it has seen the end of the log after its last one. A run that died, or that
 was stopped half-way, may have written an old state over a newer one of another run; so the commits after its `after`
-are applied once more by whoever comes when it can no longer be at work."""
+are applied again by the next run, once the dead one can no longer be at work."""
 
 from __future__ import annotations
 

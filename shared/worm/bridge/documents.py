@@ -1,7 +1,7 @@
 """Commits of a space brought into one document.
 
 A commit is a *step* for each document that it writes. Steps are written in order, each over the object that was read,
-so that whoever is late finds a newer commit there and writes nothing.
+so a late writer finds a newer commit there and writes nothing.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ class SpaceOrigins(PlainOrigins):
         deleted = None if head is None else self._recorded_commit(entity_id, head)
         if deleted is not None:
             return commit < deleted and self._deleting_commit(entity_id, commit) is not None
-        # Without versions the delete may have gone by unseen. With them it stands before the object, recorded by now.
+        # Without versions nobody may have seen the delete. With them, its marker precedes the object and is recorded.
         return found.version_id is None and self._has_come_back(entity_id, found, commit)
 
     def _recorded_commit(self, entity_id: str, head: Head) -> int | None:

@@ -90,7 +90,7 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
     ),
     "import": CommandLeaf(
         "worm.cli.schema:import_documents",
-        "Infer a schema from existing JSON documents. What was found is told on stderr, the schema goes to stdout.",
+        "Infer a schema from existing JSON documents. The findings go to stderr, the schema to stdout.",
     ),
     "get": CommandLeaf("worm.cli.documents:get", "Show a document, as it is or as it was."),
     "put": CommandLeaf("worm.cli.documents:put", "Store a document: create it, or replace the one that is there."),

@@ -129,7 +129,7 @@ def put(
     delete: Annotated[bool, typer.Option("--delete", help="Delete the page.")] = False,
     branch: BranchName = MAIN,
 ) -> None:
-    """Write a page, or delete it. Whoever writes this branch at the moment is fenced."""
+    """Write a page, or delete it. The current writer of the branch is fenced."""
     if delete == (file is not None):
         raise Invalid("name a FILE, or --delete")
     data = None if file is None else sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
@@ -234,7 +234,7 @@ def create_branch(
 
 
 def delete_branch(target: Target, db: Db, name: Branching) -> None:
-    """Delete a branch and what only it has. Whoever writes it is fenced."""
+    """Delete a branch and the data that only it has. Its current writer is fenced."""
     Branches(target.store(for_writing=True), db).delete(name)
     typer.echo(f"deleted {printable(name)}")
 

@@ -101,7 +101,7 @@ def with_target(function: Callable[..., None]) -> Callable[..., None]:
         parameters[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
     in_any_order = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters.values()]
     command.__name__, command.__doc__, command.__annotations__ = function.__name__, function.__doc__, {}
-    command.__signature__ = inspect.Signature(in_any_order)  # type: ignore[attr-defined]
+    command.__signature__ = inspect.Signature(in_any_order)  # type: ignore[attr-defined]  # inspect reads it
     return command
 
 

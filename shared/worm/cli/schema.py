@@ -74,7 +74,7 @@ def import_documents(
         bool, typer.Option("--force", help="Overwrite the output file; push even if documents are left behind.")
     ] = False,
 ) -> None:
-    """Infer a schema from existing JSON documents. What was found is told on stderr, the schema goes to stdout."""
+    """Infer a schema from existing JSON documents. The findings go to stderr, the schema to stdout."""
     if output is not None and checked_output(output).exists() and not force:
         raise Conflict(f"{output} exists already", hint="choose another --output, or --force to overwrite it")
     store = target.store()

@@ -70,7 +70,7 @@ def opened(target: Target, name: str, *, for_writing: bool = False, create: bool
 
 @contextmanager
 def as_space(url: str, name: str) -> Iterator[None]:
-    """A page store that is missing is a space that is missing, for whoever asked for a space."""
+    """Report a missing page store as a missing space: that is what the user asked for."""
     try:
         yield
     except NotFound as error:

@@ -362,14 +362,14 @@ def unseal(body: bytes, key: str) -> dict[str, JsonValue]:
     """The object without its checksum; `Corrupt` when the checksum is missing or wrong."""
     shape = loads_own(body, key=key)
     if "checksum" not in shape:
-        raise Corrupt("carries no checksum", key=key, hint="`worm repair` builds it anew")
+        raise Corrupt("carries no checksum", key=key, hint="`worm repair` rebuilds it")
     claimed = shape.pop("checksum")
     if body.startswith(_HEAD):
         actual = _hash_of_rest(body)
     else:  # re-indented by somebody's editor: equal content is still equal
         actual = hashlib.sha256(dumps(shape)).hexdigest()
     if claimed != f"sha256:{actual}":
-        raise Corrupt("its checksum does not match its content", key=key, hint="`worm repair` builds it anew")
+        raise Corrupt("its checksum does not match its content", key=key, hint="`worm repair` rebuilds it")
     return shape
 
 

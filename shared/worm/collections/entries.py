@@ -197,7 +197,7 @@ class Heads:
     @classmethod
     def of_shape(cls, shape: Mapping[str, JsonValue], key: str) -> Heads:
         if shape.get("version") != 1 or not isinstance(shape.get("heads"), dict):
-            raise Corrupt("not a heads file of a version this code reads", key=key, hint="`worm repair` builds it anew")
+            raise Corrupt("not a heads file of a version this code reads", key=key, hint="`worm repair` rebuilds it")
         heads = cast("dict[str, list[JsonValue]]", shape["heads"])
         return cls(str(shape["model"]), {entity_id: decode_head(head) for entity_id, head in heads.items()})
 

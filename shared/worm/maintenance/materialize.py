@@ -2,7 +2,7 @@
 records them, tables are folded.
 
 Commits are applied in their order, from where the last run ended (`bridge/applied.py`). Every document carries the
-commit that it is of, and a write is conditional on the object that was read: whoever is late finds a newer commit there
+commit that it is of, and a write is conditional on the object that was read: a late writer finds a newer commit there
 and writes nothing. So commits may come twice, and to several at once.
 
 Only an object that is not there says nothing: the commit was not applied yet, or a later one that deletes the document

@@ -42,7 +42,7 @@ GROUP = 128
 CODED_SHARE = 8
 """Rows for each value of a column that is stored by its values, at least."""
 VERSION = 2
-REPAIR = "`worm repair` builds it anew"
+REPAIR = "`worm repair` rebuilds it"
 _LEVEL = 6
 _RAW = -zlib.MAX_WBITS  # no zlib header: a group in the middle has none either
 _LENGTH_AT, _CRC_AT, _HEADER_AT = 8, 12, 16

@@ -6,7 +6,7 @@ of the seqs; it grows with every change, so a manifest's bytes never repeat. `la
 folded change, never the clock's, so that a rebuild gives the same bytes.
 
 `fields` are those that the rows were made with, `oplog` says whether from the oplog. When a push changes either, the
-manifest is stale: queries read the documents, and the next fold or sweep builds it anew.
+manifest is stale: queries read the documents, and the next fold or sweep rebuilds it.
 
 A model without oplog has no seqs. It has the `etags` that its rows were read at instead, so that a sweep finds what no
 event reported by listing alone; its `revision` counts the writes of the manifest, and a rebuild carries it on.

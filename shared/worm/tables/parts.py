@@ -475,7 +475,7 @@ def _opened(body: bytes, key: str) -> _File:
     try:
         file = cast(_File, _file_decoder()(body))
     except msgspec.DecodeError as error:
-        raise Corrupt(f"not a manifest: {error}", key=key, hint="`worm repair` builds it anew") from error
+        raise Corrupt(f"not a manifest: {error}", key=key, hint="`worm repair` rebuilds it") from error
     if file.version != 1:
         raise Corrupt(f"manifest version {file.version!r}; this code reads version 1", key=key)
     return file

@@ -3,7 +3,7 @@
 The root is one key, changed only by compare-and-swap, in either form; so a split, a merge of deltas and the way back
 are one flip each, and a reader sees the table before it or after it. Everything else is immutable (`pieces.py`). What a
 change comes to is computed in `layout.py`; `Tree.publish` stores it: new files first, then the root that names them.
-Whoever loses the race for the root has written files that nobody names; they are collected later.
+A writer that loses the race for the root leaves files that no root names; they are collected later.
 
 Folding a spread table writes one delta and the root. To keep reads and the root small:
 - `DELTAS_MAX` deltas of one level are merged into one of the next level;

@@ -83,7 +83,7 @@ __all__ = ["Difference", "VerifyReport", "verify_collection"]
 
 DETAILS_MAX = 5
 THREADS = 16
-REPAIR = "`worm repair` builds it anew"
+REPAIR = "`worm repair` rebuilds it"
 KEPT = "entries are never rewritten: put an earlier version of the object back"
 
 
