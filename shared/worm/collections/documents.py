@@ -80,6 +80,18 @@ class Origin:
         return {} if self.commit is None else {"commitSeq": self.commit}
 
 
+@dataclass(frozen=True, slots=True)
+class DocumentVersion:
+    """The version of a document that something was read from or written as. `etag` and `version_id` name the stored
+    object, `commit` is that of the model's space. A row of a table knows only its `seq`: the oplog entry of that number
+    names the object."""
+
+    etag: str | None = None
+    version_id: str | None = None
+    commit: int | None = None
+    seq: int | None = None
+
+
 def is_written_over(found: Object, etag: str | None, version_id: str | None) -> bool:
     """Does the write say that it replaced this version? The etag is proved by its If-Match; the version id tells equal
     contents apart, which have the same etag."""
