@@ -19,7 +19,9 @@ from worm.maintenance.materialize import Materialized, Materializer
 from worm.maintenance.sweep import Sweep
 from worm.schema import Schema, load_schema
 from worm.sdk.access import Result
-from worm.sdk.model import Model, TypedModel, model_name
+from worm.sdk.document import DocumentDict
+from worm.sdk.model import Model
+from worm.sdk.objects import Dicts, model_name
 from worm.sdk.transacting import DocumentTransaction
 from worm.session import Maintenance, Session, Settings
 from worm.spaces.opening import database_id
@@ -27,7 +29,7 @@ from worm.store.base import Store
 from worm.store.open import open_store
 from worm.store.probe import ensure_safe
 
-__all__ = ["Maintenance", "Model", "Result", "TypedModel", "Worm", "connect", "push"]
+__all__ = ["DocumentDict", "Maintenance", "Model", "Result", "Worm", "connect", "push"]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -78,7 +80,7 @@ def push(store: Store, schema: Schema, *, force: bool = False) -> PushReport:
     return report
 
 
-def _is_unrecorded(model: Model) -> bool:
+def _is_unrecorded(model: Model[DocumentDict]) -> bool:
     """Has it an oplog now, while its table was made without one? A push that turned it on may have died half way."""
     table = model.table
     root = table.manifest.root() if table.collection.definition.oplog and table.is_kept else None
@@ -101,20 +103,20 @@ class Worm(Session):
     ) -> None:
         settings = Settings(actor=actor, maintenance=maintenance)
         super().__init__(store, settings, schema=schema, probe=probe, clock=clock, ids=ids)
-        self._models: dict[str, Model] = {}
+        self._models: dict[str, Model[DocumentDict]] = {}
         self._making = threading.Lock()
 
     @overload
-    def model(self, name: str) -> Model: ...
+    def model(self, name: str) -> Model[DocumentDict]: ...
     @overload
-    def model(self, name: type[M]) -> TypedModel[M]: ...
-    def model(self, name: str | type[M]) -> Model | TypedModel[M]:
-        """The model of the schema with this name, or typed by a pydantic class (see `worm.sdk.model`)."""
+    def model(self, name: type[M]) -> Model[M]: ...
+    def model(self, name: str | type[M]) -> Model[DocumentDict] | Model[M]:
+        """The model of the schema with this name; its documents are dicts, or objects of a pydantic class."""
         if not isinstance(name, str):
-            return TypedModel(self.model(model_name(name)), name)
+            return self.model(model_name(name)).typed(name)
         with self._making:
             if name not in self._models:
-                self._models[name] = Model(self, name)
+                self._models[name] = Model(self, name, Dicts())
             return self._models[name]
 
     def materialize(self, space: str) -> Materialized:

@@ -28,7 +28,8 @@ from worm.spaces.results import Committed, Presence
 from worm.spaces.space import Space
 from worm.store.base import Object, ObjectInfo
 
-AGAIN = "read it again (`worm get`, find_by_id), apply your change to that, and save"
+EXISTS = "get() it, change that and save it; or use modify(), update(), patch(), or upsert() to replace it"
+AGAIN = "refresh() it, apply your change to that and save; or use modify()"
 
 
 class Parent(Protocol):
@@ -56,6 +57,14 @@ class KnownDocument:
     seq: int
     document: Document | None
     etag: str | None = None
+
+
+@dataclass(frozen=True)
+class PutOutcome:
+    """The commit of one document, and why a unique value that it had could not be freed, if it could not."""
+
+    seq: int
+    unfreed: WormError | None = None
 
 
 class SpaceModel:
@@ -135,28 +144,35 @@ class SpaceModel:
         op: str | None,
         note: JsonObject | None,
         holders: Holders | None,
-    ) -> WormError | None:
-        """A transaction of one: over `parent`, or where nothing is; `Conflict` when that is not so. Why a value could
-        not be freed, if it could not."""
+    ) -> PutOutcome:
+        """A transaction of one: over `parent`, or where nothing is; `Conflict` when that is not so."""
         known = self.known(entity_id)
         self._match(entity_id, known, parent)
         write = Write(self, entity_id, known.document, document, known.at, op, note)
         return self._commit(write, actor, holders)
 
-    def delete(self, entity_id: str, actor: str | None) -> tuple[Document, WormError | None] | None:
-        """The document that was there; None where there was none."""
+    def delete(
+        self, entity_id: str, actor: str | None, *, note: JsonObject | None = None, parent: Parent | None = None
+    ) -> tuple[Document, PutOutcome] | None:
+        """The document that was there; None where there was none. `Conflict` where it is not `parent`, if given."""
         try:
             known = self.known(entity_id)
         except Invalid:  # a raw upload that is no valid document is deleted like any other
             known = KnownDocument(self.space.seq, 0, {})
         if known.document is None:
-            self.memory.forget(entity_id)
             return None
-        return known.document, self._commit(Write(self, entity_id, known.document, None, known.at), actor)
+        if parent is not None:
+            self._match(entity_id, known, parent)
+        write = Write(self, entity_id, known.document, None, known.at, note=note)
+        return known.document, self._commit(write, actor)
 
-    def _commit(self, write: Write, actor: str | None, holders: Holders | None = None) -> WormError | None:
+    def _commit(self, write: Write, actor: str | None, holders: Holders | None = None) -> PutOutcome:
         done = commit([write], [], actor=actor, holders=holders)
-        return done.unfreed.get(write.entity)
+        return PutOutcome(done.commit.seq, done.unfreed.get(write.entity))
+
+    def check(self, entity_id: str, parent: Parent) -> None:
+        """`Conflict` where what the log has is not this version."""
+        self._match(entity_id, self.known(entity_id), parent)
 
     def _is_by_hand(self, entity_id: str, known: KnownDocument, parent: Parent) -> bool:
         """Did somebody write over the document, past the log, and is that still there? A save of it goes through; what
@@ -171,13 +187,13 @@ class SpaceModel:
         if parent is None:
             what = None if known.document is None else "exists already"
         elif known.document is None:
-            what = "was deleted since this session read it"
+            what = "was deleted since it was read"
         elif known.seq == 0:
-            what = None if known.etag == parent.etag else "changed since this session read it"
+            what = None if known.etag == parent.etag else "changed since it was read"
         elif parent.commit is None:
-            what = None if self._is_by_hand(entity_id, known, parent) else "changed since this session read it"
+            what = None if self._is_by_hand(entity_id, known, parent) else "changed since it was read"
         else:
-            what = None if known.seq == parent.commit else "changed since this session read it"
+            what = None if known.seq == parent.commit else "changed since it was read"
         if what is None:
             return
         if known.seq:
@@ -187,7 +203,7 @@ class SpaceModel:
             key=self.collection.documents.key(entity_id),
             expected=None if parent is None else str(parent.commit or parent.etag),
             found=str(known.seq or known.etag),
-            hint=AGAIN,
+            hint=AGAIN if parent is not None else EXISTS,
         )
 
 

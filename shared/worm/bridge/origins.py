@@ -57,6 +57,14 @@ def actor_of_commit(entry: LogEntry) -> str | None:
     return actor if isinstance(actor, str) else None
 
 
+def _note_in(entry: LogEntry, entity: str) -> JsonObject | None:
+    """What the author noted of one document of a commit."""
+    documents = about_of(entry).get("documents")
+    said = documents.get(entity) if isinstance(documents, dict) else None
+    note = said.get("note") if isinstance(said, dict) else None
+    return note if isinstance(note, dict) else None
+
+
 class SpaceOrigins(PlainOrigins):
     """The port of one model to the log of its space."""
 
@@ -118,7 +126,8 @@ class SpaceOrigins(PlainOrigins):
             return None
         if not deleted or (is_exact and of != after):
             return None
-        return Origin(actor_of_commit(next(space.log(after=deleted - 1, limit=1))), deleted)
+        entry = next(space.log(after=deleted - 1, limit=1))
+        return Origin(actor_of_commit(entry), deleted, _note_in(entry, entity))
 
     def is_late(self, entity_id: str, found: Object, head: Head | None) -> bool:
         commit = self.commit_of(entity_id, found)

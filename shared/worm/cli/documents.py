@@ -22,7 +22,7 @@ from worm.cli.output import Outcome, RowFormat, Rows, attempted, echo_document, 
 from worm.codec.strict_json import JsonValue, loads
 from worm.collections.entries import Document
 from worm.errors import Invalid, NotFound, WormError
-from worm.model import Model, Result, Worm
+from worm.model import DocumentDict, Model, Result, Worm
 from worm.query.filter_text import filter_fields, parse_filter
 from worm.schema.fields import SINGLETON_ID, id_text
 
@@ -72,11 +72,8 @@ def put(
         return
     document = _object(_loaded(body), "the document")
     chosen = _id_of(session, model, document, id)
-    try:
-        current = None if chosen is None else documents.find_by_id(chosen)
-    except Invalid:  # a broken one is replaced: the session has its version; a broken id is told when it is used
-        current = None
-    echo_document(documents.save(_replacing(documents, document, chosen, current)), format or RowFormat.json)
+    stored = documents.upsert(document if chosen is None else {**document, "id": chosen})
+    echo_document(stored, format or RowFormat.json)
 
 
 def rm(
@@ -165,50 +162,30 @@ def _id_of(session: Worm, model: str, document: Document, given: str | None) -> 
     return own if given is None else given
 
 
-def _replacing(documents: Model, document: Document, id: str | None, current: Document | None) -> Document:
-    """What to save: a new document, or this one in the place of the current one."""
-    if current is None:
-        return documents.create(document, id=id)
-    kept = {"createdAt": current["createdAt"]} if "createdAt" in current else {}
-    own = document.get("id")
-    return {**kept, **document, "id": current.get("id", id) if own is None else own}
-
-
 def _put_many(session: Worm, model: str, found: list[Document | Invalid]) -> list[Outcome]:
-    """Each document is read, then saved over what was read; one's failure stops no other."""
-    documents = session.model(model)
+    """One's failure stops no other."""
     outcomes: dict[int, Outcome] = {}
-    named: dict[int, tuple[Document, str | None]] = {}
+    wanted: dict[int, Document] = {}
     for at, one in enumerate(found):
         try:
             if isinstance(one, Invalid):
                 raise one
-            named[at] = (one, _id_of(session, model, one, None))
+            _id_of(session, model, one, None)
+            wanted[at] = one
         except WormError as error:
             outcomes[at] = Outcome("", "failed", error)
-    known = {result.id: result for result in documents.find_many(list({own for _, own in named.values() if own}))}
-    wanted: dict[int, Document] = {}
-    for at, (document, own) in named.items():
-        current = known.get(own or "")
-        try:
-            if current is not None and current.error is not None and not isinstance(current.error, Invalid):
-                raise current.error  # Invalid: a broken document, which is replaced, or a broken id, which fails below
-            wanted[at] = _replacing(documents, document, own, None if current is None else current.document)
-        except WormError as error:
-            outcomes[at] = Outcome(own or "", "failed", error)
-    for at, result in zip(wanted, documents.save_many(list(wanted.values())), strict=True):
-        current = known.get(named[at][1] or "")
-        outcomes[at] = _saved(result, is_new=current is None or (current.document is None and current.ok))
+    for at, result in zip(wanted, session.model(model).upsert_many(list(wanted.values())), strict=True):
+        outcomes[at] = _stored(result)
     return [outcomes[at] for at in sorted(outcomes)]
 
 
-def _saved(result: Result[Document], *, is_new: bool) -> Outcome:
+def _stored(result: Result[DocumentDict]) -> Outcome:
     if result.document is None:
         return Outcome(result.id, "failed", result.error)
-    return Outcome(result.id, "created" if is_new else "replaced", result.error)
+    return Outcome(result.id, "created" if result.created else "replaced", result.error)
 
 
-def _deleted(result: Result[Document]) -> Outcome:
+def _deleted(result: Result[DocumentDict]) -> Outcome:
     if result.document is not None:
         return Outcome(result.id, "deleted", result.error)
     return Outcome(result.id, "failed", result.error) if result.error else Outcome.missing(result.id, "no document")

@@ -27,7 +27,8 @@ TRUST = timedelta(seconds=60)
 """A write's word about its parent counts this long after the parent was read, and for an object this close to the time
 that the writer gave: metadata also travels with copies. Doubt costs a version listing, nothing else."""
 NOTE = "worm-note"
-NOTES = frozenset({"rollback", "snapshot"})
+RESERVED = frozenset({"etag", "versionId", "reverted", "skipped", "commitSeq"})
+"""Names in an entry's metadata that no writer may choose."""
 NO_PARENT = "none"
 MAX_DOCUMENT_BYTES = 10 * 1024 * 1024
 
@@ -56,12 +57,12 @@ def write_metadata(
 
 
 def note_of(found: Object) -> JsonObject:
-    """What the writer wants said in the entry's metadata. A raw client may send nonsense: only what we know counts."""
+    """What the writer wants said in the entry's metadata. A raw client may send nonsense, which is ignored."""
     try:
         note = loads_document(unquote(found.metadata.get(NOTE, "{}")).encode())
     except Invalid:
         return {}
-    return {name: value for name, value in note.items() if name in NOTES}
+    return {name: value for name, value in note.items() if name not in RESERVED}
 
 
 def actor_of(found: Object) -> str | None:
@@ -71,13 +72,16 @@ def actor_of(found: Object) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who made a version, and with which commit of the model's space."""
+    """Who made a version, with which commit of the model's space, and what the author noted where the object cannot
+    say so itself, because it is a delete marker."""
 
     actor: str | None = None
     commit: int | None = None
+    said: JsonObject | None = None
 
     def note(self) -> dict[str, JsonValue]:
-        return {} if self.commit is None else {"commitSeq": self.commit}
+        said = {name: value for name, value in (self.said or {}).items() if name not in RESERVED}
+        return said if self.commit is None else {**said, "commitSeq": self.commit}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,9 @@ class DocumentVersion:
     version_id: str | None = None
     commit: int | None = None
     seq: int | None = None
+
+
+NO_VERSION = DocumentVersion()
 
 
 def is_written_over(found: Object, etag: str | None, version_id: str | None) -> bool:

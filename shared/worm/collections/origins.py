@@ -83,7 +83,9 @@ class PlainOrigins:
             tombstone = self._trash.tombstone(entity_id)
         except Corrupt:
             return Origin()  # the trash itself reports it; the history only lacks a name
-        return Origin(tombstone.deleted_by) if tombstone is not None and tombstone.etag == deleted.etag else Origin()
+        if tombstone is None or tombstone.etag != deleted.etag:
+            return Origin()
+        return Origin(tombstone.deleted_by, said=tombstone.note)
 
     def is_late(self, entity_id: str, found: Object, head: Head | None) -> bool:
         return False

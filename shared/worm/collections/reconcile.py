@@ -26,7 +26,7 @@ from functools import partial
 
 from worm.clock import Clock, iso_seconds
 from worm.codec.diff import diff
-from worm.codec.strict_json import JsonValue
+from worm.codec.strict_json import JsonObject, JsonValue
 from worm.collections.documents import OP, Documents, Origin, actor_of, entry_metadata, is_written_over
 from worm.collections.entries import Document, Head, OplogEntry
 from worm.collections.oplog import Oplog, Taken
@@ -41,10 +41,12 @@ ROUNDS_MAX = 10
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What an event knows: which version it is of, and who made it. It decides nothing but that version's actor."""
+    """What an event knows: which version it is of, who made it, and what its author noted. It decides nothing but what
+    that version's entry says of these."""
 
     version_id: str | None = None
     actor: str | None = None
+    note: JsonObject | None = None
 
 
 @dataclass(slots=True)
@@ -365,8 +367,10 @@ class _Round:
             named = Origin(actor_of(source), self._owner.origins.commit_of(self._id, source))
         else:
             named = self._owner.origins.deletion(self._id, self._head) if self._head is not None else Origin()
-        seen = (one.actor for one in self._sightings if one.actor is not None and one.version_id == version.version_id)
-        return Origin(named.actor if named.actor is not None else next(seen, None), named.commit)
+        of_it = [one for one in self._sightings if one.version_id == version.version_id]
+        seen = next((one.actor for one in of_it if one.actor is not None), None)
+        said = next((one.note for one in of_it if one.note is not None), None)
+        return Origin(named.actor if named.actor is not None else seen, named.commit, named.said or said)
 
 
 def _as_version(found: Object) -> Version:

@@ -22,7 +22,7 @@ the version that the tombstone names is read instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Literal, cast
@@ -62,6 +62,7 @@ class Tombstone:
     version_id: str | None = None
     state: TombstoneState | None = None
     revision: int = 0
+    note: JsonObject | None = field(default=None, compare=False)
 
     def to_bytes(self) -> bytes:
         shape: JsonObject = {"deletedAt": self.deleted_at, "restorePath": self.restore_path, "ttl": self.ttl}
@@ -71,6 +72,7 @@ class Tombstone:
             "versionId": self.version_id,
             "state": self.state,
             "revision": self.revision or None,
+            "metadata": self.note,
         }
         return dumps(shape | {name: value for name, value in optional.items() if value is not None})
 
@@ -100,6 +102,7 @@ class Tombstone:
             version_id=cast("str | None", shape.get("versionId")),
             state=cast("TombstoneState | None", state),
             revision=revision,
+            note=said if isinstance(said := shape.get("metadata"), dict) else None,
         )
 
     @property
@@ -141,12 +144,13 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """Which version of a document is deleted, by whom and when."""
+    """Which version of a document is deleted, by whom and when, and what its author noted."""
 
     etag: str
     version_id: str | None
     by: str | None
     at: str
+    note: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +227,7 @@ class Trash:
 
     def _tombstone(self, entity_id: str, one: Deletion) -> Tombstone:
         path = self._documents.key(entity_id)
-        return Tombstone(one.at, path, self._ttl_days, one.by, one.etag or None, one.version_id)
+        return Tombstone(one.at, path, self._ttl_days, one.by, one.etag or None, one.version_id, note=one.note)
 
     def _put_fresh(self, entity_id: str, mine: Tombstone, body: bytes) -> bool:
         """The usual way: nothing is in the trash. False when something is."""

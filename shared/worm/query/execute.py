@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from worm.codec.strict_json import JsonValue, loads_own
 from worm.collections.collection import Collection
+from worm.collections.documents import DocumentVersion
 from worm.collections.entries import Document, Row, project
 from worm.errors import Corrupt, Invalid
 from worm.query.aggregate import Aggregate
@@ -267,6 +268,7 @@ class Answer:
 
     page: Page
     plan: Plan
+    versions: Mapping[str, DocumentVersion] = field(default_factory=dict)
 
 
 class Reader:

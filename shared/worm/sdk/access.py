@@ -10,41 +10,48 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Generic, cast
 
 from worm.bridge.commits import SpaceModel
 from worm.clock import attempts, iso_millis
 from worm.codec.strict_json import JsonObject, JsonValue, check_json, dumps_document, loads_document
 from worm.collections.claiming import Claiming
 from worm.collections.claims import Holders
-from worm.collections.documents import write_metadata
-from worm.collections.entries import Change, Document, Heads
+from worm.collections.documents import NO_VERSION, DocumentVersion, write_metadata
+from worm.collections.entries import Change, Document, Head, Heads
 from worm.collections.reconcile import Reconciled, Sighting
 from worm.errors import CommitStateUnknown, Conflict, Invalid, Unavailable, WormError
 from worm.maintenance.materialize import Materializer
 from worm.schema import IndexDef
 from worm.schema.definition import TIME_FIELDS
-from worm.schema.fields import check_id, is_datetime
-from worm.sdk.memory import Memory, Seen
+from worm.schema.fields import check_id, id_text, is_datetime
+from worm.sdk.document import About, DocumentDict, Provenance, note_of_write
+from worm.sdk.memory import Memory
+from worm.sdk.objects import D, Shape
 from worm.session import Session
 from worm.spaces.opening import database_id
-from worm.store.base import Gone, Lost, Object, Won
+from worm.store.base import Gone, Lost, Object, ObjectInfo, Won
 from worm.store.parallel import in_parallel
 
 RECONCILE_ATTEMPTS = 5
-D = TypeVar("D")
+WAYS_OUT = (
+    "get() or find_by_id() it, change that and save it; or use modify(), update(), patch() to change what is there, "
+    "upsert() to replace it"
+)
+__all__ = ["Access", "D", "Result", "Seen", "Touched"]
 
 
 @dataclass(frozen=True, slots=True)
 class Result(Generic[D]):
     """What became of one item: `document` is the one saved, found or deleted (None: there was none), `error` why not.
-    Both: it is done, but history and table are behind."""
+    Both: it is done, but history and table are behind. `created`: it was not there before."""
 
     id: str
     document: D | None = None
     error: WormError | None = None
+    created: bool = False
 
     @property
     def ok(self) -> bool:
@@ -52,24 +59,39 @@ class Result(Generic[D]):
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """The version that a write replaces, with its document where that is at hand."""
+
+    etag: str
+    document: Document | None = None
+    version_id: str | None = None
+    commit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Touched:
-    """An entity that this session wrote: the version it was written over, who deleted which version, and why a value
-    that it had could not be freed."""
+    """An entity that this session wrote: the version it was written over, as which version it is stored (with these
+    bytes), who deleted which version, and why a value that it had could not be freed."""
 
     id: str
     parent: Seen | None = None
     deletion: Sighting | None = None
     unfreed: WormError | None = None
+    version: DocumentVersion = NO_VERSION
+    body: bytes | None = None
+    is_new: bool = False
 
 
-class Access:
-    """What all verbs of `Model` share. `logged` is there for a model in a space."""
+class Access(Generic[D]):
+    """What all verbs of `Model` share. `logged` is there for a model in a space; `_shape` makes of documents what the
+    caller works with: dicts, or objects of a class."""
 
-    def __init__(self, session: Session, name: str) -> None:
+    def __init__(self, session: Session, name: str, shape: Shape[D]) -> None:
         self.table = session.table(name)
         self._session = session
+        self._shape = shape
         self._collection = collection = self.table.collection
-        self._memory = Memory(session.clock, collection)
+        self._memory = Memory(session.clock, collection.definition)
         self._tables = threading.RLock()  # a table is for one thread at a time
         self._claiming = Claiming(collection, self._ids_with, self._memory.forget)
         space = collection.definition.space
@@ -90,8 +112,10 @@ class Access:
 
     # Checks
 
-    def _checked(self, entity_id: str) -> str:
-        return check_id(self._collection.definition.id_type, entity_id)
+    def _checked(self, entity_id: object) -> str:
+        """The id as text; `Invalid` for what can be none."""
+        kind = self._collection.definition.id_type
+        return check_id(kind, id_text(kind, cast("JsonValue", entity_id)))
 
     def _begin_write(self, *, creates: bool = False) -> None:
         """Refuse what the access mode forbids, and a store that cannot keep our promises. `creates`: the verb only ever
@@ -126,7 +150,7 @@ class Access:
         entity_id: str,
         document: Document,
         parent: Seen | None,
-        actor: str | None,
+        about: About,
         *,
         op: str | None = None,
         note: JsonObject | None = None,
@@ -137,35 +161,44 @@ class Access:
         Unique values that the document gets are claimed before, those that it had are freed after; `UniqueViolation`
         when one is taken.
         """
-        body, actor = self._encoded(entity_id, document), actor or self._session.settings.actor
+        body, actor = self._encoded(entity_id, document), self._actor(about)
+        note = {**(note_of_write(about) or {}), **(note or {})} or None
         if self.logged is not None:
-            unfreed = self.logged.put(entity_id, document, parent, actor, op=op, note=note, holders=holders)
-            return Touched(entity_id, unfreed=unfreed)
-        key = self._collection.documents.key(entity_id)
+            done = self.logged.put(entity_id, document, parent, actor, op=op, note=note, holders=holders)
+            version = DocumentVersion("", commit=done.seq)
+            return Touched(entity_id, unfreed=done.unfreed, version=version, body=body, is_new=parent is None)
         etag = None if parent is None else parent.etag
-        version = None if parent is None else parent.version_id
         metadata = write_metadata(
             actor=actor,
             parent=etag,
-            parent_version=version,
+            parent_version=None if parent is None else parent.version_id,
             written=self._session.clock.now(),
             op=op,
             note=note,
         )
         before = self._before(entity_id, parent)
         reservation = self._claiming.reserve(entity_id, before, document, holders)
-        store = self._session.store
         with self._claiming.around(reservation):
-            outcome: Won | Lost | Gone
-            if etag is None:
-                outcome = store.put_if_absent(key, body, metadata=metadata)
-            else:
-                outcome = store.put_if_match(key, body, etag, metadata=metadata)
-            if not isinstance(outcome, Won):
-                raise self._defeat(entity_id, etag, outcome)
-        self._memory.wrote(entity_id, outcome, document, before)
+            outcome = self._stored(entity_id, body, etag, metadata)
+        version = DocumentVersion(outcome.etag, outcome.version_id)
+        self._memory.wrote(entity_id, document, before, version)
         self._claiming.confirm(reservation, outcome, before, is_new=parent is None)
-        return Touched(entity_id, parent, unfreed=self._claiming.free(reservation))
+        unfreed = self._claiming.free(reservation)
+        return Touched(entity_id, parent, unfreed=unfreed, version=version, body=body, is_new=parent is None)
+
+    def _stored(self, entity_id: str, body: bytes, etag: str | None, metadata: dict[str, str]) -> Won:
+        key, store = self._collection.documents.key(entity_id), self._session.store
+        outcome: Won | Lost | Gone
+        if etag is None:
+            outcome = store.put_if_absent(key, body, metadata=metadata)
+        else:
+            outcome = store.put_if_match(key, body, etag, metadata=metadata)
+        if not isinstance(outcome, Won):
+            raise self._defeat(entity_id, etag, outcome)
+        return outcome
+
+    def _actor(self, about: About) -> str | None:
+        return about.get("actor") or self._session.settings.actor
 
     def _encoded(self, entity_id: str, document: Document) -> bytes:
         """The bytes of a document that may be stored; else `Invalid`."""
@@ -202,20 +235,28 @@ class Access:
                 key=key,
                 hint="read the document and its history before saving again",
             )
+        return self._conflict(entity_id, expected, None if isinstance(outcome, Gone) else outcome.current)
+
+    def _conflict(self, entity_id: str, expected: str | None, found: ObjectInfo | None) -> Conflict:
         if expected is None:
-            what = "exists already"
+            what, hint = "exists already", WAYS_OUT
+        elif found is None:
+            what, hint = "was deleted since it was read", "insert() creates it again, restore() brings it back"
         else:
-            what = f"{'was deleted' if isinstance(outcome, Gone) else 'changed'} since this session read it"
+            what, hint = (
+                "changed since it was read",
+                "refresh() it, apply your change to that and save; or use modify()",
+            )
         return Conflict(
             f"{self.name} '{entity_id}' {what}",
-            key=key,
+            key=self._collection.documents.key(entity_id),
             expected=expected,
-            found=None if isinstance(outcome, Gone) else outcome.current.etag,
-            hint="read it again (`worm get`, find_by_id), apply your change to that, and save",
+            found=None if found is None else found.etag,
+            hint=hint,
         )
 
     def _current(self, entity_id: str) -> tuple[Object, Document] | None:
-        """The stored object and its document. `Invalid` where it is broken; a save of this session then replaces it."""
+        """The stored object and its document. `Invalid` where it is broken."""
         try:
             found = self._collection.documents.current(entity_id)
         except Invalid as mistake:
@@ -228,23 +269,33 @@ class Access:
         try:
             return self._collection.documents.parse(entity_id, found)
         except Invalid as mistake:
-            raise self._broken(entity_id, mistake, found) from mistake
+            raise self._broken(entity_id, mistake) from mistake
 
-    def _broken(self, entity_id: str, mistake: Invalid, found: Object | None = None) -> Invalid:
-        """The error of a stored document that is not valid. Its version is remembered: it has been seen, so that a save
-        may replace it. One that is too large was not read (`found` None)."""
-        key = self._collection.documents.key(entity_id)
-        met = found or self._session.store.head(key)
-        if met is not None and (found is not None or met.size > self._collection.max_bytes):
-            self._memory.met(entity_id, met)
+    def _broken(self, entity_id: str, mistake: Invalid) -> Invalid:
+        """The error of a stored document that is not valid."""
         recorded = ", `worm history` shows its last valid state" if self._collection.definition.oplog else ""
         error = Invalid(
             f"the stored document is not valid: {mistake.message}",
-            key=key,
-            hint=f"`worm put` or a save replaces it{recorded}",
+            key=self._collection.documents.key(entity_id),
+            hint=f"`worm put`, replace() or upsert() replaces it{recorded}",
         )
         error.path = mistake.path
         return error
+
+    def _read(self, entity_id: str, found: Object, document: Document) -> DocumentDict:
+        """The document as its reader gets it."""
+        return DocumentDict.of({"id": entity_id, **document}, self._provenance(entity_id, found))
+
+    def _provenance(self, entity_id: str, found: Object) -> Provenance:
+        version = DocumentVersion(found.etag, found.version_id, self._collection.origins.commit_of(entity_id, found))
+        return Provenance(self.name, entity_id, version, self._session.clock.now(), found.body)
+
+    def _saved(self, document: Mapping[str, JsonValue], touched: Touched, head: Head | None = None) -> DocumentDict:
+        """The document as it is stored now. `head`: what is recorded of it, where this session recorded it."""
+        is_this = head is not None and head.etag == touched.version.etag
+        at = replace(touched.version, seq=head.seq) if head is not None and is_this else touched.version
+        provenance = Provenance(self.name, touched.id, at, self._session.clock.now(), touched.body)
+        return DocumentDict.of({"id": touched.id, **document}, provenance)
 
     def _readable(self, entity_id: str, body: bytes) -> Document | None:
         """The document of these bytes, or None: a raw upload that is no valid document is deleted, restored and purged
@@ -258,23 +309,26 @@ class Access:
 
     # Maintenance
 
-    def _maintain(self, touched: Sequence[Touched]) -> None:
-        """Do at once what the deployed workers would do after the events."""
+    def _maintain(self, touched: Sequence[Touched]) -> dict[str, Head]:
+        """Do at once what the deployed workers would do after the events. What is recorded of each, where it is."""
+        heads: dict[str, Head] = {}
         if self._session.settings.maintenance == "inline" and touched:
             with self._tables:
-                self._catch_up(touched)
+                heads = self._catch_up(touched)
         for one in touched:
             if one.unfreed is not None:
                 raise one.unfreed
+        return heads
 
-    def _catch_up(self, touched: Sequence[Touched]) -> None:
+    def _catch_up(self, touched: Sequence[Touched]) -> dict[str, Head]:
         unfolded, space = self._memory.unfolded(one.id for one in touched), self._collection.definition.space
+        heads: dict[str, Head] = {}
         try:
             if self.logged is not None and space is not None:
                 Materializer(self._session).run(database_id(space), lambda: math.inf)
                 self.logged.applied(one.id for one in touched)
             if self._collection.definition.oplog:
-                self._record(touched)
+                heads = self._record(touched)
             else:
                 self.table.fold_documents(one.id for one in touched)
             # Without `autoUpdate` the manifest is known to be behind now, and queries read the documents.
@@ -286,18 +340,20 @@ class Access:
                 key=error.key,
                 hint="the next save of it, the sweep or `worm repair` makes it good",
             ) from error
+        return heads
 
-    def _record(self, touched: Sequence[Touched]) -> None:
+    def _record(self, touched: Sequence[Touched]) -> dict[str, Head]:
         heads = self.table.heads.among(one.id for one in touched) or Heads(self.name)
         results = in_parallel(lambda one: self._reconcile(one, heads), touched)
-        changes = []
+        changes: dict[str, Change] = {}
         for result in results:
             # `rejected`: somebody put an invalid document there after our write. It is theirs to hear about.
             if result.head is not None:
                 self._memory.recorded(result.id, result.head.seq)
-                changes.append(Change(result.id, result.head, self._collection.row(result.state())))
+                changes[result.id] = Change(result.id, result.head, self._collection.row(result.state()))
         if changes:
-            self.table.fold(changes)
+            self.table.fold(list(changes.values()))
+        return {one: change.head for one, change in changes.items() if change.head is not None}
 
     def _reconcile(self, touched: Touched, heads: Heads) -> Reconciled:
         parent = touched.parent

@@ -6,12 +6,13 @@ once the workers have seen the event, usually seconds later. Nothing here waits 
 Snapshots are full copies of a document, taken on demand. The copies that the schema asks for (`snapshots.every`) are
 taken where entries are recorded, inline or by the workers.
 
-A module of its own because it is one group of verbs: `Model` (`model.py`) is made of five such groups.
+A module of its own because it is one group of verbs: `Model` (`model.py`) is made of six such groups.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Unpack
 
 from worm.clock import iso_seconds
 from worm.codec.diff import Diff, FieldDiff
@@ -21,35 +22,36 @@ from worm.collections.entries import Document, Head, Heads, OplogEntry
 from worm.collections.snapshots import SnapshotInfo
 from worm.errors import Invalid, NotFound, Unavailable
 from worm.schema.fields import SINGLETON_ID
-from worm.sdk.access import Access, Touched
-from worm.sdk.memory import Seen
+from worm.sdk.access import D, Touched
+from worm.sdk.document import About, DocumentDict
+from worm.sdk.writing import Writing
 from worm.store.base import ObjectInfo, Version
 
 
-class History(Access):
+class History(Writing[D]):
     """`get_history`, `get_at`, `diff`, `diff_between`, `rollback`, `snapshot`, `list_snapshots`, `restore_snapshot`."""
 
     def get_history(
-        self, id: str = SINGLETON_ID, *, limit: int | None = None, before_seq: int | None = None
+        self, id: object = SINGLETON_ID, *, limit: int | None = None, before_seq: int | None = None
     ) -> list[OplogEntry]:
         """Entries of a document's oplog, oldest first. With `limit`, the newest ones of those before `before_seq`; the
         requests are as many as the entries, whatever the length of the history."""
-        self._require_oplog(id)
+        entity_id = self._require_oplog(id)
         if (limit is not None and limit < 1) or (before_seq is not None and before_seq < 1):
             raise Invalid("limit and before_seq must be at least 1")
         if limit is None and before_seq is None:
-            entries = list(self._collection.oplog.entries(id))
+            entries = list(self._collection.oplog.entries(entity_id))
             if not entries:
-                raise self._no_history(id)
+                raise self._no_history(entity_id)
             return entries
-        end = self._tail(id).seq + 1
+        end = self._tail(entity_id).seq + 1
         if before_seq is not None:
             end = min(end, before_seq)
-        return self._collection.oplog.page(id, end, limit or end)
+        return self._collection.oplog.page(entity_id, end, limit or end)
 
     def get_at(
-        self, id: str = SINGLETON_ID, *, seq: int | None = None, time: datetime | str | None = None
-    ) -> Document | None:
+        self, id: object = SINGLETON_ID, *, seq: int | None = None, time: datetime | str | None = None
+    ) -> D | None:
         """The document after entry `seq`, or as of a time; None if it was deleted then.
 
         A time has whole seconds, as S3 has: all entries of that second count. Text without a zone is UTC. `NotFound`
@@ -58,78 +60,86 @@ class History(Access):
         By seq at most 1 + `snapshots.every` requests, by time one more, at any length of the history. Where a time mark
         is missing there (docs/decisions/0008), twice that and the logarithm of the distance to the next one.
         """
-        self._require_oplog(id)
+        entity_id = self._require_oplog(id)
         if (seq is None) == (time is None):
             raise Invalid("get_at needs a seq or a time, one of them")
         if seq is None:
             assert time is not None
             moment = iso_seconds(_moment(time))
-            found, state = self._collection.oplog.at_time(id, moment)
-            if found == 0 and self._collection.oplog.read(id, 1) is None:
-                raise self._no_history(id)
+            found, state = self._collection.oplog.at_time(entity_id, moment)
+            if found == 0 and self._collection.oplog.read(entity_id, 1) is None:
+                raise self._no_history(entity_id)
             if found == 0:
-                raise NotFound(f"{self.name} '{id}' has no entry at {moment} or before", key=self._document_key(id))
+                raise NotFound(
+                    f"{self.name} '{entity_id}' has no entry at {moment} or before", key=self._document_key(entity_id)
+                )
         else:
-            state = self._state_at(id, seq)
-        return None if state is None else {"id": id, **state}
+            state = self._state_at(entity_id, seq)
+        return None if state is None else self._shape.load(DocumentDict({"id": entity_id, **state}))
 
-    def diff(self, id: str, seq_a: int, seq_b: int) -> FieldDiff:
+    def diff(self, id: object, seq_a: int, seq_b: int) -> FieldDiff:
         """The fields that differ between two entries, as an oplog entry holds them: `{"name": ["Acme", "Acme Inc"]}`. A
         side without the field is None, like null; `diff_between` tells the two apart."""
         return self.diff_between(id, seq_a, seq_b).diff
 
-    def diff_between(self, id: str, seq_a: int, seq_b: int) -> Diff:
+    def diff_between(self, id: object, seq_a: int, seq_b: int) -> Diff:
         """`diff`, with `absent`: which of its Nones mean 'no such field'. A deleted document has no fields."""
-        self._require_oplog(id)
-        before, after = self._state_at(id, seq_a), self._state_at(id, seq_b)
+        entity_id = self._require_oplog(id)
+        before, after = self._state_at(entity_id, seq_a), self._state_at(entity_id, seq_b)
         return document_diff(before, after or {})
 
-    def rollback(self, id: str = SINGLETON_ID, *, to_seq: int, actor: str | None = None) -> Document:
+    def rollback(
+        self, id: object = SINGLETON_ID, *, to_seq: int, if_version: str | None = None, **about: Unpack[About]
+    ) -> D:
         """Save the document of an earlier entry again; `updatedAt` is now. Where the document is deleted, this brings
-        it back. Appends an entry; history is never rewritten. `Conflict` when the document changes meanwhile."""
+        it back. Appends an entry; history is never rewritten. `Conflict` when the document changes meanwhile, or is
+        not of `if_version`."""
         self._begin_write()
-        self._require_oplog(id)
-        state = self._state_at(id, to_seq)
+        entity_id = self._require_oplog(id)
+        state = self._state_at(entity_id, to_seq)
         if state is None:
             raise Invalid(
-                f"{self.name} '{id}' was deleted at seq {to_seq}, there is no document to go back to",
-                key=self._document_key(id),
+                f"{self.name} '{entity_id}' was deleted at seq {to_seq}, there is no document to go back to",
+                key=self._document_key(entity_id),
                 hint="choose another entry (`worm history`, get_history), or delete it",
             )
-        return self._bring_back(id, state, actor, {"rollback": to_seq})
+        return self._bring_back(entity_id, state, about, {"rollback": to_seq}, if_version)
 
     # Snapshots
 
-    def snapshot(self, id: str = SINGLETON_ID) -> JsonObject:
+    def snapshot(self, id: object = SINGLETON_ID) -> JsonObject:
         """Keep a full copy of the document as it is now: `{"ts", "size", "seq"}`, `ts` being its name. Taking the same
         state again changes nothing. `Unavailable` while the workers have not recorded the newest version yet."""
         self._begin_write(creates=True)
-        self._require_oplog(id)
-        tail = self._newest(id)
-        document = self._state_at(id, tail.seq)
+        entity_id = self._require_oplog(id)
+        tail = self._newest(entity_id)
+        document = self._state_at(entity_id, tail.seq)
         if document is None:
-            raise NotFound(f"{self.name} '{id}' is deleted", key=self._document_key(id), hint="restore it first")
-        taken = self._collection.snapshots.take(id, tail.seq, tail.ts, document)
+            raise NotFound(
+                f"{self.name} '{entity_id}' is deleted", key=self._document_key(entity_id), hint="restore it first"
+            )
+        taken = self._collection.snapshots.take(entity_id, tail.seq, tail.ts, document)
         return {**_shown(taken), "seq": taken.seq}
 
-    def list_snapshots(self, id: str = SINGLETON_ID) -> list[JsonObject]:
+    def list_snapshots(self, id: object = SINGLETON_ID) -> list[JsonObject]:
         """The snapshots of a document, oldest first: `[{"ts": "2026-02-24T12:00:00Z", "size": 1234}, …]`."""
-        self._require_oplog(id)
-        found = self._collection.snapshots.list(id)
+        entity_id = self._require_oplog(id)
+        found = self._collection.snapshots.list(entity_id)
         if not found:
-            self._tail(id)  # a document that never was has no snapshots to list: `NotFound`
+            self._tail(entity_id)  # a document that never was has no snapshots to list: `NotFound`
         return [_shown(info) for info in found]
 
-    def restore_snapshot(self, id: str, ts: str, *, actor: str | None = None) -> Document:
+    def restore_snapshot(self, id: object, ts: str, *, if_version: str | None = None, **about: Unpack[About]) -> D:
         """Save the document of a snapshot again, as `rollback` does with an entry."""
         self._begin_write()
-        self._checked(id)
-        found = self._collection.snapshots.read(id, ts)
+        entity_id = self._checked(id)
+        found = self._collection.snapshots.read(entity_id, ts)
         if found is None:
             raise NotFound(
-                f"{self.name} '{id}' has no snapshot {ts}", hint="`worm snapshot list` (list_snapshots) names them"
+                f"{self.name} '{entity_id}' has no snapshot {ts}",
+                hint="`worm snapshot list` (list_snapshots) names them",
             )
-        return self._bring_back(id, found.document, actor, {"snapshot": ts})
+        return self._bring_back(entity_id, found.document, about, {"snapshot": ts}, if_version)
 
     def _newest(self, entity_id: str) -> OplogEntry:
         """The entry of the document as it is stored now. Inline what is not recorded yet is recorded first."""
@@ -156,18 +166,17 @@ class History(Access):
 
     # What these need
 
-    def _bring_back(self, entity_id: str, state: Document, actor: str | None, note: JsonObject) -> Document:
+    def _bring_back(self, entity_id: str, state: Document, about: About, note: JsonObject, if_version: str | None) -> D:
         """Save an earlier state over the current document, valid or not, or where there is none."""
         found = self._session.store.head(self._document_key(entity_id))
+        parent = None if found is None else self._seen(entity_id, found, None)
+        if parent is None and if_version is not None:
+            raise self._conflict(entity_id, if_version, None)
+        if parent is not None:
+            self._check_version(entity_id, parent, if_version)
         document = self._stamped(state, is_new=False)
-        if found is None:
-            parent, op = None, "restore"
-        else:
-            seen = self._memory.seen(entity_id)
-            known = seen.document if seen is not None and seen.etag == found.etag else None
-            parent, op = Seen(found.etag, known, found.version_id, self._memory.commit_of(entity_id, found)), None
-        self._maintain([self._put(entity_id, document, parent, actor, op=op, note=note)])
-        return {"id": entity_id, **document}
+        touched = self._put(entity_id, document, parent, about, op="restore" if parent is None else None, note=note)
+        return self._finish(None, (document, touched))
 
     def _tail(self, entity_id: str) -> OplogEntry:
         """The newest entry: from the head hint a step or two."""
@@ -188,10 +197,12 @@ class History(Access):
             )
         return found.document
 
-    def _require_oplog(self, entity_id: str) -> None:
-        self._checked(entity_id)
+    def _require_oplog(self, given: object) -> str:
+        """The checked id."""
+        entity_id = self._checked(given)
         if not self._collection.definition.oplog:
             raise Invalid(f"{self.name} keeps no oplog", hint='set "oplog": true in the schema and push it')
+        return entity_id
 
     def _no_history(self, entity_id: str) -> NotFound:
         return NotFound(f"{self.name} '{entity_id}' has no history", key=self._document_key(entity_id))

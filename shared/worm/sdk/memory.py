@@ -1,9 +1,7 @@
-"""What a session remembers of one model: etags of what it read, and what it wrote that tables may not know yet.
+"""What a session remembers of one model: what it wrote that tables may not know yet.
 
-- *seen*: the etag that the session read or wrote last; a save is conditional on it. Of the newest ones also the
-  document, which saves reading it again to compute a diff.
-- *own writes*: documents that the session wrote, and ids that it deleted, until the table knows: a query shows them at
-  once.
+*Own writes* are documents that the session wrote, and ids that it deleted, until the table knows: a query shows them
+at once. No write is ever conditional on what is remembered here: documents carry their own versions.
 
 How it is told that the table knows a write, without a request: by the seq where the session recorded the write itself;
 else by `updatedAt`, or by the row that is gone. Clocks differ, and callers may give any `updatedAt`: a row that is no
@@ -25,84 +23,36 @@ from typing import Protocol
 
 from worm.clock import Clock, moment_of
 from worm.codec.strict_json import JsonValue, Missing, field_value
-from worm.collections.collection import Collection
-from worm.collections.documents import TRUST
+from worm.collections.documents import NO_VERSION, DocumentVersion
 from worm.collections.entries import Document, Row
 from worm.schema import IndexDef, ModelDef
-from worm.store.base import Object, ObjectInfo, Won
 from worm.tables.index import entry_key
-
-DOCUMENTS_MAX = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A document as this session read or wrote it. `document` None: too long ago to be remembered. `commit`: that of
-    the model's space which it is of."""
-
-    etag: str
-    document: Document | None = None
-    version_id: str | None = None
-    commit: int | None = None
 
 
 class Memory:
     """Safe across threads."""
 
-    def __init__(self, clock: Clock, collection: Collection) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, definition: ModelDef) -> None:
         self._lock = threading.Lock()
-        self._collection = collection
-        self._versions: dict[str, tuple[str, str | None, datetime]] = {}
-        self._commits: dict[str, int] = {}  # of the versions, in a model of a space
-        self._documents: OrderedDict[str, Document] = OrderedDict()
-        self._own = WriteOverlay(clock, collection.definition)
-
-    def seen(self, entity_id: str) -> Seen | None:
-        with self._lock:
-            if entity_id not in self._versions:
-                return None
-            etag, version_id, at = self._versions[entity_id]
-            is_fresh = self._clock.now() - at <= TRUST  # equal bytes may have come back since
-            document, commit = self._documents.get(entity_id), self._commits.get(entity_id)
-            return Seen(etag, document, version_id if is_fresh else None, commit)
-
-    def read(self, entity_id: str, stored: Object, document: Document) -> None:
-        with self._lock:
-            self._remember(entity_id, stored, document)
-
-    def met(self, entity_id: str, stored: ObjectInfo) -> None:
-        """Read, but no valid document: a save may replace this version, there is nothing to compare with."""
-        with self._lock:
-            self._forget(entity_id)
-            self._versions[entity_id] = (stored.etag, stored.version_id, self._clock.now())
-            self._note_commit(entity_id, stored)
+        self._own = WriteOverlay(clock, definition)
 
     def wrote(
-        self, entity_id: str, stored: Won | Object, document: Document, over: Mapping[str, JsonValue] | None = None
+        self, entity_id: str, document: Document, over: Mapping[str, JsonValue] | None, version: DocumentVersion
     ) -> None:
-        """The session wrote this document, over that one (None: over the one that it remembers, if any)."""
+        """The session wrote this document, as this version, over that one (None: there was none)."""
         with self._lock:
-            replaced = _updated(self._documents.get(entity_id) if over is None else over)
-            self._remember(entity_id, stored, document)
-            self._own.add(entity_id, deepcopy(document), _updated(document), replaced)
+            self._own.add(entity_id, deepcopy(document), _updated(document), _updated(over), version)
 
     def deleted(self, entity_id: str, document: Document | None) -> None:
         """The session deleted this document (None: one that could not be read)."""
         with self._lock:
-            self._forget(entity_id)
             self._own.add(entity_id, None, _updated(document), _updated(document))
 
     def committed(self, entity_id: str, seq: int, document: Document | None, over: Document | None) -> None:
         """The session committed this document (None: its deletion) to the model's space, over that one."""
         with self._lock:
-            self._forget(entity_id)
-            if document is not None:
-                self._remember(entity_id, Won(""), document)
-                self._commits[entity_id] = seq
-            self._own.add(
-                entity_id, deepcopy(document), _updated(over if document is None else document), _updated(over)
-            )
+            updated = _updated(over if document is None else document)
+            self._own.add(entity_id, deepcopy(document), updated, _updated(over), DocumentVersion("", commit=seq))
 
     def recorded(self, entity_id: str, seq: int) -> None:
         """What the session wrote stands in the oplog up to this seq."""
@@ -120,9 +70,9 @@ class Memory:
             self._own.drop(unfolded)
 
     def forget(self, entity_id: str) -> None:
-        """The document is not there (any more)."""
+        """The session's write of it was undone."""
         with self._lock:
-            self._forget(entity_id)
+            self._own.drop(self._own.numbers([entity_id]))
 
     def own_writes(self, known: Known) -> dict[str, Document | None]:
         """What the table does not know yet; None for a deletion. What it knows is forgotten."""
@@ -139,29 +89,6 @@ class Memory:
         with self._lock:
             return self._own.ids_with(index, values)
 
-    def commit_of(self, entity_id: str, found: ObjectInfo | None) -> int | None:
-        """The commit that the object is of; None where it is of none, or the model in no space."""
-        return self._collection.origins.commit_of(entity_id, found)
-
-    def _note_commit(self, entity_id: str, stored: Won | ObjectInfo) -> None:
-        commit = None if isinstance(stored, Won) else self.commit_of(entity_id, stored)
-        if commit is not None:
-            self._commits[entity_id] = commit
-
-    def _remember(self, entity_id: str, stored: Won | Object, document: Document) -> None:
-        self._commits.pop(entity_id, None)
-        self._note_commit(entity_id, stored)
-        self._versions[entity_id] = (stored.etag, stored.version_id, self._clock.now())
-        self._documents[entity_id] = deepcopy(document)  # the caller keeps the one it has, and may change it
-        self._documents.move_to_end(entity_id)
-        if len(self._documents) > DOCUMENTS_MAX:
-            self._documents.popitem(last=False)
-
-    def _forget(self, entity_id: str) -> None:
-        self._versions.pop(entity_id, None)
-        self._commits.pop(entity_id, None)
-        self._documents.pop(entity_id, None)
-
 
 def _updated(document: Mapping[str, JsonValue] | None) -> str:
     return str((document or {}).get("updatedAt", ""))
@@ -175,7 +102,8 @@ OWN_MAX = 50_000
 class WrittenDocument:
     """A write of this session, with its number among them. `document` None: deleted. `seq`: of its entry, where the
     session recorded it itself; `updated`: the time in what was written, or in what was deleted ("": not
-    known); `over`: the latest time in the versions that it, and own writes just before it, replaced."""
+    known); `over`: the latest time in the versions that it, and own writes just before it, replaced. `version`: as
+    which it was stored."""
 
     number: int
     document: Document | None
@@ -183,6 +111,7 @@ class WrittenDocument:
     at: datetime
     seq: int | None = None
     over: str = ""
+    version: DocumentVersion = NO_VERSION
 
     def is_in(self, row: Row | None) -> bool:
         """Does the row, by its `updatedAt`, tell of this write or of a later one?"""
@@ -220,7 +149,14 @@ class WriteOverlay:
     def __len__(self) -> int:
         return len(self._writes)
 
-    def add(self, entity_id: str, document: Document | None, updated: str, over: str = "") -> None:
+    def add(
+        self,
+        entity_id: str,
+        document: Document | None,
+        updated: str,
+        over: str = "",
+        version: DocumentVersion = NO_VERSION,
+    ) -> None:
         """The document is kept as it is: nobody may change it. `over`: the time in the version that it replaced."""
         if not self._is_needed:
             return
@@ -229,7 +165,9 @@ class WriteOverlay:
             over = before.over
         self._drop(entity_id)
         self._count += 1
-        self._writes[entity_id] = WrittenDocument(self._count, document, updated, self._clock.now(), over=over)
+        self._writes[entity_id] = WrittenDocument(
+            self._count, document, updated, self._clock.now(), over=over, version=version
+        )
         for _, values in self._values:
             values.add(entity_id, document)
         self._forget_old()

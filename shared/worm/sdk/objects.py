@@ -1,4 +1,9 @@
-"""Objects of a pydantic class as JSON documents: the names of fields, and their values.
+"""What callers work with, and the JSON documents behind it: plain dicts, or objects of a pydantic class.
+
+A *shape* turns one into the other. Nothing of a document is lost by reading and saving an object: fields that its class
+does not declare are kept on the object if its configuration allows extra fields, else they are carried along with its
+provenance, but never over what the object itself says. An optional field that a document lacks stays lacking: None is
+written as null only where it was set.
 
 Pydantic writes a Decimal as text. A document has numbers, so a Decimal becomes the number that reads back the same,
 except where the schema declares a string. Everything else is as the class's own JSON mode has it.
@@ -7,25 +12,171 @@ except where the schema declares a string. Everything else is as the class's own
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
-from typing import cast
+from typing import Generic, Protocol, cast
 
-from pydantic import AliasChoices, AliasPath, BaseModel
+from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
+from typing_extensions import TypeVar
 
-from worm.codec.strict_json import JsonValue, child_path, number_of
+from worm.codec.strict_json import JsonValue, as_json, child_path, number_of, type_name
 from worm.collections.entries import Document
 from worm.errors import Invalid
-from worm.schema import FieldDef
+from worm.schema import FieldDef, ModelDef
+from worm.schema.definition import SYSTEM_FIELDS
+from worm.sdk.document import ATTRIBUTE, DocumentDict, provenance_of
+
+D = TypeVar("D", default=DocumentDict)
+"""What documents are for the caller: dicts, unless a class is named."""
+M = TypeVar("M", bound=BaseModel)
 
 
-def names_of(cls: type[BaseModel]) -> tuple[dict[str, str], list[str], set[str]]:
-    """The names in documents that a class writes, each with its attribute; those to ask for; and all that it reads.
-    `Invalid` where an object would not get back what it wrote."""
+class Shape(Protocol[D]):
+    """Between documents and what the caller works with."""
+
+    def load(self, document: DocumentDict) -> D:
+        """What the caller gets. `Invalid` where the document does not fit."""
+        ...
+
+    def dump(self, item: object) -> DocumentDict:
+        """The document of what the caller gave, with its provenance. `Invalid` for anything that has none."""
+        ...
+
+    def bring(self, item: object, document: DocumentDict) -> None:
+        """The caller's own object becomes the stored document: its version, and what the write filled in."""
+        ...
+
+    def refreshed(self, item: D, document: DocumentDict) -> D:
+        """The caller's own object, with all of the document."""
+        ...
+
+
+class Dicts:
+    """Documents are dicts. Values that JSON does not know (times, decimals, …) are converted."""
+
+    def load(self, document: DocumentDict) -> DocumentDict:
+        return document
+
+    def dump(self, item: object) -> DocumentDict:
+        if isinstance(item, BaseModel):
+            return DocumentDict.of(dump(item, {}), provenance_of(item))
+        if not isinstance(item, Mapping):
+            raise Invalid(f"a document is a dict, not {type_name(item)}", hint='{"id": "acme", "name": "Acme"}')
+        return DocumentDict.of(cast("Document", as_json(dict(item))), provenance_of(item))
+
+    def bring(self, item: object, document: DocumentDict) -> None:
+        if isinstance(item, DocumentDict):
+            item.update(document)
+            item.provenance = document.provenance
+
+    def refreshed(self, item: Mapping[str, JsonValue], document: DocumentDict) -> DocumentDict:
+        if not isinstance(item, DocumentDict):
+            return document
+        item.clear()
+        self.bring(item, document)
+        return item
+
+
+class Objects(Generic[M]):
+    """Documents are objects of one class."""
+
+    def __init__(self, cls: type[M], definition: ModelDef) -> None:
+        self._cls = cls
+        self._extra = cls.model_config.get("extra") or "ignore"
+        self._written, self._read = names_of(cls)
+        computed = {field.alias or name for name, field in cls.model_computed_fields.items()}
+        self._unread = computed - self._read
+        self._fields = definition.fields
+        if "id" not in self._written and self._extra != "allow" and not definition.is_singleton:
+            raise Invalid(
+                f"{cls.__name__} has no field id, so its objects cannot be saved", hint="id: str | None = None"
+            )
+
+    def load(self, document: DocumentDict) -> M:
+        given: Document = dict(document)
+        if self._extra == "forbid":
+            unwelcome = (SYSTEM_FIELDS - self._read) | self._unread
+            given = {name: value for name, value in given.items() if name not in unwelcome}
+        made = self._validated(given)
+        if made.model_extra:  # another choice of a name, which a save would put over the field
+            for name in self._read:
+                made.model_extra.pop(name, None)
+        self._mark(made, document)
+        return made
+
+    def dump(self, item: object) -> DocumentDict:
+        made = self._validated(dict(item)) if isinstance(item, Mapping) else item
+        if not isinstance(made, self._cls):
+            name = self._cls.__name__
+            raise Invalid(f"a document is a {name} here, not {type_name(item)}", hint=f"{name}(…), or a dict")
+        origin = provenance_of(item)
+        document = dump(made, self._fields)
+        for alias, name in self._written.items():
+            if document.get(alias, "") is None and name not in made.model_fields_set:
+                del document[alias]
+        if document.get("id", "") in (None, ""):
+            document.pop("id", None)
+        if origin is not None and self._extra != "allow":
+            own = document.keys() | self._written.keys() | self._read
+            document |= {name: value for name, value in origin.carried.items() if name not in own}
+        return DocumentDict.of(document, origin)
+
+    def bring(self, item: object, document: DocumentDict) -> None:
+        if isinstance(item, DocumentDict):
+            Dicts().bring(item, document)
+        elif isinstance(item, self._cls):
+            stored = self.load(document)
+            for name in ("id", *SYSTEM_FIELDS):
+                self._take_over(item, stored, name)
+            self._mark(item, document)
+
+    def refreshed(self, item: M, document: DocumentDict) -> M:
+        stored = self.load(document)
+        item.__dict__.update(stored.__dict__)
+        if item.model_extra is not None:
+            item.model_extra.clear()
+            item.model_extra.update(stored.model_extra or {})
+        item.model_fields_set.clear()
+        item.model_fields_set.update(stored.model_fields_set)
+        return item
+
+    def _take_over(self, item: M, stored: M, alias: str) -> None:
+        """What the store gave it: id and times, where the class has them."""
+        name = self._written.get(alias)
+        if name is not None:
+            item.__dict__[name] = stored.__dict__[name]
+            item.model_fields_set.add(name)
+        elif item.model_extra is not None and stored.model_extra and alias in stored.model_extra:
+            item.model_extra[alias] = stored.model_extra[alias]
+
+    def _mark(self, item: M, document: DocumentDict) -> None:
+        origin = document.provenance
+        if origin is None:
+            return
+        known = self._written.keys() | self._read
+        carried = {name: value for name, value in document.items() if name not in known}
+        item.__dict__[ATTRIBUTE] = replace(origin, carried={} if self._extra == "allow" else carried)
+
+    def _validated(self, given: Mapping[str, object]) -> M:
+        try:
+            return self._cls.model_validate(given)
+        except ValidationError as mistake:
+            first = mistake.errors()[0]
+            path = ".".join(str(part) for part in first["loc"])
+            raise Invalid(f"the document does not fit {self._cls.__name__}: {first['msg']}", path=path) from mistake
+
+
+def model_name(cls: type[BaseModel]) -> str:
+    return str(getattr(cls, "worm_model", cls.__name__))
+
+
+def names_of(cls: type[BaseModel]) -> tuple[dict[str, str], set[str]]:
+    """The names in documents that a class writes, each with its attribute, and all that it reads. `Invalid` where an
+    object would not get back what it wrote."""
     config = cls.model_config
     by_alias = config.get("validate_by_alias") is not False
     by_name = bool(config.get("populate_by_name") or config.get("validate_by_name"))
     written: dict[str, str] = {}
-    wanted: list[str] = []
     read: set[str] = set()
     for name, field in cls.model_fields.items():
         writes = name if field.serialization_alias is None else field.serialization_alias
@@ -39,9 +190,8 @@ def names_of(cls: type[BaseModel]) -> tuple[dict[str, str], list[str], set[str]]
                 hint=f"Field(alias='{writes}'), or AliasChoices with '{writes}' before any AliasPath",
             )
         written[writes] = name
-        wanted += [first for first in (writes, *(str(path[0]) for path in paths)) if first not in wanted]
         read |= {str(path[0]) for path in reads if len(path) == 1}
-    return written, wanted, read
+    return written, read
 
 
 def _paths(name: str, alias: str | AliasPath | AliasChoices | None) -> list[list[str | int]]:

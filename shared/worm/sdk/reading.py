@@ -4,30 +4,32 @@
 name. Every distinct target is read once, all at the same time; what is not there (any more) is None, in an array too.
 One level deep.
 
-A module of its own because it is one group of verbs: `Model` (`model.py`) is made of five such groups.
+A module of its own because it is one group of verbs: `Model` (`model.py`) is made of six such groups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import TypedDict
+from typing import TypedDict, overload
 
 from worm.codec.strict_json import JsonValue
 from worm.collections.collection import Collection
+from worm.collections.documents import NO_VERSION
 from worm.collections.entries import Document
-from worm.errors import Invalid, WormError
+from worm.errors import Invalid, NotFound, WormError
 from worm.query.aggregate import Aggregate
 from worm.query.execute import CHUNK, Answer, Reader, read_documents
 from worm.query.filters import Filter
 from worm.query.needs import Request
 from worm.query.planner import Plan
-from worm.query.query import Query, Row
+from worm.query.query import Page, Query, Row
 from worm.query.stream import Stream
 from worm.schema import FieldDef, ModelDef
 from worm.schema.definition import undeclared_fields
 from worm.schema.fields import SINGLETON_ID
-from worm.sdk.access import Access, Result
+from worm.sdk.access import Access, D, Result
+from worm.sdk.document import DocumentDict, Provenance, digest_of
 from worm.sdk.rows import Rows
 from worm.store.base import Object, Read
 from worm.store.parallel import chunked
@@ -49,37 +51,51 @@ class _Asked(TypedDict):
 FOUND_CHUNK = 500
 
 
-class Reading(Access):
-    """`find_by_id`, `find_many`, `exists`, `find_all`, `find_batches`, `count`, `aggregate`, `explain`."""
+class Reading(Access[D]):
+    """`get`, `find_by_id`, `find_one`, `find_many`, `exists`, `find_all`, `find_batches`, `count`, `aggregate`,
+    `explain`."""
 
-    def find_by_id(self, id: str = SINGLETON_ID) -> Document | None:
-        """The document as it is stored now, or None."""
-        found = self._current(self._checked(id))
+    def get(self, id: object = SINGLETON_ID) -> D:
+        """The document as it is stored now; `NotFound` when there is none."""
+        found = self.find_by_id(id)
         if found is None:
-            self._memory.forget(id)
-            return None
-        stored, document = found
-        self._memory.read(id, stored, document)  # as stored: a raw upload need not carry its id
-        return {"id": id, **document}
+            entity_id = self._checked(id)
+            raise NotFound(f"there is no {self.name} '{entity_id}'", key=self._collection.documents.key(entity_id))
+        return found
 
-    def find_many(self, ids: Sequence[str]) -> list[Result[Document]]:
+    def find_by_id(self, id: object = SINGLETON_ID) -> D | None:
+        """The document as it is stored now, or None."""
+        entity_id = self._checked(id)
+        found = self._current(entity_id)
+        return None if found is None else self._shape.load(self._read(entity_id, *found))
+
+    def find_one(self, filter: Mapping[str, object] | None = None, *, sort: Sort | None = None) -> D | None:
+        """The first document that matches, or None."""
+        return next(iter(self.find_all(filter=filter, sort=sort, limit=1)), None)
+
+    def find_many(self, ids: Sequence[object]) -> list[Result[D]]:
         """`find_by_id` for each."""
+        if isinstance(ids, str | bytes) or not isinstance(ids, Sequence):
+            raise Invalid("takes a list of ids", path="find_many", hint="find_by_id(id) takes one")
         return [result for chunk in chunked(ids, FOUND_CHUNK) for result in self._find_chunk(chunk)]
 
-    def _find_chunk(self, ids: Sequence[str]) -> list[Result[Document]]:
-        refused: dict[str, WormError] = {}
+    def _find_chunk(self, ids: Sequence[object]) -> list[Result[D]]:
+        checked: list[str | WormError] = []
         for one in ids:
             try:
-                self._checked(one)
+                checked.append(self._checked(one))
             except WormError as error:
-                refused[one] = error
-        valid = [one for one in ids if one not in refused]
+                checked.append(error)
+        valid = list(dict.fromkeys(one for one in checked if isinstance(one, str)))
         reads = [Read(self._collection.documents.key(one)) for one in valid]
         answers = self._session.store.get_many(reads, max_bytes=self._collection.max_bytes)
         found = dict(zip(valid, answers, strict=True))
-        return [Result(one, error=refused[one]) if one in refused else self._found(one, found[one]) for one in ids]
+        return [
+            self._found(one, found[one]) if isinstance(one, str) else Result(str(given), error=one)
+            for one, given in zip(checked, ids, strict=True)
+        ]
 
-    def _found(self, entity_id: str, found: Object | Exception | None) -> Result[Document]:
+    def _found(self, entity_id: str, found: Object | Exception | None) -> Result[D]:
         if isinstance(found, Invalid):
             return Result(entity_id, error=self._broken(entity_id, found))
         if isinstance(found, WormError):
@@ -89,26 +105,48 @@ class Reading(Access):
         if self.logged is not None:
             found = self.logged.latest(entity_id, found)
         if found is None:
-            self._memory.forget(entity_id)
             return Result(entity_id)
         try:
             document = self._parsed(entity_id, found)
+            return Result(entity_id, self._shape.load(self._read(entity_id, found, document)))
         except WormError as error:
             return Result(entity_id, error=error)
-        self._memory.read(entity_id, found, document)
-        return Result(entity_id, {"id": entity_id, **document})
 
-    def remembered(self, id: str) -> Document:
-        """The document as this session read or wrote it last; empty where it did not. No request."""
-        seen = self._memory.seen(id)
-        return {} if seen is None or seen.document is None else dict(seen.document)
-
-    def exists(self, id: str = SINGLETON_ID) -> bool:
-        found = self._session.store.head(self._collection.documents.key(id))
-        if self.logged is not None and self.logged.is_behind(id, found):
-            return self.logged.known(id).document is not None
+    def exists(self, id: object = SINGLETON_ID) -> bool:
+        entity_id = self._checked(id)
+        found = self._session.store.head(self._collection.documents.key(entity_id))
+        if self.logged is not None and self.logged.is_behind(entity_id, found):
+            return self.logged.known(entity_id).document is not None
         return found is not None
 
+    @overload
+    def find_all(
+        self,
+        *,
+        filter: Mapping[str, object] | None = None,
+        sort: Sort | None = None,
+        select: None = None,
+        limit: int | None = None,
+        offset: int = 0,
+        cursor: str | None = None,
+        populate: None = None,
+        strategy: str | None = None,
+        whole: bool = False,
+    ) -> Rows[D]: ...
+    @overload
+    def find_all(
+        self,
+        *,
+        filter: Mapping[str, object] | None = None,
+        sort: Sort | None = None,
+        select: Sequence[str] | None = None,
+        limit: int | None = None,
+        offset: int = 0,
+        cursor: str | None = None,
+        populate: Fields | None = None,
+        strategy: str | None = None,
+        whole: bool = False,
+    ) -> Rows[DocumentDict]: ...
     def find_all(
         self,
         *,
@@ -122,18 +160,19 @@ class Reading(Access):
         strategy: str | None = None,
         _strategy: str | None = None,
         whole: bool = False,
-    ) -> Rows[Row]:
-        """Rows that match, found in the way that costs least (see docs/planner.md), or by `strategy`.
+    ) -> Rows[D] | Rows[DocumentDict]:
+        """Documents that match, found in the way that costs least (see docs/planner.md), or by `strategy`.
 
-        Without `select` a row has all fields that the schema declares, with an empty one only its id, with `whole` all
-        that the document has. `populate` replaces references by the documents that they name. `cursor` is that of the
-        page before.
+        Without `select` they are whole and can be changed and saved. With it they are rows of these fields: dicts, also
+        where the model has a class, because a partial document cannot be validated. `populate` replaces references by
+        the documents that they name. `cursor` is that of the page before.
 
         What this session wrote, restored or deleted is in it (or not) at once, also before the workers have folded it.
         """
         asked: _Asked = {"filter": filter, "sort": sort, "limit": limit, "offset": offset, "cursor": cursor}
         request = self._request(asked, select, populate, strategy or _strategy, whole=whole)
-        return self._rows(request, self._answered(request))
+        answer = self._answered(request)
+        return self._packed(request, answer, answer.page.cursor)
 
     def explain(
         self,
@@ -164,7 +203,7 @@ class Reading(Access):
         select: Sequence[str] | None = None,
         batch_size: int = 1000,
         whole: bool = False,
-    ) -> Iterator[Rows[Row]]:
+    ) -> Iterator[Rows[D] | Rows[DocumentDict]]:
         """Rows in batches, for collections that do not fit into memory: one partition of the table is held at a time.
 
         In the order of ids; what this session wrote and the table does not know yet comes last. `plan` of a batch says
@@ -175,7 +214,7 @@ class Reading(Access):
         if batch_size < 1:
             raise Invalid("must be at least 1", path="batch_size")
         stream = Stream(self.table, request, self._memory, self._tables)
-        return (self._packed(request, rows, stream.plan) for rows in stream.batches(batch_size))
+        return (self._packed(request, Answer(Page(rows), stream.plan)) for rows in stream.batches(batch_size))
 
     def count(self, filter: Mapping[str, object] | None = None) -> int:
         """How many documents match (all, without a filter)."""
@@ -224,12 +263,26 @@ class Reading(Access):
             populate_rows(self._collection.definition, outcome.page.rows, request.populate, self._session.collection)
         return outcome
 
-    def _rows(self, request: Request, outcome: Answer) -> Rows[Row]:
-        return self._packed(request, outcome.page.rows, outcome.plan, outcome.page.cursor)
-
-    def _packed(self, request: Request, rows: Sequence[Row], plan: Plan, cursor: str | None = None) -> Rows[Row]:
+    def _packed(self, request: Request, answer: Answer, cursor: str | None = None) -> Rows[D] | Rows[DocumentDict]:
+        """Rows with their provenance; objects, where they are whole and the model has a class."""
         definition, select = self._collection.definition, request.query.select
-        return Rows(rows, definition=definition, plan=plan, cursor=cursor, select=select)
+        partial = _why_partial(request)
+        documents = [self._row(row, answer, partial) for row in answer.page.rows]
+        rows = Rows(documents, definition=definition, plan=answer.plan, cursor=cursor, select=select)
+        return rows if partial else rows.with_items([self._shape.load(one) for one in documents])
+
+    def _row(self, row: Row, answer: Answer, partial: str) -> DocumentDict:
+        entity_id = str(row["id"])
+        at = answer.versions.get(entity_id) or NO_VERSION
+        digest = digest_of(row) if at == NO_VERSION and not partial else None
+        return DocumentDict.of(row, Provenance(self.name, entity_id, at, None, None, digest, partial))
+
+
+def _why_partial(request: Request) -> str:
+    """Why the rows of this request cannot be saved; empty where they can."""
+    if request.query.select is not None:
+        return "it has only the selected fields"
+    return "its references were replaced by documents" if request.populate else ""
 
 
 Find = Callable[[str], Collection]

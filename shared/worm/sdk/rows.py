@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Rows(list[R]):
@@ -57,7 +58,7 @@ class Rows(list[R]):
         self._select = select
         self._records: dict[int, tuple[object, Row]] = {}
 
-    def with_items(self, items: Sequence[object]) -> Rows[object]:
+    def with_items(self, items: Sequence[T]) -> Rows[T]:
         """Objects made of these rows, one of each. Arrow and pandas get the rows that they were made of."""
         made = Rows(items, definition=self._definition, plan=self.plan, cursor=self.cursor, select=self._select)
         rows = cast("list[Row]", self)

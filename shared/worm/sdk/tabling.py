@@ -1,20 +1,20 @@
 """The table of a model: how it stands, and building it anew.
 
-A module of its own because it is one group of verbs: `Model` (`model.py`) is made of five such groups.
+A module of its own because it is one group of verbs: `Model` (`model.py`) is made of six such groups.
 """
 
 from __future__ import annotations
 
 from worm.collections.claims import restore_claims
 from worm.errors import Invalid, NotFound
-from worm.sdk.access import Access
+from worm.sdk.access import Access, D
 from worm.tables.build import Progress, silent
 from worm.tables.status import IndexStatus, ManifestStatus, index_status, manifest_status
 
 __all__ = ["IndexStatus", "ManifestStatus", "Tabling"]
 
 
-class Tabling(Access):
+class Tabling(Access[D]):
     """`get_manifest_status`, `build_manifest`, `invalidate_manifest`, `build_index`, `build_indexes`."""
 
     def get_manifest_status(self) -> ManifestStatus:

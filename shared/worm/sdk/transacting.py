@@ -21,10 +21,12 @@ from typing import Self
 from worm.bridge.commits import KnownDocument, SpaceModel, Write, commit
 from worm.bridge.origins import entity_name
 from worm.codec.strict_json import JsonValue
+from worm.collections.documents import DocumentVersion
 from worm.collections.entries import Document
-from worm.errors import Invalid
+from worm.errors import Conflict, Invalid
 from worm.schema.fields import SINGLETON_ID
 from worm.sdk.access import Touched
+from worm.sdk.document import DocumentDict, Provenance
 from worm.sdk.model import Model
 from worm.session import Session
 from worm.spaces.operations import ConfirmedRead
@@ -59,19 +61,38 @@ class DocumentTransaction:
         self._is_over = False
         self.seq: int | None = None
 
-    def get(self, model: str | Model, id: str = SINGLETON_ID) -> Document | None:
+    def get(self, model: str | Model, id: str = SINGLETON_ID) -> DocumentDict | None:
         """The document, with what this transaction did to it; None where there is none."""
-        found = self._entry(self._model_of(model), id).now
-        return None if found is None else {"id": id, **deepcopy(found)}
+        entry = self._entry(self._model_of(model), id)
+        if entry.now is None:
+            return None
+        known = entry.known
+        at = DocumentVersion(known.etag or "", commit=known.seq or None)
+        provenance = None if entry.is_written else Provenance(entry.model.name, id, at)
+        return DocumentDict.of({"id": id, **deepcopy(entry.now)}, provenance)
 
     def save(self, model: str | Model, document: Mapping[str, JsonValue], *, id: str | None = None) -> Document:
         """Create the document, or replace the one that is there. Without an id it gets one. It is returned as it will
         be stored; `Invalid` when the schema or the access mode refuses it."""
         chosen = self._model_of(model)
-        entry = self._entry(chosen, chosen._id_in(document, id))
-        drafted = chosen._draft(deepcopy(dict(document)), entry.id, entry.known.document)
+        given = chosen._shape.dump(document)
+        entry = self._entry(chosen, chosen._new_id(given, id))
+        self._check_version(entry, given)
+        drafted = chosen._draft(deepcopy(given), entry.id, entry.known.document)
         self._write(entry, drafted)
         return deepcopy(drafted)
+
+    def _check_version(self, entry: _Entry, given: DocumentDict) -> None:
+        """A document that was read outside of the transaction must still be what the transaction sees."""
+        origin, known = given.provenance, entry.known
+        if origin is None or (origin.model, origin.id) != (entry.model.name, entry.id) or entry.is_written:
+            return
+        seen = origin.at.commit if known.seq and origin.at.commit is not None else origin.at.etag
+        if seen not in (known.seq, known.etag):
+            raise Conflict(
+                f"{entry.model.name} '{entry.id}' changed since it was read",
+                hint="read it inside the transaction: tx.get(…)",
+            )
 
     def delete(self, model: str | Model, id: str = SINGLETON_ID) -> bool:
         """Delete the document; False when there is none."""

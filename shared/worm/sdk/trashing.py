@@ -3,22 +3,26 @@
 The tombstone decides: restoring and purging are transitions of it by compare-and-swap (see `collections/trash.py`), so
 that of a restore and a purge at once exactly one happens.
 
-A module of its own because it is one group of verbs: `Model` (`model.py`) is made of five such groups.
+A module of its own because it is one group of verbs: `Model` (`model.py`) is made of six such groups.
 """
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from worm.codec.strict_json import JsonObject
-from worm.collections.documents import OP, write_metadata
+from worm.collections.documents import OP, DocumentVersion, write_metadata
 from worm.collections.entries import Document
 from worm.collections.trash import Trashed
 from worm.errors import Conflict, Invalid, UniqueViolation, WormError
 from worm.schema.fields import SINGLETON_ID
-from worm.sdk.access import Access, Touched
+from worm.sdk.access import D, Touched
+from worm.sdk.document import About, decode_version, note_of_write
+from worm.sdk.writing import Writing
 from worm.store.base import Lost, Object
 
 
-class Trashing(Access):
+class Trashing(Writing[D]):
     """`list_trashed`, `restore`, `purge`, `purge_expired`."""
 
     def list_trashed(self) -> list[JsonObject]:
@@ -26,53 +30,66 @@ class Trashing(Access):
         now = self._session.clock.now()
         return [_shown(one) for one in self._collection.trash.list(now)]
 
-    def restore(self, id: str = SINGLETON_ID, *, actor: str | None = None) -> Document:
+    def restore(self, id: object = SINGLETON_ID, *, if_version: str | None = None, **about: Unpack[About]) -> D:
         """Bring a deleted document back, exactly as it was. `NotFound` when it is not in trash or has expired;
-        `Conflict` when the id was created anew, `UniqueViolation` when another document has a unique value of it by
-        now; nothing is overwritten, and it stays in trash. Append mode allows it: what was removed is
-        created once more, under put-if-absent."""
+        `Conflict` when the id was created again, or what is in trash is not the version `if_version`;
+        `UniqueViolation` when another document has a unique value of it by now; nothing is overwritten, and it stays in
+        trash. Append mode allows it: what was removed is created once more, under put-if-absent."""
         self._require_trash()
         self._begin_write(creates=True)
-        self._checked(id)
+        entity_id = self._checked(id)
         trash = self._collection.trash
+        self._check_trashed(entity_id, if_version)
         # With the bytes of the deleted version its etag would come back, and a writer that read that version before it
         # was deleted would pass its If-Match. A newline more is the same document under a new etag.
-        body = _under_new_etag(trash.begin_restore(id, self._session.clock.now()), self._collection.max_bytes)
-        document = self._readable(id, body)
+        body = _under_new_etag(trash.begin_restore(entity_id, self._session.clock.now()), self._collection.max_bytes)
+        document = self._readable(entity_id, body)
         try:
-            self._put_back(id, body, document, actor)
+            touched = self._put_back(entity_id, body, document, about)
         except UniqueViolation:
-            trash.abort_restore(id)
+            trash.abort_restore(entity_id)
             raise
-        trash.finish_restore(id)
-        self._maintain([Touched(id)])
-        return {"id": id, **(document or {})}
+        trash.finish_restore(entity_id)
+        return self._finish(None, (document or {}, touched))
 
-    def _put_back(self, entity_id: str, body: bytes, document: Document | None, actor: str | None) -> None:
+    def _check_trashed(self, entity_id: str, if_version: str | None) -> None:
+        if if_version is None:
+            return
+        wanted = self._version_seen(entity_id, decode_version(if_version))
+        tombstone = self._collection.trash.tombstone(entity_id)
+        if tombstone is not None and tombstone.etag != wanted.etag:
+            raise Conflict(
+                f"another version of {self.name} '{entity_id}' is in trash",
+                expected=wanted.etag,
+                found=tombstone.etag,
+                hint="list_trashed() says what is there; restore() without if_version brings that back",
+            )
+
+    def _put_back(self, entity_id: str, body: bytes, document: Document | None, about: About) -> Touched:
         """The document under its key again, if nothing is there and its unique values are free."""
         if self.logged is not None:
-            self._commit_back(entity_id, document, actor)
-            return
+            return self._commit_back(entity_id, document, about)
         key = self._collection.documents.key(entity_id)
-        metadata = write_metadata(actor=actor or self._session.settings.actor, parent=None, op="restore")
+        note = note_of_write(about)
+        metadata = write_metadata(actor=self._actor(about), parent=None, op="restore", note=note)
         reservation = self._claiming.reserve(entity_id, None, document, None)
         with self._claiming.around(reservation):
             outcome = self._session.store.put_if_absent(key, body, metadata=metadata)
             if isinstance(outcome, Lost) and not _is_this_restore(outcome.current, body):
                 raise self._not_restored(entity_id, outcome)
         stored = outcome.current if isinstance(outcome, Lost) else outcome
-        if document is None:
-            self._memory.forget(entity_id)
-        else:
-            self._memory.wrote(entity_id, stored, document)
+        version = DocumentVersion(stored.etag, stored.version_id)
+        if document is not None:
+            self._memory.wrote(entity_id, document, None, version)
         self._claiming.confirm(reservation, stored, None, is_new=True)
+        return Touched(entity_id, version=version, body=body)
 
-    def _commit_back(self, entity_id: str, document: Document | None, actor: str | None) -> None:
+    def _commit_back(self, entity_id: str, document: Document | None, about: About) -> Touched:
         """The same for a model in a space: the restore is a commit."""
         try:
             if document is None:
                 raise Invalid("what is in trash is no valid document", hint="save a valid one under its id")
-            self._put(entity_id, document, None, actor, op="restore")
+            return self._put(entity_id, document, None, about, op="restore")
         except (Invalid, Conflict):
             self._collection.trash.abort_restore(entity_id)
             raise
@@ -82,7 +99,7 @@ class Trashing(Access):
             return self._defeat(entity_id, None, outcome)
         self._collection.trash.abort_restore(entity_id)
         return Conflict(
-            f"{self.name} '{entity_id}' was created anew since it was deleted",
+            f"{self.name} '{entity_id}' was created again since it was deleted",
             key=self._collection.documents.key(entity_id),
             found=outcome.current.etag,
             hint=self._way_back(entity_id),
@@ -105,7 +122,7 @@ class Trashing(Access):
             f"{copy} under another id first"
         )
 
-    def purge(self, id: str = SINGLETON_ID) -> bool:
+    def purge(self, id: object = SINGLETON_ID) -> bool:
         """Remove a deleted document from trash for good; its history stays. False when it is not there, `Conflict`
         while it is being restored."""
         self._begin_write()

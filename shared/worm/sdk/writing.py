@@ -1,93 +1,80 @@
-"""Creating, saving, changing and deleting documents, one or many.
+"""Creating, saving, replacing and deleting documents, one or many.
+
+`save` is conditional on the version that the document came from; a document that came from nowhere must not exist yet.
+`replace` and `upsert` take what is there now, whatever it is.
 
 Many at once: concurrent inside, one result for each, in order. Inline maintenance folds the bulk once. One item's error
 fails no other. Of several documents with one id only the first is saved, the others fail: this code does not guess
 which of them should stay. Documents that share a unique value are saved one after the other, in order: the first that
 can be saved gets it.
 
-A module of its own because it is one group of verbs: `Model` (`model.py`) is made of five such groups.
+A module of its own because it is one group of verbs: `Model` (`model.py`) is made of six such groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar, Unpack, cast
 
 from worm.clock import attempts, iso_seconds
-from worm.codec.strict_json import JsonValue, Missing, check_json
+from worm.codec.strict_json import JsonValue, dumps_document
 from worm.collections.claims import Holders
+from worm.collections.documents import NO_VERSION, DocumentVersion
 from worm.collections.entries import Document
 from worm.collections.reconcile import Sighting
 from worm.collections.trash import Deletion, delete_unchanged
 from worm.errors import Conflict, Invalid, NotFound, WormError
-from worm.schema.fields import SINGLETON_ID, check_id, id_text, new_id, typed_problem
-from worm.sdk.access import Access, Result, Touched
-from worm.sdk.memory import Seen
-from worm.store.base import Gone, Lost
+from worm.schema.fields import SINGLETON_ID, new_id, typed_problem
+from worm.sdk.access import Access, D, Result, Seen, Touched
+from worm.sdk.document import About, DocumentDict, Provenance, decode_version, digest_of, is_same, note_of_write
+from worm.store.base import Gone, Lost, ObjectInfo
 from worm.store.parallel import in_parallel
 
-PATCH_ATTEMPTS = 60
+CHANGE_ATTEMPTS = 60
 T = TypeVar("T")
 
 
-class Writing(Access):
-    """`create`, `save`, `patch`, `delete`, `save_many`, `delete_many`."""
+class Writing(Access[D]):
+    """`create`, `insert`, `save`, `replace`, `upsert`, `delete`, and `insert_many`, `save_many`, `upsert_many`."""
 
-    def create(self, data: Mapping[str, JsonValue], id: str | None = None) -> Document:
-        """A new, checked document with id and times; not stored until `save`."""
-        definition, own = self._collection.definition, data.get("id")
-        given = id if id is not None else own
-        if definition.is_singleton:
-            entity_id = SINGLETON_ID
-        elif given is None:
-            entity_id = new_id(definition.id_type, self._session.ids)
-        else:
-            entity_id = id_text(definition.id_type, given)
-        check_id(definition.id_type, entity_id)
-        is_same = own is not None and not definition.is_singleton and id_text(definition.id_type, own) == entity_id
-        document = self._stamped({**definition.defaults(), **data, "id": own if is_same else entity_id}, is_new=True)
-        check_json(document)
-        definition.check_document(document, id=entity_id)
-        return document
+    def create(self, data: D | Mapping[str, object], id: object = None) -> D:
+        """A new, checked document with id and times; not stored until `save` or `insert`."""
+        given = self._shape.dump(data)
+        return self._shape.load(DocumentDict(self._made(given, self._new_id(given, id))))
 
-    def save(self, document: Mapping[str, JsonValue], *, actor: str | None = None) -> Document:
-        """Store a document: create it, or update the one that this session read. `Conflict` if it changed since."""
-        saved, touched = self._save(document, actor)
-        self._maintain([touched])
-        return saved
+    def insert(self, document: D | Mapping[str, object], **about: Unpack[About]) -> D:
+        """Store a new document, with the schema's defaults; without an id it gets one. `Conflict` if it exists."""
+        given = self._shape.dump(document)
+        return self._finish(document, self._inserted(given, self._new_id(given), about))
 
-    def patch(self, id: str, changes: Mapping[str, JsonValue | Missing], *, actor: str | None = None) -> Document:
-        """Set top-level fields of the stored document, whatever it holds now: None sets null, `worm.MISSING` removes
-        the field. Another's write in between is no conflict: the changes are applied to that one."""
+    def save(self, document: D | Mapping[str, object], **about: Unpack[About]) -> D:
+        """Store a document: over the very version that it came from, or as a new one if it came from nowhere.
+        `Conflict` if somebody else was first. What did not change is not written.
+
+        The result has the new version. So has the object that you passed, which you may go on changing and saving.
+        """
+        return self._finish(document, self._save(self._shape.dump(document), about))
+
+    def replace(
+        self, document: D | Mapping[str, object], *, if_version: str | None = None, **about: Unpack[About]
+    ) -> D:
+        """Put this document in the place of the one that is there: of version `if_version`, or whichever. `NotFound`
+        when there is none. A stored document that is broken is replaced as well."""
         self._begin_write()
-        self._checked(id)
-        session = self._session
-        for attempt in attempts(PATCH_ATTEMPTS, session.clock, session.ids, base_seconds=0.01, cap_seconds=1.0):
-            found = self._current(id)
-            if found is None:
-                raise self._missing(id)
-            stored, before = found
-            merged: Document = {
-                name: value for name, value in ({**before, **changes}).items() if not isinstance(value, Missing)
-            }
-            parent = Seen(stored.etag, before, stored.version_id, self._memory.commit_of(id, stored))
-            patched = self._stamped(merged, is_new=False)
-            try:
-                touched = self._put(id, patched, parent, actor)
-            except Conflict:
-                if attempt == PATCH_ATTEMPTS - 1:
-                    raise
-                continue
-            self._maintain([touched])
-            return {"id": id, **patched}
-        raise AssertionError("unreachable")
+        given, wanted = self._shape.dump(document), if_version
+        return self._finish(document, self._swapped(given, self._id_of(given), about, wanted, creates=False))
 
-    def delete(self, id: str = SINGLETON_ID, *, actor: str | None = None) -> bool:
-        """Delete the document as it is now; False when there is none, `Conflict` when it changes meanwhile.
+    def upsert(self, document: D | Mapping[str, object], **about: Unpack[About]) -> D:
+        """Store a document, whatever is there: create it with the schema's defaults, or replace what exists."""
+        return self._finish(document, self._upserted(self._shape.dump(document), about))
+
+    def delete(self, id: object = SINGLETON_ID, *, if_version: str | None = None, **about: Unpack[About]) -> bool:
+        """Delete the document as it is now, or as of `if_version`; False when there is none, `Conflict` when it
+        changes meanwhile or is of another version.
 
         With `softDelete` it goes to trash first. Its history stays in either case.
         """
-        removed = self._delete(id, actor)
+        removed = self._delete(self._checked(id), about, if_version)
         if removed is None:
             return False
         self._maintain([removed[1]])
@@ -95,15 +82,29 @@ class Writing(Access):
 
     # Many at once
 
-    def save_many(
-        self, documents: Sequence[Mapping[str, JsonValue]], *, actor: str | None = None
-    ) -> list[Result[Document]]:
+    def save_many(self, documents: Sequence[D | Mapping[str, object]], **about: Unpack[About]) -> list[Result[D]]:
         """`save` for each. A document whose id an earlier one has is not saved: `Invalid`."""
-        ids = [self._named(document) for document in documents]
-        holders = self._claiming.holders(documents) if self._claiming.is_needed else None
+        return self._many(documents, lambda one, holders: self._save(one, about, holders))
+
+    def insert_many(self, documents: Sequence[D | Mapping[str, object]], **about: Unpack[About]) -> list[Result[D]]:
+        """`insert` for each."""
+        return self._many(documents, lambda one, holders: self._inserted(one, self._new_id(one), about, holders))
+
+    def upsert_many(self, documents: Sequence[D | Mapping[str, object]], **about: Unpack[About]) -> list[Result[D]]:
+        """`upsert` for each; `created` tells which were new."""
+        return self._many(documents, lambda one, holders: self._upserted(one, about, holders))
+
+    def _many(
+        self,
+        documents: Sequence[D | Mapping[str, object]],
+        work: Callable[[DocumentDict, Holders | None], tuple[Document, Touched | None]],
+    ) -> list[Result[D]]:
+        given = [self._shape.dump(one) for one in _listed(documents, "documents")]
+        ids = [self._named(document) for document in given]
+        holders = self._claiming.holders(given) if self._claiming.is_needed else None
         first = {one: position for position, one in reversed(list(enumerate(ids)))}
 
-        def save(position: int) -> tuple[Document, Touched]:
+        def one_of(position: int) -> tuple[Document, Touched | None]:
             one = ids[position]
             if one and first[one] != position:
                 raise Invalid(
@@ -111,14 +112,13 @@ class Writing(Access):
                     key=self._collection.documents.key(one) if self._is_id(one) else None,
                     hint="only the first one was tried; give the other its own id, or save it afterwards",
                 )
-            return self._save(documents[position], actor, holders)
+            saved, touched = work(given[position], holders)
+            if touched is not None:
+                self._shape.bring(documents[position], self._saved(saved, touched))
+            return saved, touched
 
-        shared = self._claiming.shared_values(documents) if self._claiming.is_needed else None
-        return self._bulk(ids, range(len(documents)), save, shared)
-
-    def delete_many(self, ids: Sequence[str], *, actor: str | None = None) -> list[Result[Document]]:
-        """`delete` for each; `document` is what was deleted."""
-        return self._bulk(ids, ids, lambda one: self._delete(one, actor))
+        shared = self._claiming.shared_values(given) if self._claiming.is_needed else None
+        return self._bulk(ids, range(len(given)), one_of, shared)
 
     def _named(self, document: Mapping[str, JsonValue]) -> str:
         """The id in the result; empty where there is none."""
@@ -132,32 +132,50 @@ class Writing(Access):
         self,
         ids: Sequence[str],
         items: Sequence[T],
-        work: Callable[[T], tuple[Document, Touched] | None],
+        work: Callable[[T], tuple[Document, Touched | None] | None],
         shared: Sequence[Iterable[Hashable]] | None = None,
-    ) -> list[Result[Document]]:
-        results: list[Result[Document]] = [Result(one) for one in ids]
-        touched: dict[str, Touched] = {}
+    ) -> list[Result[D]]:
+        """`work` gives the document, and what it wrote, if it did; None where there was nothing to do."""
+        done: dict[int, tuple[Document, Touched | None]] = {}
+        errors: dict[int, WormError] = {}
 
         def one_group(positions: Sequence[int]) -> None:
             for position in positions:
                 try:
-                    done = work(items[position])
+                    outcome = work(items[position])
                 except WormError as error:
-                    results[position] = Result(ids[position], error=error)
+                    errors[position] = error
                     continue
-                if done is not None:
-                    results[position] = Result(ids[position], done[0])
-                    touched.setdefault(ids[position], done[1])
+                if outcome is not None:
+                    done[position] = outcome
 
         names = [{one, *more} for one, more in zip(ids, shared or [()] * len(ids), strict=True)]
         in_parallel(one_group, groups_of(names))
+        touched = {ids[at]: one for at in sorted(done) if (one := done[at][1]) is not None}
+        late: WormError | None = None
         try:
-            self._maintain(list(touched.values()))
+            heads = self._maintain(list(touched.values()))
         except WormError as error:
-            return [
-                Result(one.id, one.document, error) if one.document is not None and one.ok else one for one in results
-            ]
+            late, heads = error, {}
+        results: list[Result[D]] = []
+        for at, name in enumerate(ids):
+            if at not in done:
+                results.append(Result(name, error=errors.get(at)))
+                continue
+            document, wrote = done[at]
+            whole = document if wrote is None else self._saved(document, wrote, heads.get(name))
+            results.append(self._loaded(name, whole, late if wrote is not None else None, wrote))
         return results
+
+    def _loaded(self, name: str, document: Document, error: WormError | None, wrote: Touched | None) -> Result[D]:
+        """A result; one that does not fit the caller's class is an error."""
+        whole = document if isinstance(document, DocumentDict) else DocumentDict(document)
+        try:
+            return Result(
+                name or str(whole.get("id", "")), self._shape.load(whole), error, bool(wrote and wrote.is_new)
+            )
+        except Invalid as mistake:
+            return Result(name, None, error or mistake)
 
     # For transactions
 
@@ -165,52 +183,142 @@ class Writing(Access):
         """The document as a transaction stores it, over `before`: checked, with its times."""
         self._begin_write(creates=before is None)
         given = {name: value for name, value in document.items() if name != "id" or value is not None}
-        kept = {} if before is None or "createdAt" not in before else {"createdAt": before["createdAt"]}
-        drafted = self._stamped({"id": entity_id, **kept, **given}, is_new=before is None)
+        drafted = self._made(given, entity_id) if before is None else self._next(given, entity_id, before)
         self._encoded(entity_id, drafted)
         return drafted
 
-    def _id_in(self, document: Mapping[str, JsonValue], id: str | None) -> str:
-        """The id that is given, or the document's own, or a new one."""
-        definition = self._collection.definition
-        given = document.get("id") if id is None else id
-        if given is None or definition.is_singleton:
-            return new_id(definition.id_type, self._session.ids)
-        return self._checked(id_text(definition.id_type, given))
+    # Without maintenance: the document as it is stored, and what was touched (None: nothing was to be written)
 
-    # Without maintenance
+    def _finish(self, item: object, done: tuple[Document, Touched | None]) -> D:
+        """The caller's object learns its version before anything else can fail; then history and table follow."""
+        document, touched = done
+        if touched is None:
+            return self._shape.load(cast("DocumentDict", document))
+        self._shape.bring(item, self._saved(document, touched))
+        heads = self._maintain([touched])
+        return self._shape.load(self._saved(document, touched, heads.get(touched.id)))
 
-    def _save(
-        self, document: Mapping[str, JsonValue], actor: str | None, holders: Holders | None = None
+    def _inserted(
+        self, document: DocumentDict, entity_id: str, about: About, holders: Holders | None = None
     ) -> tuple[Document, Touched]:
         self._begin_write(creates=True)
-        entity_id = self._id_of(document)
-        if document.get("id", "") is None:  # of a singleton
-            document = {name: value for name, value in document.items() if name != "id"}
-        parent = self._memory.seen(entity_id)
-        if parent is not None and self.mode == "append":
-            raise self._append_only(self._collection.documents.key(entity_id))
-        saved = self._stamped(document, is_new=parent is None)
-        return dict(saved), self._put(entity_id, saved, parent, actor, holders=holders)
+        made = self._made(document, entity_id)
+        return made, self._put(entity_id, made, None, about, holders=holders)
 
-    def _delete(self, entity_id: str, actor: str | None) -> tuple[Document, Touched] | None:
+    def _save(
+        self, document: DocumentDict, about: About, holders: Holders | None = None
+    ) -> tuple[Document, Touched | None]:
+        self._begin_write(creates=True)
+        entity_id = self._id_of(document)
+        origin = document.provenance
+        if origin is None or (origin.model, origin.id) != (self.name, entity_id):
+            return self._inserted(document, entity_id, about, holders)
+        if self.mode == "append":
+            raise self._append_only(self._collection.documents.key(entity_id))
+        if origin.partial:
+            raise Invalid(
+                f"{self.name} '{entity_id}' cannot be saved: {origin.partial}",
+                hint=f"read the whole document with get('{entity_id}'), or change fields with patch() or update()",
+            )
+        return self._update(document, entity_id, self._parent(origin), about, holders=holders)
+
+    def _update(
+        self,
+        document: Mapping[str, JsonValue],
+        entity_id: str,
+        parent: Seen,
+        about: About,
+        *,
+        holders: Holders | None = None,
+    ) -> tuple[Document, Touched | None]:
+        """Over the parent. What says the same as the parent is not written, if that is still there."""
+        before = parent.document
+        if before is not None and is_same(document, before):
+            self._check_there(entity_id, parent)
+            return self._unchanged(entity_id, before, parent), None
+        saved = self._next(document, entity_id, before)
+        return saved, self._put(entity_id, saved, parent, about, holders=holders)
+
+    def _check_there(self, entity_id: str, parent: Seen) -> None:
+        """`Conflict` where the version is not the current one (any more)."""
+        if self.logged is not None:
+            self.logged.check(entity_id, parent)
+            return
+        found = self._session.store.head(self._collection.documents.key(entity_id))
+        if found is None or found.etag != parent.etag:
+            raise self._conflict(entity_id, parent.etag, found)
+
+    def _unchanged(self, entity_id: str, before: Document, parent: Seen) -> DocumentDict:
+        version = DocumentVersion(parent.etag, parent.version_id, parent.commit)
+        provenance = Provenance(self.name, entity_id, version, self._session.clock.now(), dumps_document(before))
+        return DocumentDict.of({"id": entity_id, **before}, provenance)
+
+    def _upserted(
+        self, document: DocumentDict, about: About, holders: Holders | None = None
+    ) -> tuple[Document, Touched | None]:
+        self._begin_write(creates=True)
+        entity_id = self._new_id(document)
+        if self.mode == "append":
+            return self._inserted(document, entity_id, about, holders)
+        return self._swapped(document, entity_id, about, None, creates=True, holders=holders)
+
+    def _swapped(
+        self,
+        document: DocumentDict,
+        entity_id: str,
+        about: About,
+        if_version: str | None,
+        *,
+        creates: bool,
+        holders: Holders | None = None,
+    ) -> tuple[Document, Touched | None]:
+        """The document in the place of what is there now, valid or not."""
+        for is_last in self._tries():
+            found = self._session.store.get(self._collection.documents.key(entity_id))
+            if self.logged is not None:
+                found = self.logged.latest(entity_id, found)
+            try:
+                if found is None and creates:
+                    return self._inserted(document, entity_id, about, holders)
+                if found is None:
+                    raise self._missing(entity_id)
+                parent = self._seen(entity_id, found, self._readable(entity_id, found.body))
+                self._check_version(entity_id, parent, if_version)
+                return self._update(document, entity_id, parent, about, holders=holders)
+            except Conflict:
+                if is_last or if_version is not None:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _tries(self) -> Iterator[bool]:
+        """Again and again while others are faster; True for the last time."""
+        session = self._session
+        for attempt in attempts(CHANGE_ATTEMPTS, session.clock, session.ids, base_seconds=0.01, cap_seconds=1.0):
+            yield attempt == CHANGE_ATTEMPTS - 1
+
+    def _delete(
+        self, entity_id: str, about: About, if_version: str | None = None, expected: Seen | None = None
+    ) -> tuple[Document, Touched] | None:
         """The deleted document (only its id where it was no valid one), or None where there was none."""
         self._begin_write()
-        self._checked(entity_id)
-        actor = actor or self._session.settings.actor
+        actor, note = self._actor(about), note_of_write(about)
+        wanted = expected if if_version is None else self._version_seen(entity_id, decode_version(if_version))
         if self.logged is not None:
-            removed = self.logged.delete(entity_id, actor)
+            removed = self.logged.delete(entity_id, actor, note=note, parent=wanted)
             return (
-                None if removed is None else ({"id": entity_id, **removed[0]}, Touched(entity_id, unfreed=removed[1]))
+                None
+                if removed is None
+                else ({"id": entity_id, **removed[0]}, Touched(entity_id, unfreed=removed[1].unfreed))
             )
         found = self._session.store.get(self._collection.documents.key(entity_id))
+        if wanted is not None and (found is None or found.etag != wanted.etag):
+            raise self._conflict(entity_id, wanted.etag, found)
         if found is None:
-            self._memory.forget(entity_id)
             return None
         reservation = self._claiming.leaving(found, entity_id)
         if self._collection.definition.soft_delete:
             at = iso_seconds(self._session.clock.now())
-            deletion = Deletion(found.etag, found.version_id, actor, at)
+            deletion = Deletion(found.etag, found.version_id, actor, at, note)
             self._collection.trash.put_away(entity_id, found.body, deletion)
         outcome = delete_unchanged(self._session.store, found.key, found.etag, found.version_id)
         if isinstance(outcome, Lost):
@@ -218,21 +326,110 @@ class Writing(Access):
         document = self._readable(entity_id, found.body)
         self._memory.deleted(entity_id, document)
         # Gone: a hidden retry met our own delete, or another deleted the same version. What was asked for is the case.
-        marker = None if isinstance(outcome, Gone) else Sighting(outcome.version_id, actor)
+        marker = None if isinstance(outcome, Gone) else Sighting(outcome.version_id, actor, note)
         return {"id": entity_id, **(document or {})}, Touched(
             entity_id, Seen(found.etag, document, found.version_id), marker, self._claiming.free(reservation)
         )
+
+    # Ids, times, versions
+
+    def _new_id(self, document: Mapping[str, JsonValue], id: object = None) -> str:
+        """The id that is given, or the document's own, or a new one."""
+        definition = self._collection.definition
+        if definition.is_singleton:
+            return SINGLETON_ID
+        given = document.get("id") if id is None else id
+        return new_id(definition.id_type, self._session.ids) if given is None else self._checked(given)
 
     def _id_of(self, document: Mapping[str, JsonValue]) -> str:
         if self._collection.definition.is_singleton:
             return SINGLETON_ID
         given = document.get("id")
         if given is None:
-            raise Invalid("the document has no id", path="id", hint=f"make it with {self.name}.create(…)")
-        return self._checked(id_text(self._collection.definition.id_type, given))
+            raise Invalid("the document has no id", path="id", hint="insert() gives it one")
+        return self._checked(given)
+
+    def _made(self, document: Mapping[str, JsonValue], entity_id: str) -> Document:
+        """A new document: defaults, id and times. One that was stored before starts with the time of now."""
+        definition = self._collection.definition
+        given = {name: value for name, value in document.items() if name != "id" or value is not None}
+        if isinstance(document, DocumentDict) and document.provenance is not None:
+            given.pop("updatedAt", None)
+        own = given.get("id")
+        is_own = own is not None and (definition.is_singleton or self._checked(own) == entity_id)
+        made = self._stamped({**definition.defaults(), **given, "id": own if is_own else entity_id}, is_new=True)
+        if definition.is_singleton and own is None:
+            del made["id"]
+        definition.check_document(made, id=entity_id)
+        return made
+
+    def _next(self, document: Mapping[str, JsonValue], entity_id: str, before: Document | None) -> Document:
+        """The document that follows `before`: the time of its creation cannot get lost."""
+        kept = {} if before is None or "createdAt" not in before else {"createdAt": before["createdAt"]}
+        given = {name: value for name, value in document.items() if name != "id" or value is not None}
+        own: Document = {} if self._collection.definition.is_singleton else {"id": entity_id}
+        return self._stamped({**own, **kept, **given}, is_new=False)
+
+    def _parent(self, origin: Provenance) -> Seen:
+        """The version that a document came from, as a write names it. A row of a table knows less: its oplog entry
+        names the version, or the contents of what is there tell."""
+        now = self._session.clock.now()
+        if origin.at.etag is not None or origin.at.commit is not None:
+            etag, commit = origin.at.etag or "", origin.at.commit
+            if origin.body is not None:
+                return Seen(etag, origin.document(), origin.fresh_version_id(now), commit)
+        if origin.at == NO_VERSION:
+            return self._by_contents(origin)
+        wanted = self._version_seen(origin.id, origin.at)
+        found = self._current(origin.id)
+        if found is None or not _is_of(self._seen(origin.id, *found), wanted):
+            raise self._conflict(origin.id, wanted.etag, None if found is None else found[0])
+        return self._seen(origin.id, *found)
+
+    def _by_contents(self, origin: Provenance) -> Seen:
+        found = self._current(origin.id)
+        if found is None or origin.digest is None or digest_of(found[1]) != origin.digest:
+            raise self._conflict(origin.id, "", None if found is None else found[0])
+        return self._seen(origin.id, *found)
+
+    def _seen(self, entity_id: str, found: ObjectInfo, document: Document | None) -> Seen:
+        commit = self._collection.origins.commit_of(entity_id, found)
+        return Seen(found.etag, document, found.version_id, commit)
+
+    def _version_seen(self, entity_id: str, at: DocumentVersion) -> Seen:
+        """What a version says; one that is only a seq is looked up in the oplog."""
+        if at.etag is not None or at.commit is not None or at.seq is None:
+            return Seen(at.etag or "", None, at.version_id, at.commit)
+        entry = self._collection.oplog.read(entity_id, at.seq)
+        if entry is None:
+            raise self._conflict(entity_id, f"seq {at.seq}", None)
+        commit = entry.metadata.get("commitSeq")
+        return Seen(entry.etag or "", None, entry.version_id, commit if isinstance(commit, int) else None)
+
+    def _check_version(self, entity_id: str, seen: Seen, if_version: str | None) -> None:
+        """`Conflict` where what is there is not of that version."""
+        if if_version is None:
+            return
+        wanted = self._version_seen(entity_id, decode_version(if_version))
+        if not _is_of(seen, wanted):
+            now = self._session.store.head(self._collection.documents.key(entity_id))
+            raise self._conflict(entity_id, wanted.etag, now)
 
     def _missing(self, entity_id: str) -> NotFound:
         return NotFound(f"there is no {self.name} '{entity_id}'", key=self._collection.documents.key(entity_id))
+
+
+def _is_of(seen: Seen, wanted: Seen) -> bool:
+    """Commits tell where both have one; else the etag."""
+    if seen.commit is not None and wanted.commit is not None:
+        return seen.commit == wanted.commit
+    return seen.etag == wanted.etag
+
+
+def _listed(items: object, what: str) -> Sequence[object]:
+    if isinstance(items, str | bytes | Mapping) or not isinstance(items, Sequence):
+        raise Invalid(f"takes a list, not {type(items).__name__}", path=what)
+    return items
 
 
 def groups_of(names: Sequence[Iterable[Hashable]]) -> list[list[int]]:

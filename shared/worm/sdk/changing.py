@@ -1,0 +1,187 @@
+"""Changing what is there: each verb reads the document, applies a change and saves it over the version that it read;
+when somebody else was faster it does so again. Nobody's change gets lost, and the caller sees no `Conflict`.
+
+With `if_version` a change is for that version only: then another's write in between is a `Conflict`.
+
+A module of its own because it is one group of verbs: `Model` (`model.py`) is made of six such groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Unpack, cast
+
+from worm.collections.entries import Document
+from worm.errors import Conflict, Invalid
+from worm.query.execute import as_row
+from worm.query.filters import Filter
+from worm.sdk.access import D, Result, Seen, Touched
+from worm.sdk.document import About, DocumentDict, provenance_of
+from worm.sdk.operators import check_operators, check_patch, merged, updated
+from worm.sdk.reading import Reading
+from worm.sdk.writing import Writing
+
+Change = Callable[[Document], Document]
+Wanted = Callable[[Document], bool]
+
+
+class Changing(Writing[D], Reading[D]):
+    """`patch`, `update`, `modify`, `refresh`, `update_many`, `delete_many`."""
+
+    def patch(
+        self, id: object, changes: Mapping[str, object], *, if_version: str | None = None, **about: Unpack[About]
+    ) -> D:
+        """Merge fields into the stored document (RFC 7396): objects are merged, None removes a field, anything else
+        replaces. To store null: `update(id, {"$set": {"field": None}})`."""
+        checked = check_patch(changes)
+        return self._changed(id, lambda before: merged(before, checked), about, if_version)
+
+    def update(
+        self, id: object, operators: Mapping[str, object], *, if_version: str | None = None, **about: Unpack[About]
+    ) -> D:
+        """Change fields by `$set`, `$unset`, `$inc`, `$push`, `$pull`, `$addToSet`, with dotted paths."""
+        checked = check_operators(operators)
+        return self._changed(id, lambda before: updated(before, checked), about, if_version)
+
+    def modify(self, id: object, function: Callable[[D], D | None], **about: Unpack[About]) -> D:
+        """Read the document, let the function change it (in place, or return another one), and save. The function is
+        called again with the newer document when somebody else was faster, so it must do nothing else."""
+        if not callable(function):
+            raise Invalid(f"takes a function, not {function!r}", path="function")
+        self._begin_write()
+        entity_id = self._checked(id)
+        for is_last in self._tries():
+            item = self.get(entity_id)
+            origin = provenance_of(item)
+            returned: D | None = function(item)
+            document = self._shape.dump(item if returned is None else returned)
+            if self._new_id(document, None if document.get("id") is not None else entity_id) != entity_id:
+                raise Invalid(f"the function changed the id of {self.name} '{entity_id}'", path="id")
+            try:
+                done = self._save(DocumentDict.of(document | {"id": entity_id}, origin), about)
+            except Conflict:
+                if is_last:
+                    raise
+                continue
+            return self._finish(None, done)
+        raise AssertionError("unreachable")
+
+    def refresh(self, document: D) -> D:
+        """Read the document again: the object that you pass becomes what is stored now, and is returned. `NotFound`
+        when it was deleted."""
+        origin = provenance_of(document)
+        entity_id = self._id_of(self._shape.dump(document)) if origin is None else origin.id
+        found = self._current(entity_id)
+        if found is None:
+            raise self._missing(entity_id)
+        return self._shape.refreshed(document, self._read(entity_id, *found))
+
+    # Many at once
+
+    def update_many(
+        self,
+        filter: Mapping[str, object] | None,
+        operators: Mapping[str, object],
+        *,
+        dry_run: bool = False,
+        **about: Unpack[About],
+    ) -> list[Result[D]]:
+        """`update` for each document that matches when it is changed. `document` is the result; None where it did not
+        match any more. `dry_run` changes nothing and shows what would come out."""
+        self._begin_write()
+        checked, compiled = check_operators(operators), self._filter(filter)
+        ids = self._matching(filter)
+
+        def work(entity_id: str) -> tuple[Document, Touched | None] | None:
+            wanted = self._wanted(entity_id, compiled)
+            return self._change(entity_id, lambda before: updated(before, checked), about, wanted, dry_run=dry_run)
+
+        return self._bulk(ids, ids, work)
+
+    def delete_many(
+        self,
+        which: Mapping[str, object] | Sequence[object],
+        *,
+        dry_run: bool = False,
+        **about: Unpack[About],
+    ) -> list[Result[D]]:
+        """`delete` for each of the ids, or for each document that matches the filter when it is deleted. `document` is
+        what was deleted. `dry_run` deletes nothing and shows what would go."""
+        self._begin_write()
+        if isinstance(which, Mapping):
+            ids, compiled = self._matching(which), self._filter(which)
+        elif isinstance(which, str | bytes) or not isinstance(which, Sequence):
+            raise Invalid("takes a filter or a list of ids", path="delete_many", hint="delete(id) takes one id")
+        else:
+            ids, compiled = [str(one) for one in which], None
+        return self._bulk(ids, ids, lambda one: self._delete_one(one, compiled, about, dry_run=dry_run))
+
+    def _delete_one(
+        self, given: str, compiled: Filter | None, about: About, *, dry_run: bool
+    ) -> tuple[Document, Touched | None] | None:
+        entity_id = self._checked(given)
+        if compiled is None and not dry_run:
+            return self._delete(entity_id, about)
+        for is_last in self._tries():
+            found = self._current(entity_id)
+            if found is None or (compiled is not None and not self._wanted(entity_id, compiled)(found[1])):
+                return None
+            if dry_run:
+                return self._read(entity_id, *found), None
+            try:
+                return self._delete(entity_id, about, expected=self._seen(entity_id, *found))
+            except Conflict:
+                if is_last:
+                    raise
+        raise AssertionError("unreachable")
+
+    # What these share
+
+    def _changed(self, id: object, change: Change, about: About, if_version: str | None) -> D:
+        self._begin_write()
+        done = self._change(self._checked(id), change, about, if_version=if_version)
+        return self._finish(None, cast("tuple[Document, Touched | None]", done))
+
+    def _change(
+        self,
+        entity_id: str,
+        change: Change,
+        about: About,
+        wanted: Wanted | None = None,
+        *,
+        if_version: str | None = None,
+        dry_run: bool = False,
+    ) -> tuple[Document, Touched | None] | None:
+        """None where the document is not wanted, or was deleted meanwhile."""
+        for is_last in self._tries():
+            found = self._current(entity_id)
+            if found is None or (wanted is not None and not wanted(found[1])):
+                if wanted is not None:
+                    return None
+                raise self._missing(entity_id)
+            parent = self._seen(entity_id, *found)
+            self._check_version(entity_id, parent, if_version)
+            after = change(found[1])
+            if dry_run:
+                return self._tried(entity_id, after, parent), None
+            try:
+                return self._update(after, entity_id, parent, about)
+            except Conflict:
+                if is_last or if_version is not None:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _tried(self, entity_id: str, after: Document, parent: Seen) -> Document:
+        """What a dry run shows: checked as a save would."""
+        following = self._next(after, entity_id, parent.document)
+        self._encoded(entity_id, following)
+        return DocumentDict({"id": entity_id, **following})
+
+    def _matching(self, filter: Mapping[str, object] | None) -> list[str]:
+        return [str(row["id"]) for row in self.find_all(filter=filter, select=["id"])]
+
+    def _filter(self, filter: Mapping[str, object] | None) -> Filter:
+        return Filter.compile(filter)
+
+    def _wanted(self, entity_id: str, compiled: Filter) -> Wanted:
+        return lambda document: compiled.matches(as_row(self._collection, entity_id, document))

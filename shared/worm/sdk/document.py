@@ -1,0 +1,207 @@
+"""Documents as reading returns them: they know which version they are.
+
+A save is conditional on the version that its document came from, not on what the session happened to read last. So a
+document carries its *provenance*: model, id, version, and its stored bytes. It survives `copy`, `doc | {...}` and
+`pickle`. An object of a pydantic class carries the same, out of the way of its fields.
+
+*version* is opaque text for callers. It names the stored object by etag, the commit of the model's space, or (a row of
+a table) the seq of its oplog entry.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as NotBase64
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from hashlib import blake2b
+from types import NoneType
+from typing import Any, Self, TypedDict, cast
+
+from worm.codec.strict_json import JsonObject, JsonValue, dumps, dumps_document, loads_document
+from worm.collections.documents import RESERVED, TRUST, DocumentVersion
+from worm.collections.entries import Document
+from worm.errors import Invalid
+
+ATTRIBUTE = "__worm__"
+"""Under this name an object of a pydantic class has its provenance in its `__dict__`: not a field, so it is neither
+dumped nor compared, but copied and pickled."""
+
+
+class About(TypedDict, total=False):
+    """What every writing verb takes: who writes, why, and any more context. All of it goes into the history."""
+
+    actor: str | None
+    reason: str | None
+    metadata: Mapping[str, JsonValue] | None
+
+
+@dataclass(slots=True)
+class Provenance:
+    """Where a document came from. `body` is what is stored (None: not at hand), `read_at` when it was read or written.
+    `digest`: of its contents, for a row whose table knows no version. `partial` says why it cannot be saved: it is not
+    the whole document. `carried`: fields that an object's class does not declare."""
+
+    model: str
+    id: str
+    at: DocumentVersion
+    read_at: datetime | None = None
+    body: bytes | None = None
+    digest: bytes | None = None
+    partial: str = ""
+    carried: Document = field(default_factory=dict)
+
+    @property
+    def version(self) -> str | None:
+        return encode_version(self.at)
+
+    @property
+    def seq(self) -> int | None:
+        return self.at.seq
+
+    def document(self) -> Document | None:
+        """As it is stored, where that is at hand."""
+        return None if self.body is None else loads_document(self.body, max_bytes=len(self.body))
+
+    def fresh_version_id(self, now: datetime) -> str | None:
+        """Equal bytes may have come back since: the id of the version counts only a short while."""
+        is_fresh = self.read_at is not None and now - self.read_at <= TRUST
+        return self.at.version_id if is_fresh else None
+
+    def with_seq(self, seq: int | None) -> Provenance:
+        return replace(self, at=replace(self.at, seq=seq))
+
+
+class DocumentDict(dict[str, JsonValue]):
+    """A document: a dict that also has `.version`, `.seq` and `.model`. They are None for one that was never stored,
+    `seq` also where the history does not know the version yet."""
+
+    __slots__ = ("provenance",)
+
+    provenance: Provenance | None
+
+    def __init__(self, fields: Mapping[str, JsonValue] | Iterable[tuple[str, JsonValue]] = (), /) -> None:
+        super().__init__(fields)
+        self.provenance = None
+
+    @classmethod
+    def of(cls, fields: Mapping[str, JsonValue], provenance: Provenance | None) -> Self:
+        made = cls(fields)
+        made.provenance = provenance
+        return made
+
+    @property
+    def version(self) -> str | None:
+        return None if self.provenance is None else self.provenance.version
+
+    @property
+    def seq(self) -> int | None:
+        return None if self.provenance is None else self.provenance.seq
+
+    @property
+    def model(self) -> str | None:
+        return None if self.provenance is None else self.provenance.model
+
+    def copy(self) -> Self:
+        return self.of(self, self.provenance)
+
+    def __or__(self, other: Mapping[str, JsonValue]) -> Self:  # type: ignore[override]
+        return self.of({**self, **other}, self.provenance)
+
+    def __ror__(self, other: Mapping[str, JsonValue]) -> Self:  # type: ignore[override]
+        return self.of({**other, **self}, self.provenance)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), dict(self), self.provenance)
+
+
+def _restored(cls: type[DocumentDict], fields: Document, provenance: Provenance | None) -> DocumentDict:
+    return cls.of(fields, provenance)
+
+
+def provenance_of(item: object) -> Provenance | None:
+    """Of a document or of an object; None where it was never stored."""
+    if isinstance(item, DocumentDict):
+        return item.provenance
+    found = getattr(item, "__dict__", {}).get(ATTRIBUTE)
+    return found if isinstance(found, Provenance) else None
+
+
+def digest_of(document: Mapping[str, JsonValue]) -> bytes:
+    """Of all fields but the id, which a raw upload need not have."""
+    return blake2b(dumps({name: value for name, value in document.items() if name != "id"}), digest_size=16).digest()
+
+
+def is_same(one: Mapping[str, JsonValue], other: Mapping[str, JsonValue]) -> bool:
+    """Do they say the same but for `updatedAt`, to the byte? 1 and 1.0 differ."""
+    return _contents(one) == _contents(other)
+
+
+def _contents(document: Mapping[str, JsonValue]) -> bytes:
+    return dumps({name: value for name, value in document.items() if name not in ("id", "updatedAt")})
+
+
+# Versions as text
+
+
+def encode_version(at: DocumentVersion) -> str | None:
+    if at.etag is None and at.commit is None and at.seq is None:
+        return None
+    seq = at.seq if at.etag is None and at.commit is None else None  # learnt later: it must not change the version
+    text = dumps([at.etag, at.commit, seq])
+    return urlsafe_b64encode(text).decode().rstrip("=")
+
+
+def decode_version(version: object) -> DocumentVersion:
+    """`Invalid` for anything but a version that a document had."""
+    try:
+        if not isinstance(version, str):
+            raise ValueError
+        body = urlsafe_b64decode(version.encode() + b"=" * (-len(version) % 4))
+        (etag, commit, seq) = cast("list[JsonValue]", loads_document(b'{"v":' + body + b"}")["v"])
+    except (ValueError, NotBase64, Invalid, TypeError):
+        raise _no_version(version) from None
+    if not isinstance(etag, str | None) or type(commit) not in (int, NoneType) or type(seq) not in (int, NoneType):
+        raise _no_version(version)
+    return DocumentVersion(etag, None, cast("int | None", commit), cast("int | None", seq))
+
+
+def _no_version(given: object) -> Invalid:
+    hint = "take it from a document that you read: document.version"
+    return Invalid(f"{given!r} is not the version of a document", path="if_version", hint=hint)
+
+
+# What a write says about itself
+
+OWN_NOTES = frozenset({"rollback", "snapshot"})
+NOTE_BYTES_MAX = 1200
+"""All metadata of an S3 object together may have 2 kB, after percent-encoding."""
+
+
+def note_of_write(about: About) -> JsonObject | None:
+    """What the history will say in the entry's `metadata`; `Invalid` where it cannot."""
+    unknown = set(about) - About.__annotations__.keys()
+    if unknown:
+        raise Invalid(f"unknown argument {min(unknown)!r}", hint="a write takes actor, reason and metadata")
+    given: object = about.get("metadata")
+    if given is not None and not isinstance(given, Mapping):
+        raise Invalid(f"takes an object, not {given!r}", path="metadata")
+    note: JsonObject = dict(about.get("metadata") or {})
+    taken = sorted(note.keys() & (RESERVED | OWN_NOTES))
+    if taken:
+        raise Invalid(f"{taken[0]!r} is a name that the history uses itself", path="metadata", hint="choose another")
+    if about.get("reason") is not None:
+        note["reason"] = about["reason"]
+    _check_texts(about)
+    if len(dumps_document(note)) > NOTE_BYTES_MAX:
+        hint = "S3 keeps 2 kB of metadata with an object; put more into the document"
+        raise Invalid(f"metadata and reason take more than {NOTE_BYTES_MAX} bytes", path="metadata", hint=hint)
+    return note or None
+
+
+def _check_texts(about: About) -> None:
+    for name in ("actor", "reason"):
+        given: object = about.get(name)
+        if given is not None and not isinstance(given, str):
+            raise Invalid(f"takes text, not {given!r}", path=name)
