@@ -107,7 +107,6 @@ class Changing(Writing[D], Reading[D]):
     ) -> list[Result[D]]:
         """`delete` for each of the ids, or for each document that matches the filter when it is deleted. `document` is
         what was deleted. `dry_run` deletes nothing and shows what would go."""
-        self._begin_write()
         if isinstance(which, Mapping):
             ids, compiled = self._matching(which), self._filter(which)
         elif isinstance(which, str | bytes) or not isinstance(which, Sequence):
