@@ -233,10 +233,10 @@ class Writing(Access[D]):
     ) -> tuple[Document, Touched | None]:
         """Over the parent. What says the same as the parent is not written, if that is still there."""
         before = parent.document
-        if before is not None and is_same(document, before):
+        saved = self._next(document, entity_id, before)
+        if before is not None and is_same(saved, before):
             self._check_there(entity_id, parent)
             return self._unchanged(entity_id, before, parent), None
-        saved = self._next(document, entity_id, before)
         return saved, self._put(entity_id, saved, parent, about, holders=holders)
 
     def _check_there(self, entity_id: str, parent: Seen) -> None:
