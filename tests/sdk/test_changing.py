@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,7 @@ def test_a_patch_that_was_meant_otherwise_is_refused_with_the_way(wrong: object)
     ],
 )
 def test_operators(operators: dict[str, object], path: str, expected: object) -> None:
-    before = {**DOCUMENT, "deep": {"list": [{"k": 1}], "name": "old"}}
+    before = deepcopy(DOCUMENT)
     after = updated(before, check_operators(operators))
     deep = after["deep"]
     assert isinstance(deep, dict)
