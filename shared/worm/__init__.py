@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from worm import errors as errors
+    from worm.aio import aconnect as aconnect
     from worm.codec.strict_json import MISSING as MISSING
     from worm.model import Model as Model
     from worm.model import Worm as Worm
@@ -21,12 +22,13 @@ if TYPE_CHECKING:
 
     __version__: str
 
-__all__ = ["MISSING", "Model", "Worm", "__version__", "connect", "errors"]
+__all__ = ["MISSING", "Model", "Worm", "__version__", "aconnect", "connect", "errors"]
 
 _HOMES = {
     "MISSING": ("worm.codec.strict_json", "MISSING"),
     "Model": ("worm.model", "Model"),
     "Worm": ("worm.model", "Worm"),
+    "aconnect": ("worm.aio", "aconnect"),
     "connect": ("worm.model", "connect"),
     "__version__": ("worm.version", "VERSION"),
 }

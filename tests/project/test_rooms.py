@@ -11,6 +11,7 @@ from tests.project.source_tree import ROOT, WORM, imported_modules, nodes, parse
 
 ROOMS = [
     "cli",
+    "aio",
     "model",
     "sdk",
     "workers",

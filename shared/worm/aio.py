@@ -1,0 +1,551 @@
+"""`worm.aconnect`: the same verbs as coroutines. Written by scripts/generate_async.py; do not edit.
+
+Each coroutine runs the verb in a thread of the session's pool: the code, its guarantees and its requests are the same,
+and the event loop is never blocked. It costs one switch of threads for each call, some tens of microseconds.
+
+Cancelling leaves no half-done work. A verb that has not begun does not happen; one that has goes on to its end in its
+thread, though nobody waits for it. `aclose()` waits for those.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Generic, ParamSpec, Self, TypeVar, Unpack, overload
+
+from pydantic import BaseModel
+
+from worm.clock import Clock, Ids
+from worm.codec.diff import Diff, FieldDiff
+from worm.codec.strict_json import JsonObject, JsonValue
+from worm.collections.entries import Document, OplogEntry
+from worm.maintenance.materialize import Materialized
+from worm.model import Model, Worm, connect
+from worm.query.planner import Plan
+from worm.schema import Schema
+from worm.schema.fields import SINGLETON_ID
+from worm.sdk.access import D, Result
+from worm.sdk.document import About, DocumentDict
+from worm.sdk.reading import Fields, Sort
+from worm.sdk.rows import Rows
+from worm.sdk.transacting import DocumentTransaction
+from worm.session import Maintenance
+from worm.tables.build import Progress, silent
+from worm.tables.status import IndexStatus, ManifestStatus
+
+P = ParamSpec("P")
+R = TypeVar("R")
+M = TypeVar("M", bound=BaseModel)
+THREADS = 32
+
+
+class _Pool:
+    """Threads for the calls of one session."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="worm-async")
+        self.is_closed = False
+
+    async def run(self, work: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *args, **kwargs))
+
+    async def each(self, make: Callable[[], Iterator[R]]) -> AsyncIterator[R]:
+        """One after the other, each taken in a thread."""
+        items, nothing = await self.run(make), object()
+        while (item := await self.run(next, items, nothing)) is not nothing:
+            yield item  # type: ignore[misc]
+
+    async def close(self) -> None:
+        self.is_closed = True
+        await asyncio.get_running_loop().run_in_executor(None, partial(self._threads.shutdown, wait=True))
+
+
+class AsyncModel(Generic[D]):
+    """The documents of one model; see `worm.sdk.model.Model`."""
+
+    def __init__(self, model: Model[D], pool: _Pool) -> None:
+        self._model = model
+        self._pool = pool
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    @property
+    def mode(self) -> str:
+        return self._model.mode
+
+    def __repr__(self) -> str:
+        return f"<Async{repr(self._model)[1:]}"
+
+    async def create(self, data: D | Mapping[str, object], id: object = None) -> D:
+        """A new, checked document with id and times; not stored until `save` or `insert`."""
+        return await self._pool.run(self._model.create, data, id)
+
+    async def insert(self, document: D | Mapping[str, object], **about: Unpack[About]) -> D:
+        """Store a new document, with the schema's defaults; without an id it gets one. `Conflict` if it exists."""
+        return await self._pool.run(self._model.insert, document, **about)
+
+    async def save(self, document: D | Mapping[str, object], **about: Unpack[About]) -> D:
+        """Store a document: over the very version that it came from, or as a new one if it came from nowhere.
+        `Conflict` if somebody else was first. What did not change is not written.
+
+        The result has the new version. So has the object that you passed, which you may go on changing and saving.
+        """
+        return await self._pool.run(self._model.save, document, **about)
+
+    async def replace(
+        self, document: D | Mapping[str, object], *, if_version: str | None = None, **about: Unpack[About]
+    ) -> D:
+        """Put this document in the place of the one that is there: of version `if_version`, or whichever. `NotFound`
+        when there is none. A stored document that is broken is replaced as well."""
+        return await self._pool.run(self._model.replace, document, if_version=if_version, **about)
+
+    async def upsert(self, document: D | Mapping[str, object], **about: Unpack[About]) -> D:
+        """Store a document, whatever is there: create it with the schema's defaults, or replace what exists."""
+        return await self._pool.run(self._model.upsert, document, **about)
+
+    async def delete(self, id: object = SINGLETON_ID, *, if_version: str | None = None, **about: Unpack[About]) -> bool:
+        """Delete the document as it is now, or as of `if_version`; False when there is none, `Conflict` when it
+        changes meanwhile or is of another version.
+
+        With `softDelete` it goes to trash first. Its history stays in either case.
+        """
+        return await self._pool.run(self._model.delete, id, if_version=if_version, **about)
+
+    async def save_many(self, documents: Sequence[D | Mapping[str, object]], **about: Unpack[About]) -> list[Result[D]]:
+        """`save` for each. A document whose id an earlier one has is not saved: `Invalid`."""
+        return await self._pool.run(self._model.save_many, documents, **about)
+
+    async def insert_many(
+        self, documents: Sequence[D | Mapping[str, object]], **about: Unpack[About]
+    ) -> list[Result[D]]:
+        """`insert` for each."""
+        return await self._pool.run(self._model.insert_many, documents, **about)
+
+    async def upsert_many(
+        self, documents: Sequence[D | Mapping[str, object]], **about: Unpack[About]
+    ) -> list[Result[D]]:
+        """`upsert` for each; `created` tells which were new."""
+        return await self._pool.run(self._model.upsert_many, documents, **about)
+
+    async def patch(
+        self, id: object, changes: Mapping[str, object], *, if_version: str | None = None, **about: Unpack[About]
+    ) -> D:
+        """Merge fields into the stored document (RFC 7396): objects are merged, None removes a field, anything else
+        replaces. To store null: `update(id, {"$set": {"field": None}})`."""
+        return await self._pool.run(self._model.patch, id, changes, if_version=if_version, **about)
+
+    async def update(
+        self, id: object, operators: Mapping[str, object], *, if_version: str | None = None, **about: Unpack[About]
+    ) -> D:
+        """Change fields by `$set`, `$unset`, `$inc`, `$push`, `$pull`, `$addToSet`, with dotted paths."""
+        return await self._pool.run(self._model.update, id, operators, if_version=if_version, **about)
+
+    async def modify(self, id: object, function: Callable[[D], D | None], **about: Unpack[About]) -> D:
+        """Read the document, let the function change it (in place, or return another one), and save. The function is
+        called again with the newer document when somebody else was faster, so it must do nothing else."""
+        return await self._pool.run(self._model.modify, id, function, **about)
+
+    async def refresh(self, document: D) -> D:
+        """Read the document again: the object that you pass becomes what is stored now, and is returned. `NotFound`
+        when it was deleted."""
+        return await self._pool.run(self._model.refresh, document)
+
+    async def update_many(
+        self,
+        filter: Mapping[str, object] | None,
+        operators: Mapping[str, object],
+        *,
+        dry_run: bool = False,
+        **about: Unpack[About],
+    ) -> list[Result[D]]:
+        """`update` for each document that matches when it is changed. `document` is the result; None where it did not
+        match any more. `dry_run` changes nothing and shows what would come out."""
+        return await self._pool.run(self._model.update_many, filter, operators, dry_run=dry_run, **about)
+
+    async def delete_many(
+        self, which: Mapping[str, object] | Sequence[object], *, dry_run: bool = False, **about: Unpack[About]
+    ) -> list[Result[D]]:
+        """`delete` for each of the ids, or for each document that matches the filter when it is deleted. `document` is
+        what was deleted. `dry_run` deletes nothing and shows what would go."""
+        return await self._pool.run(self._model.delete_many, which, dry_run=dry_run, **about)
+
+    async def get(self, id: object = SINGLETON_ID) -> D:
+        """The document as it is stored now; `NotFound` when there is none."""
+        return await self._pool.run(self._model.get, id)
+
+    async def find_by_id(self, id: object = SINGLETON_ID) -> D | None:
+        """The document as it is stored now, or None."""
+        return await self._pool.run(self._model.find_by_id, id)
+
+    async def find_one(self, filter: Mapping[str, object] | None = None, *, sort: Sort | None = None) -> D | None:
+        """The first document that matches, or None."""
+        return await self._pool.run(self._model.find_one, filter, sort=sort)
+
+    async def find_many(self, ids: Sequence[object]) -> list[Result[D]]:
+        """`find_by_id` for each."""
+        return await self._pool.run(self._model.find_many, ids)
+
+    async def exists(self, id: object = SINGLETON_ID) -> bool:
+        return await self._pool.run(self._model.exists, id)
+
+    @overload
+    async def find_all(
+        self,
+        *,
+        filter: Mapping[str, object] | None = None,
+        sort: Sort | None = None,
+        select: None = None,
+        limit: int | None = None,
+        offset: int = 0,
+        cursor: str | None = None,
+        populate: None = None,
+        strategy: str | None = None,
+        whole: bool = False,
+    ) -> Rows[D]: ...
+
+    @overload
+    async def find_all(
+        self,
+        *,
+        filter: Mapping[str, object] | None = None,
+        sort: Sort | None = None,
+        select: Sequence[str] | None = None,
+        limit: int | None = None,
+        offset: int = 0,
+        cursor: str | None = None,
+        populate: Fields | None = None,
+        strategy: str | None = None,
+        whole: bool = False,
+    ) -> Rows[DocumentDict]: ...
+
+    async def find_all(
+        self,
+        *,
+        filter: Mapping[str, object] | None = None,
+        sort: Sort | None = None,
+        select: Sequence[str] | None = None,
+        limit: int | None = None,
+        offset: int = 0,
+        cursor: str | None = None,
+        populate: Fields | None = None,
+        strategy: str | None = None,
+        whole: bool = False,
+    ) -> Rows[D] | Rows[DocumentDict]:
+        """Documents that match, found in the way that costs least (see docs/planner.md), or by `strategy`.
+
+        Without `select` they are whole and can be changed and saved. With it they are rows of these fields: dicts, also
+        where the model has a class, because a partial document cannot be validated. `populate` replaces references by
+        the documents that they name. `cursor` is that of the page before.
+
+        What this session wrote, restored or deleted is in it (or not) at once, also before the workers have folded it.
+        """
+        return await self._pool.run(
+            self._model.find_all,
+            filter=filter,
+            sort=sort,
+            select=select,
+            limit=limit,
+            offset=offset,
+            cursor=cursor,
+            populate=populate,
+            strategy=strategy,
+            whole=whole,
+        )
+
+    async def explain(
+        self,
+        *,
+        filter: Mapping[str, object] | None = None,
+        sort: Sort | None = None,
+        select: Sequence[str] | None = None,
+        limit: int | None = None,
+        offset: int = 0,
+        cursor: str | None = None,
+        populate: Fields | None = None,
+        strategy: str | None = None,
+        whole: bool = False,
+        analyze: bool = False,
+    ) -> Plan:
+        """How `find_all` would answer, why, and what it would cost. `analyze` runs it and adds what it took."""
+        return await self._pool.run(
+            self._model.explain,
+            filter=filter,
+            sort=sort,
+            select=select,
+            limit=limit,
+            offset=offset,
+            cursor=cursor,
+            populate=populate,
+            strategy=strategy,
+            whole=whole,
+            analyze=analyze,
+        )
+
+    def find_batches(
+        self,
+        *,
+        filter: Mapping[str, object] | None = None,
+        select: Sequence[str] | None = None,
+        batch_size: int = 1000,
+        whole: bool = False,
+    ) -> AsyncIterator[Rows[D] | Rows[DocumentDict]]:
+        """Rows in batches, for collections that do not fit into memory: one partition of the table is held at a time.
+
+        In the order of ids; what this session wrote and the table does not know yet comes last. `plan` of a batch says
+        how it was found.
+        """
+        return self._pool.each(
+            partial(self._model.find_batches, filter=filter, select=select, batch_size=batch_size, whole=whole)
+        )
+
+    async def count(self, filter: Mapping[str, object] | None = None) -> int:
+        """How many documents match (all, without a filter)."""
+        return await self._pool.run(self._model.count, filter)
+
+    async def aggregate(
+        self,
+        *,
+        count: bool = False,
+        sum: str | None = None,
+        avg: str | None = None,
+        min: str | None = None,
+        max: str | None = None,
+        group_by: Fields | None = None,
+        filter: Mapping[str, object] | None = None,
+    ) -> dict[str, JsonValue]:
+        """Totals of the documents that match, whole or by group: `{"count": 3}`, `{"groups": {"active": {…}}}`."""
+        return await self._pool.run(
+            self._model.aggregate, count=count, sum=sum, avg=avg, min=min, max=max, group_by=group_by, filter=filter
+        )
+
+    async def get_history(
+        self, id: object = SINGLETON_ID, *, limit: int | None = None, before_seq: int | None = None
+    ) -> list[OplogEntry]:
+        """Entries of a document's oplog, oldest first. With `limit`, the newest ones of those before `before_seq`; the
+        requests are as many as the entries, whatever the length of the history."""
+        return await self._pool.run(self._model.get_history, id, limit=limit, before_seq=before_seq)
+
+    async def get_at(
+        self, id: object = SINGLETON_ID, *, seq: int | None = None, time: datetime | str | None = None
+    ) -> D | None:
+        """The document after entry `seq`, or as of a time; None if it was deleted then.
+
+        A time has whole seconds, as S3 has: all entries of that second count. Text without a zone is UTC. `NotFound`
+        when there is no such entry, or none at that time yet.
+
+        By seq at most 1 + `snapshots.every` requests, by time one more, at any length of the history. Where a time mark
+        is missing there (docs/decisions/0008), twice that and the logarithm of the distance to the next one.
+        """
+        return await self._pool.run(self._model.get_at, id, seq=seq, time=time)
+
+    async def diff(self, id: object, seq_a: int, seq_b: int) -> FieldDiff:
+        """The fields that differ between two entries, as an oplog entry holds them: `{"name": ["Acme", "Acme Inc"]}`. A
+        side without the field is None, like null; `diff_between` tells the two apart."""
+        return await self._pool.run(self._model.diff, id, seq_a, seq_b)
+
+    async def diff_between(self, id: object, seq_a: int, seq_b: int) -> Diff:
+        """`diff`, with `absent`: which of its Nones mean 'no such field'. A deleted document has no fields."""
+        return await self._pool.run(self._model.diff_between, id, seq_a, seq_b)
+
+    async def rollback(
+        self, id: object = SINGLETON_ID, *, to_seq: int, if_version: str | None = None, **about: Unpack[About]
+    ) -> D:
+        """Save the document of an earlier entry again; `updatedAt` is now. Where the document is deleted, this brings
+        it back. Appends an entry; history is never rewritten. `Conflict` when the document changes meanwhile, or is
+        not of `if_version`."""
+        return await self._pool.run(self._model.rollback, id, to_seq=to_seq, if_version=if_version, **about)
+
+    async def snapshot(self, id: object = SINGLETON_ID) -> JsonObject:
+        """Keep a full copy of the document as it is now: `{"ts", "size", "seq"}`, `ts` being its name. Taking the same
+        state again changes nothing. `Unavailable` while the workers have not recorded the newest version yet."""
+        return await self._pool.run(self._model.snapshot, id)
+
+    async def list_snapshots(self, id: object = SINGLETON_ID) -> list[JsonObject]:
+        """The snapshots of a document, oldest first: `[{"ts": "2026-02-24T12:00:00Z", "size": 1234}, …]`."""
+        return await self._pool.run(self._model.list_snapshots, id)
+
+    async def restore_snapshot(
+        self, id: object, ts: str, *, if_version: str | None = None, **about: Unpack[About]
+    ) -> D:
+        """Save the document of a snapshot again, as `rollback` does with an entry."""
+        return await self._pool.run(self._model.restore_snapshot, id, ts, if_version=if_version, **about)
+
+    async def list_trashed(self) -> list[JsonObject]:
+        """The deleted documents that can be restored: their ids and what the tombstones say."""
+        return await self._pool.run(self._model.list_trashed)
+
+    async def restore(self, id: object = SINGLETON_ID, *, if_version: str | None = None, **about: Unpack[About]) -> D:
+        """Bring a deleted document back, exactly as it was. `NotFound` when it is not in trash or has expired;
+        `Conflict` when the id was created again, or what is in trash is not the version `if_version`;
+        `UniqueViolation` when another document has a unique value of it by now; nothing is overwritten, and it stays in
+        trash. Append mode allows it: what was removed is created once more, under put-if-absent."""
+        return await self._pool.run(self._model.restore, id, if_version=if_version, **about)
+
+    async def purge(self, id: object = SINGLETON_ID) -> bool:
+        """Remove a deleted document from trash for good; its history stays. False when it is not there, `Conflict`
+        while it is being restored."""
+        return await self._pool.run(self._model.purge, id)
+
+    async def purge_expired(self) -> list[str]:
+        """Purge everything that is past its `ttl`, and return the ids."""
+        return await self._pool.run(self._model.purge_expired)
+
+    async def get_manifest_status(self) -> ManifestStatus:
+        """Does the manifest exist, is it fresh, how large is it? Lists the documents to tell."""
+        return await self._pool.run(self._model.get_manifest_status)
+
+    async def get_index_status(self) -> list[IndexStatus]:
+        """Every declared index, in the order of the schema."""
+        return await self._pool.run(self._model.get_index_status)
+
+    async def build_manifest(self, *, progress: Progress = silent) -> ManifestStatus:
+        """Manifest, indexes, heads and claims anew from the source, beside live writers; a second build changes
+        nothing."""
+        return await self._pool.run(self._model.build_manifest, progress=progress)
+
+    async def invalidate_manifest(self) -> None:
+        """Take the manifest away. This session's next query builds it again, or anybody's next fold or sweep; until
+        then other sessions read the documents."""
+        return await self._pool.run(self._model.invalidate_manifest)
+
+    async def build_indexes(self) -> list[IndexStatus]:
+        """All indexes anew from the manifest, which is built where there is none."""
+        return await self._pool.run(self._model.build_indexes)
+
+    async def build_index(self, name: str) -> IndexStatus:
+        """One index, by its name in the schema or by its field."""
+        return await self._pool.run(self._model.build_index, name)
+
+
+class AsyncTransaction:
+    """`async with db.transaction() as tx`; see `worm.sdk.transacting`."""
+
+    def __init__(self, transaction: DocumentTransaction, pool: _Pool) -> None:
+        self._transaction = transaction
+        self._pool = pool
+
+    @property
+    def seq(self) -> int | None:
+        return self._transaction.seq
+
+    async def __aenter__(self) -> Self:
+        self._transaction.__enter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._pool.run(self._transaction.__exit__, kind, error, trace)
+
+    async def get(self, model: str | Model, id: str = SINGLETON_ID) -> DocumentDict | None:
+        """The document, with what this transaction did to it; None where there is none."""
+        return await self._pool.run(self._transaction.get, model, id)
+
+    async def save(self, model: str | Model, document: Mapping[str, JsonValue], *, id: str | None = None) -> Document:
+        """Create the document, or replace the one that is there. Without an id it gets one. It is returned as it will
+        be stored; `Invalid` when the schema or the access mode refuses it."""
+        return await self._pool.run(self._transaction.save, model, document, id=id)
+
+    async def delete(self, model: str | Model, id: str = SINGLETON_ID) -> bool:
+        """Delete the document; False when there is none."""
+        return await self._pool.run(self._transaction.delete, model, id)
+
+
+class AsyncWorm:
+    """One session; see `worm.model.Worm`. `sync` is the session that does the work."""
+
+    def __init__(self, worm: Worm, pool: _Pool) -> None:
+        self._worm = self.sync = worm
+        self._pool = pool
+
+    @overload
+    def model(self, name: str) -> AsyncModel[DocumentDict]: ...
+    @overload
+    def model(self, name: type[M]) -> AsyncModel[M]: ...
+    def model(self, name: str | type[M]) -> AsyncModel[DocumentDict] | AsyncModel[M]:
+        if isinstance(name, str):
+            return AsyncModel(self._worm.model(name), self._pool)
+        return AsyncModel(self._worm.model(name), self._pool)
+
+    def transaction(self, *, actor: str | None = None) -> AsyncTransaction:
+        return AsyncTransaction(self._worm.transaction(actor=actor), self._pool)
+
+    async def aclose(self) -> None:
+        """Wait for what is under way, and let go of everything."""
+        if not self._pool.is_closed:
+            await self._pool.run(self._worm.close)
+            await self._pool.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def materialize(self, space: str) -> Materialized:
+        """Do what the apply worker does after a commit: the documents become what the log says."""
+        return await self._pool.run(self._worm.materialize, space)
+
+
+class _Connecting:
+    """What `aconnect` gives: wait for it, or enter it."""
+
+    def __init__(self, make: Callable[[], Worm], threads: int) -> None:
+        self._make = make
+        self._pool = _Pool(threads)
+        self._open: AsyncWorm | None = None
+
+    def __await__(self) -> Generator[object, None, AsyncWorm]:
+        return self._connected().__await__()
+
+    async def _connected(self) -> AsyncWorm:
+        return AsyncWorm(await self._pool.run(self._make), self._pool)
+
+    async def __aenter__(self) -> AsyncWorm:
+        self._open = await self._connected()
+        return self._open
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._open is not None:
+            await self._open.aclose()
+
+
+def aconnect(
+    url: str,
+    *,
+    schema: Mapping[str, object] | str | Path | Schema | None = None,
+    endpoint_url: str | None = None,
+    actor: str | None = None,
+    maintenance: Maintenance | None = None,
+    probe: bool = True,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+    threads: int = THREADS,
+) -> _Connecting:
+    """`connect` for programs with an event loop: `async with worm.aconnect(url) as db`, or `db = await
+    worm.aconnect(url)` and `await db.aclose()` at the end. `threads`: how many calls run at the same time."""
+    return _Connecting(
+        partial(
+            connect,
+            url,
+            schema=schema,
+            endpoint_url=endpoint_url,
+            actor=actor,
+            maintenance=maintenance,
+            probe=probe,
+            clock=clock,
+            ids=ids,
+        ),
+        threads,
+    )
