@@ -8,6 +8,8 @@ else by `updatedAt`, or by the row that is gone. Clocks differ, and callers may 
 later than a version that the session wrote over does not know the write, whatever the time in the write itself. After
 `OWN_SECONDS` the table is believed in any case. Of more than `OWN_MAX` the oldest go first; then a query may show what
 the table has of them.
+
+A module of its own because no verb is in it, and queries see only its protocol.
 """
 
 from __future__ import annotations

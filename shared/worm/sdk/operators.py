@@ -1,6 +1,7 @@
 """Changes of a document as values: a merge patch (RFC 7396), and update operators with dotted paths.
 
-Pure functions: the verbs in `changing.py` read, apply one of these, and save.
+Pure functions: the verbs in `changing.py` read, apply one of these, and save. A module of its own because it can be
+tested without a store.
 
 | operator | does |
 |---|---|
