@@ -207,7 +207,6 @@ class AsyncModel(Generic[D]):
         cursor: str | None = None,
         populate: None = None,
         strategy: str | None = None,
-        whole: bool = False,
     ) -> Rows[D]: ...
 
     @overload
@@ -222,7 +221,6 @@ class AsyncModel(Generic[D]):
         cursor: str | None = None,
         populate: Fields | None = None,
         strategy: str | None = None,
-        whole: bool = False,
     ) -> Rows[DocumentDict]: ...
 
     async def find_all(
@@ -236,7 +234,6 @@ class AsyncModel(Generic[D]):
         cursor: str | None = None,
         populate: Fields | None = None,
         strategy: str | None = None,
-        whole: bool = False,
     ) -> Rows[D] | Rows[DocumentDict]:
         """Documents that match, found in the way that costs least (see docs/planner.md), or by `strategy`.
 
@@ -256,7 +253,6 @@ class AsyncModel(Generic[D]):
             cursor=cursor,
             populate=populate,
             strategy=strategy,
-            whole=whole,
         )
 
     async def explain(
@@ -270,7 +266,6 @@ class AsyncModel(Generic[D]):
         cursor: str | None = None,
         populate: Fields | None = None,
         strategy: str | None = None,
-        whole: bool = False,
         analyze: bool = False,
     ) -> Plan:
         """How `find_all` would answer, why, and what it would cost. `analyze` runs it and adds what it took."""
@@ -284,26 +279,18 @@ class AsyncModel(Generic[D]):
             cursor=cursor,
             populate=populate,
             strategy=strategy,
-            whole=whole,
             analyze=analyze,
         )
 
     def find_batches(
-        self,
-        *,
-        filter: Mapping[str, object] | None = None,
-        select: Sequence[str] | None = None,
-        batch_size: int = 1000,
-        whole: bool = False,
+        self, *, filter: Mapping[str, object] | None = None, select: Sequence[str] | None = None, batch_size: int = 1000
     ) -> AsyncIterator[Rows[D] | Rows[DocumentDict]]:
         """Rows in batches, for collections that do not fit into memory: one partition of the table is held at a time.
 
         In the order of ids; what this session wrote and the table does not know yet comes last. `plan` of a batch says
         how it was found.
         """
-        return self._pool.each(
-            partial(self._model.find_batches, filter=filter, select=select, batch_size=batch_size, whole=whole)
-        )
+        return self._pool.each(partial(self._model.find_batches, filter=filter, select=select, batch_size=batch_size))
 
     async def count(self, filter: Mapping[str, object] | None = None) -> int:
         """How many documents match (all, without a filter)."""

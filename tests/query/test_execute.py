@@ -116,7 +116,7 @@ def flat(found: list[list[str]]) -> list[str]:
 
 def batches(room: Room, size: int, **query: object) -> list[list[str]]:
     request = Request(Query.of(**query))  # type: ignore[arg-type]
-    return [ids(batch) for batch in Stream(room.fresh().table, request).batches(size)]
+    return [ids(batch.page.rows) for batch in Stream(room.fresh().table, request).batches(size)]
 
 
 def test_batches_come_partition_by_partition_and_hold_everything_once() -> None:

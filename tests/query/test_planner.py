@@ -95,7 +95,7 @@ BY_STATUS = Decision("index_lookup", "index byStatus answers the filter")
 BY_EMAIL = Decision("index_lookup", "index byEmail answers the filter")
 SCAN = Decision("manifest_scan", COVERED)
 LOST = Decision("full_scan", UNUSABLE)
-WHOLE = "whole documents are asked for, and the manifest holds only a part of their fields"
+WHOLE = "whole documents are asked for, and the manifest holds a part of their fields (manifest.fields is set)"
 TARGETED = Decision("manifest_targeted", f"manifest names the documents to read: {WHOLE}")
 
 

@@ -49,6 +49,7 @@ KINDS: dict[str, dict[str, object]] = {
     "all fields": {"manifest": {"enabled": True}, "indexes": INDEXES},
     "some fields": {"manifest": SOME, "indexes": INDEXES},
     "partitions": {"manifest": {"enabled": True, "partitionThreshold": 4, "maxPartitions": 3}, "indexes": INDEXES},
+    "no extra fields": {"manifest": {"enabled": True, "extra": False}, "indexes": INDEXES},
     "some fields, partitions": {"manifest": {**SOME, "partitionThreshold": 4}, "indexes": INDEXES},
     "no history": {"manifest": {"enabled": True}, "indexes": INDEXES, "oplog": False},
     "nothing": {"oplog": False},
@@ -203,10 +204,9 @@ class World:
             seen = [{name: value for name, value in one.items() if name != "odd.name"} for one in seen]
         matching = [one for one in seen if oracle(filter, one)]
         ordered = sorted(matching, key=cmp_to_key(partial(compare_rows, sort=sort)))
-        if select is None and (manifest is None or "fields" in manifest):
+        if select is None:
             return [documents[str(one["id"])] for one in ordered]
-        wanted = select if select is not None else [*FIELDS, "createdAt", "updatedAt"]
-        return [self._row(one, wanted) for one in ordered]
+        return [self._row(one, select) for one in ordered]
 
     def _row(self, document: Row, wanted: Sequence[str]) -> Row:
         found = {name: value_of(document, name) for name in ("id", *wanted)}

@@ -58,6 +58,7 @@ def test_every_default_is_the_one_of_the_format() -> None:
         "manifest": {
             "enabled": False,
             "fields": None,
+            "extra": True,
             "autoUpdate": True,
             "partitionThreshold": 10000,
             "maxPartitions": 16,

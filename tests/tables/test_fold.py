@@ -49,7 +49,7 @@ def test_the_files_of_a_table_are_sealed_canonical_json() -> None:
         "count": 2,
         "lastUpdated": "2026-01-01T00:00:02Z",
         "revision": 2,
-        "fields": ["name", "status", "score", "tags", "createdAt", "updatedAt"],
+        "fields": ["name", "status", "score", "tags", "createdAt", "updatedAt", "."],
         "entities": {"a": {"name": "Acme", "status": "active"}, "b": {"name": "Widgets", "status": "inactive"}},
         "seqs": {"a": 1, "b": 1},
     }

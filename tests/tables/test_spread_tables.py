@@ -101,7 +101,7 @@ def assert_answers(path: DataPath) -> None:
     assert set(state.rows) == live
     unread = path.table.view()
     assert unread is not None
-    assert {one for batch in unread.batches() for one in batch} == live
+    assert {one for batch in unread.batches() for one in batch.rows} == live
     for status in ("active", "inactive", "gone"):
         wanted = expected_ids(path, lambda document, status=status: document.get("status") == status)  # type: ignore[misc]
         assert path.table.ids_with(BY_STATUS, [status]) == wanted

@@ -87,7 +87,7 @@ def test_a_state_says_the_same_with_and_without_parsing(oplog: bool, monkeypatch
     assert parsed.columns.is_in_memory
     assert_same(opened, parsed)
     assert opened.seqs.get("c003", 0) == (2 if oplog else 0)
-    assert list(opened.batches()) == [parsed.rows]
+    assert [batch.rows for batch in opened.batches()] == [parsed.rows]
 
 
 def reading_partitions(path: DataPath) -> TableView:
@@ -230,7 +230,7 @@ def test_a_spread_state_says_the_same_with_and_without_parsing(oplog: bool, monk
     opened = by_columns
     streamed: dict[str, Row] = {}
     for batch in state_of(path.table).batches():
-        streamed |= batch
+        streamed |= batch.rows
     assert list(streamed) == list(opened.columns.ids)
     assert streamed == opened.rows
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from worm.clock import Clock, Ids, SystemClock
 from worm.collections.claims import Claims
 from worm.collections.documents import MAX_DOCUMENT_BYTES, Documents
-from worm.collections.entries import Change, Document, Head, Row, project
+from worm.collections.entries import Change, Document, Head, Row, project, table_row
 from worm.collections.id_ranges import IdRange, Scan
 from worm.collections.layout import ArchiveName, KeyInfo, KeyKind, StorageResolver
 from worm.collections.oplog import Oplog
@@ -122,7 +122,11 @@ class Collection:
         return Change(result.id, result.head, self.row(result.state()))
 
     def row(self, document: Document | None) -> Row | None:
-        return None if document is None else project(document, self.definition.table_fields())
+        """The row of the manifest."""
+        if document is None:
+            return None
+        make = table_row if self.definition.keeps_whole_rows else project
+        return make(document, self.definition.table_fields())
 
     def latest_versions(self, after: str | None = None, within: IdRange = _EVERYTHING) -> Iterator[tuple[str, Version]]:
         """Id and newest version (or delete marker) of every document key that has any: keys ascending where there is

@@ -224,6 +224,22 @@ def project(document: Document, fields: Sequence[str]) -> Row:
     return row
 
 
+APART = "."
+"""The member of a row that holds the fields of its document that have a dot in their own names: elsewhere in a row a
+dotted name is a path."""
+
+
+def table_row(document: Document, fields: Sequence[str]) -> Row:
+    """The row of a document that holds all its fields; the named ones may be paths into it. Without the paths, and with
+    what is apart put back, it is the document again."""
+    row = project(document, fields)
+    row |= {name: value for name, value in document.items() if "." not in name and name != "id"}
+    apart: Row = {name: value for name, value in document.items() if "." in name}
+    if apart:
+        row[APART] = apart
+    return row
+
+
 def encode_changes(model: str, changes: Sequence[Change]) -> bytes:
     shapes: list[JsonValue] = []
     for change in changes:

@@ -30,6 +30,11 @@ class Said(Protocol):
         """None: it is deleted."""
         ...
 
+    @property
+    def seq(self) -> int:
+        """The commit that it is of."""
+        ...
+
 
 class Truth(Protocol):
     """What is true of a document where its object may be behind."""

@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from worm.codec.strict_json import JsonValue, loads_own
 from worm.collections.collection import Collection
 from worm.collections.documents import DocumentVersion
-from worm.collections.entries import Document, Row, project
+from worm.collections.entries import APART, Document, Row, table_row
 from worm.errors import Corrupt, Invalid
 from worm.query.aggregate import Aggregate
 from worm.query.filters import Filter
@@ -35,24 +36,41 @@ from worm.tables.table import Table
 from worm.tables.view import Size, TableView
 
 CHUNK = 500
+CONFIRM_AFTER = timedelta(seconds=5)
+"""A table mostly knows a write by then; if it does not, a query on which the write bears reads the document again."""
+UNKNOWN = DocumentVersion()
 
 
 # Facts and candidates
 
 
 class OwnWrite(Protocol):
-    """A write of the session. `document` None: deleted."""
+    """A write of the session. `document` None: deleted; `version`: of the document that was written, as far as it is
+    known; `checked`: when it was last known to be the newest."""
 
     @property
     def document(self) -> Document | None: ...
+    @property
+    def version(self) -> DocumentVersion: ...
+    @property
+    def checked(self) -> datetime: ...
     def is_in(self, row: Row | None) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentState:
+    """A document as it is now. `document` None: there is none; `version` None: the object is broken, and this is the
+    last state that was recorded."""
+
+    document: Document | None
+    version: DocumentVersion | None
 
 
 class OwnWrites(Protocol):
     """What the session wrote."""
 
-    def own_writes(self, known: TableView) -> Mapping[str, Document | None]:
-        """What the table does not know yet; None for a deletion."""
+    def own_writes(self, known: TableView) -> Mapping[str, OwnWrite]:
+        """What the table does not know yet."""
         ...
 
     def recent_writes(self) -> Mapping[str, OwnWrite]:
@@ -63,11 +81,15 @@ class OwnWrites(Protocol):
         """The ids of those among them that have one of the values in the indexed field."""
         ...
 
+    def confirm(self, asked: Mapping[str, OwnWrite], found: Mapping[str, DocumentState]) -> None:
+        """What became of these writes: others may have written since. Of those that are not found nothing is known."""
+        ...
+
 
 class NoWrites:
     """A reader that wrote nothing."""
 
-    def own_writes(self, known: TableView) -> Mapping[str, Document | None]:
+    def own_writes(self, known: TableView) -> Mapping[str, OwnWrite]:
         return {}
 
     def recent_writes(self) -> Mapping[str, OwnWrite]:
@@ -75,6 +97,9 @@ class NoWrites:
 
     def ids_with(self, index: IndexDef, values: Sequence[JsonValue]) -> set[str]:
         return set()
+
+    def confirm(self, asked: Mapping[str, OwnWrite], found: Mapping[str, DocumentState]) -> None:
+        """There is nothing to confirm."""
 
 
 class Search:
@@ -92,6 +117,9 @@ class Search:
         self._view: TableView | None = None
         self._read: TableView | None = None
         self._scan: ScanFacts | None = None
+        self._overlay: Mapping[str, OwnWrite] = {}
+        self._kept: Sequence[int] | None = None  # which rows of the view `columns` has, before own ones; None: all
+        self._hidden: list[str] = []
 
     @property
     def size(self) -> Size | None:
@@ -150,7 +178,7 @@ class Search:
         needs, columns = self.needs, None if self.view is None else self._candidates(self.view)
         if columns is None or needs.narrowing is None:
             return None
-        return len(needs.on_documents.picked(columns)[0] if needs.orders else needs.narrowing.positions(columns))
+        return len(needs.request.query.picked(columns)[0] if needs.orders else needs.narrowing.positions(columns))
 
     def _candidates(self, view: TableView) -> Columns | None:
         """The rows that may match, what the session wrote among them; None where they are not read yet."""
@@ -158,21 +186,60 @@ class Search:
         if view.requests or narrowing is None:
             return None
         own, base = self._own.own_writes(view), view.columns
+        self._overlay, self._kept, self._hidden = own, None, []
         if not own:
             return base
-        kept = [at for at in narrowing.positions(base) if base.ids[at] not in own]
+        matching = narrowing.positions(base)
+        self._hidden = [base.ids[at] for at in matching if base.ids[at] in own]
+        kept = self._kept = [at for at in matching if base.ids[at] not in own]
         ids, rows = base.ids_at(kept), [base.rows[at] for at in kept]
-        collection, fields = self._table.collection, self.needs.definition.table_fields()
-        for entity_id, document in own.items():
-            if document is not None:
+        for entity_id, written in own.items():
+            row = self._table.collection.row(written.document)
+            if row is not None:
                 ids.append(entity_id)
-                rows.append(project(as_row(collection, entity_id, document), fields))
+                rows.append(row)
         return Columns.of(ids, rows)
+
+    def doubtful(self, now: datetime) -> dict[str, OwnWrite]:
+        """Own writes that were the newest a while ago and that the table does not know still, as far as the answer
+        depends on them: what they show on the page, and rows of the table that they hide."""
+        old = {one: own for one, own in self._overlay.items() if is_doubtful(own, now)}
+        if not old or self.columns is None:
+            return {}
+        needs, narrowing = self.needs, self.needs.narrowing or self.needs.filter
+        shown = needs.request.query.picked(self.columns)[0] if needs.orders else narrowing.positions(self.columns)
+        asked = [one for one in self._hidden if one in old][:CHUNK]
+        asked += [one for one in self.columns.ids_at(shown) if one in old]
+        return {one: old[one] for one in asked}
+
+    def confirmed(self, asked: Mapping[str, OwnWrite], found: Mapping[str, DocumentState]) -> None:
+        """The candidates again, with what became of own writes."""
+        self._own.confirm(asked, found)
+        if self._read is not None:
+            self.columns = self._candidates(self._read)
+
+    def versions(self, page: Page) -> dict[str, DocumentVersion]:
+        """Of the rows of a page of `columns`."""
+        versions: dict[str, DocumentVersion] = {}
+        for row, at in zip(page.rows, page.positions, strict=True):
+            entity_id = str(row["id"])
+            own = self._overlay.get(entity_id)
+            if own is not None:
+                found = None if own.version == UNKNOWN else own.version
+            else:
+                found = None if self._read is None else self._read.version(at if self._kept is None else self._kept[at])
+            if found is not None:
+                versions[entity_id] = found
+        return versions
 
     def plan(self, decision: Decision, cost: Cost) -> Plan:
         lookup = self.needs.lookup if decision.strategy == "index_lookup" else None
         names = () if lookup is None else lookup.names
         return Plan(decision.strategy, decision.reason, cost, self.needs.manifest_fields, names)
+
+
+def is_doubtful(own: OwnWrite, now: datetime) -> bool:
+    return now - own.checked >= CONFIRM_AFTER
 
 
 # Documents
@@ -185,16 +252,19 @@ def live_ids(collection: Collection) -> list[str]:
 
 def read_documents(collection: Collection, ids: Sequence[str]) -> dict[str, Document]:
     """The documents of these ids as far as there are any, read concurrently. What can be no id has no document."""
-    return _read(collection, _possible(collection, ids))
+    states = _read(collection, _possible(collection, ids))
+    return {one: state.document for one, state in states.items() if state.document is not None}
 
 
 class DocumentReads:
-    """The documents of one answer, as rows. Counts those that it reads."""
+    """The documents of one answer, as rows. Counts those that it reads. `versions` are those of the rows, without those
+    that are of no object: where a raw upload broke one. Totals need none."""
 
-    def __init__(self, collection: Collection) -> None:
+    def __init__(self, collection: Collection, *, for_totals: bool = False) -> None:
         self._collection = collection
-        self._whole: dict[str, Row] = {}
+        self._for_totals = for_totals
         self.read = 0
+        self.versions: dict[str, DocumentVersion] = {}
 
     def rows(self, ids: Sequence[str], *, first: int = CHUNK) -> Iterator[Row]:
         """In the order of the ids; read in chunks, of which the first may be smaller."""
@@ -202,61 +272,80 @@ class DocumentReads:
         while start < len(ids):
             chunk = _possible(self._collection, ids[start : start + size])
             self.read += len(chunk)
-            for entity_id, document in _read(self._collection, chunk).items():
-                row = as_row(self._collection, entity_id, document)
-                if len(row) < len({"id", *document}):
-                    self._whole[entity_id] = _named(entity_id, document)
-                yield row
+            for entity_id, state in _read(self._collection, chunk).items():
+                if state.version is not None and not self._for_totals:
+                    self.versions[entity_id] = state.version
+                if state.document is not None:
+                    yield as_row(self._collection, entity_id, state.document)
             start, size = start + size, CHUNK
 
-    def completed(self, query: Query, page: Page) -> Page:
-        """Without a selection a document is given whole, also where it holds more than its row (see `as_row`)."""
-        if query.select is not None or not self._whole:
-            return page
-        return Page([self._whole.get(str(row["id"]), row) for row in page.rows], page.cursor)
+    def versions_of(self, rows: Sequence[Row]) -> dict[str, DocumentVersion]:
+        ids = (str(row["id"]) for row in rows)
+        return {one: self.versions[one] for one in ids if one in self.versions}
 
 
 def as_row(collection: Collection, entity_id: str, document: Document) -> Row:
-    """The document with the id of its key. Where there is a table, a dotted name means a path, as in rows of the
-    manifest: a key that has a dot in its own name is not in the row."""
-    row = _named(entity_id, document)
-    if collection.definition.keeps_manifest and any("." in name for name in document):
-        kept = collection.definition.table_fields()
-        row = {name: value for name, value in row.items() if "." not in name or name in kept}
+    """The document with the id of its key. Where there is a table, a dotted name means a path, so a field that has a
+    dot in its own name stands apart, as in rows of the manifest."""
+    definition = collection.definition
+    if definition.keeps_manifest and any("." in name for name in document):
+        return {"id": entity_id, **table_row(document, definition.table_fields())}
+    row: Row = {"id": entity_id, **document}
+    row["id"] = entity_id  # a document may write an int id as a number
     return row
+
+
+def given_rows(needs: Needs, rows: list[Row]) -> list[Row]:
+    """The rows of an answer as the caller gets them: without a selection, the documents as they are (`table_row`)."""
+    if needs.request.query.select is None and needs.definition.keeps_manifest:
+        paths = [name for name in needs.definition.table_fields() if "." in name]
+        for row in rows:
+            for name in paths:
+                row.pop(name, None)
+            if isinstance(apart := row.pop(APART, None), dict):
+                row |= apart
+    return rows
 
 
 def _possible(collection: Collection, ids: Sequence[str]) -> list[str]:
     return [one for one in ids if typed_problem(collection.definition.id_type, one) is None]
 
 
-def _read(collection: Collection, ids: Sequence[str]) -> dict[str, Document]:
+def _read(collection: Collection, ids: Sequence[str]) -> dict[str, DocumentState]:
+    """Of each id for which there is an object."""
     reads = [Read(collection.documents.key(one)) for one in ids]
-    found: dict[str, Document] = {}
+    found: dict[str, DocumentState] = {}
     for entity_id, item in zip(ids, collection.store.get_many(reads, max_bytes=collection.max_bytes), strict=True):
         if isinstance(item, Exception) and not isinstance(item, Invalid):
             raise item
-        document = None if item is None else _valid(collection, entity_id, item)
-        if document is not None:
-            found[entity_id] = document
+        if item is not None:
+            found[entity_id] = _valid(collection, entity_id, item)
     return found
 
 
-def _named(entity_id: str, document: Document) -> Row:
-    row: Row = {"id": entity_id, **document}
-    row["id"] = entity_id  # a document may write an int id as a number
-    return row
+def current_states(collection: Collection, ids: Sequence[str]) -> dict[str, DocumentState]:
+    """What is true of documents now, where that can be told: a broken object tells nothing of what was written before.
+    Of a model in a space the log tells, which objects may be behind."""
+    truth = collection.origins.truth
+    if truth is not None:
+        said = {one: found for one in ids if (found := truth(one)) is not None}
+        return {one: DocumentState(found.value, DocumentVersion(commit=found.seq)) for one, found in said.items()}
+    states = _read(collection, ids)
+    gone = {one: DocumentState(None, None) for one in ids if one not in states}
+    return gone | {one: state for one, state in states.items() if state.version is not None}
 
 
-def _valid(collection: Collection, entity_id: str, found: Object | Invalid) -> Document | None:
+def _valid(collection: Collection, entity_id: str, found: Object | Invalid) -> DocumentState:
     """The document; where a raw upload broke the schema or the limits, the last valid one that is recorded."""
     try:
         if isinstance(found, Invalid):
             raise found
-        return collection.documents.parse(entity_id, found)
+        document = collection.documents.parse(entity_id, found)
+        commit = collection.origins.commit_of(entity_id, found)
+        return DocumentState(document, DocumentVersion(found.etag, found.version_id, commit))
     except Invalid:
         tail = collection.oplog.tail(entity_id) if collection.definition.oplog else None
-        return None if tail is None else collection.oplog.state_at(entity_id, tail.seq)
+        return DocumentState(None if tail is None else collection.oplog.state_at(entity_id, tail.seq), None)
 
 
 # Answers
@@ -264,11 +353,13 @@ def _valid(collection: Collection, entity_id: str, found: Object | Invalid) -> D
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The rows of a request, and how they were found."""
+    """The rows of a request, and how they were found. `versions`: by id, those that the rows were made of, as far as
+    they are known; `is_whole`: the rows are the documents as they are."""
 
     page: Page
     plan: Plan
     versions: Mapping[str, DocumentVersion] = field(default_factory=dict)
+    is_whole: bool = False
 
 
 class Reader:
@@ -287,20 +378,25 @@ class Reader:
         search, decision = self._decided(request)
         needs, columns, documents = search.needs, search.columns, DocumentReads(self._collection)
         if columns is not None and decision.strategy == "manifest_scan":
-            page = needs.on_rows.page_columns(columns)
+            page = needs.request.query.page_columns(columns)
+            versions = search.versions(page)
         elif columns is not None and needs.orders:
             page = self._in_order(needs, columns, documents)
+            versions = documents.versions_of(page.rows)
         else:
-            page = _filtered(needs.on_documents, self._ids(search), documents)
+            page = _filtered(needs.request.query, self._ids(search), documents)
+            versions = documents.versions_of(page.rows)
+        given_rows(needs, page.rows)
         size = search.size or Size(count=documents.read)
-        return Answer(page, search.plan(decision, estimate(needs, decision.strategy, size, documents.read)))
+        plan = search.plan(decision, estimate(needs, decision.strategy, size, documents.read))
+        return Answer(page, plan, versions, request.is_whole)
 
     def count(self, filter: Filter) -> int:
         """How many documents match."""
         search, decision = self._decided(Request(Query(filter, select=("id",))))
         if search.columns is not None and decision.strategy == "manifest_scan":
             return len(filter.positions(search.columns))
-        rows = DocumentReads(self._collection).rows(self._ids(search))
+        rows = DocumentReads(self._collection, for_totals=True).rows(self._ids(search))
         return sum(filter.matches(row) for row in rows)
 
     def aggregate(self, aggregate: Aggregate) -> dict[str, JsonValue]:
@@ -309,7 +405,7 @@ class Reader:
         search, decision = self._decided(Request(wanted))
         if search.columns is not None and decision.strategy == "manifest_scan":
             return aggregate.run_columns(search.columns)
-        return aggregate.run(DocumentReads(self._collection).rows(self._ids(search)))
+        return aggregate.run(DocumentReads(self._collection, for_totals=True).rows(self._ids(search)))
 
     def explain(self, request: Request) -> Plan:
         """The plan without running it: the root of the manifest is read, and where there is none, the count that the
@@ -342,7 +438,18 @@ class Reader:
     def _decided(self, request: Request) -> tuple[Search, Decision]:
         with self._lock:
             search = Search(self._table, self._own, request)
-            return search, search.decide()
+            decision = search.decide()
+        self._confirm(search)
+        return search, decision
+
+    def _confirm(self, search: Search) -> None:
+        """Own writes that the table does not know after a while do not hide what others did since."""
+        now, known = self._collection.clock.now(), set[str]()
+        while asked := {one: own for one, own in search.doubtful(now).items() if one not in known}:
+            known |= asked.keys()
+            found = current_states(self._collection, list(asked))
+            with self._lock:
+                search.confirmed(asked, found)
 
     def _ids(self, search: Search) -> list[str]:
         """The ids of the candidates, ascending."""
@@ -353,14 +460,14 @@ class Reader:
 
     def _in_order(self, needs: Needs, columns: Columns, documents: DocumentReads) -> Page:
         """The page as the manifest orders it. A document that does not match any more makes room for the next."""
-        query, rows = needs.on_documents, list[Row]()
+        query, rows = needs.request.query, list[Row]()
         while True:
             positions, cursor = query.picked(columns)
             found = documents.rows(columns.ids_at(positions))
             rows += [query.project(row) for row in found if needs.filter.matches(row)]
-            missing = (needs.on_documents.limit or 0) - len(rows)
+            missing = (needs.request.query.limit or 0) - len(rows)
             if cursor is None or missing <= 0:
-                return documents.completed(query, Page(rows, cursor))
+                return Page(rows, cursor)
             place = decode_cursor(cursor, query.model, query.filter, query.sort)
             query = replace(query, limit=missing, offset=0, place=place)
 
@@ -368,7 +475,7 @@ class Reader:
 def _filtered(query: Query, ids: list[str], documents: DocumentReads) -> Page:
     """The page among these documents; unsorted, no more of them are read than it takes."""
     if query.sort or query.limit is None:
-        return documents.completed(query, query.page(documents.rows(ids)))
+        return query.page(documents.rows(ids))
     if query.place is not None:
         ids = [one for one in ids if one > query.place.id]
     enough = query.offset + query.limit + 1  # one more tells whether there is a next page
@@ -378,7 +485,7 @@ def _filtered(query: Query, ids: list[str], documents: DocumentReads) -> Page:
             matching.append(row)
         if len(matching) >= enough:
             break
-    return documents.completed(query, query.page(matching))
+    return query.page(matching)
 
 
 def counted(table: Table) -> int:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from worm.codec.strict_json import JsonValue, dumps, loads
 from worm.errors import Invalid
 from worm.query.filters import Filter
-from worm.query.needs import row_fields
 from worm.schema import FieldDef, ModelDef
 from worm.schema.definition import TIME_FIELDS, find_field
 from worm.schema.fields import is_datetime_start
@@ -135,8 +134,8 @@ def parse_names(text: str | None, option: str) -> list[str]:
 
 
 def columns_of(definition: ModelDef, select: Sequence[str] | None) -> list[str]:
-    """The columns of a result: those selected, else what rows have without a selection; the id comes first."""
-    names = row_fields(definition) or (*definition.fields, *TIME_FIELDS) if select is None else tuple(select)
+    """The columns of a result: those selected, else the declared fields; the id comes first."""
+    names = (*definition.fields, *TIME_FIELDS) if select is None else tuple(select)
     return list(dict.fromkeys(("id", *names)))
 
 

@@ -16,7 +16,7 @@ is behind.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -25,7 +25,7 @@ from worm.errors import Invalid
 from worm.query.filters import And, Filter, Leaf, Node, Or
 from worm.query.query import Query
 from worm.schema import IndexDef, ModelDef
-from worm.schema.definition import TIME_FIELDS, find_field
+from worm.schema.definition import find_field
 
 Strategy = Literal["index_lookup", "manifest_scan", "manifest_targeted", "full_scan"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
@@ -33,21 +33,22 @@ STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A query with what the planner must know beside it. `strategy` forces one; `whole`: without a selection rows are
-    whole documents, also where the table has all fields that the schema declares."""
+    """A query with what the planner must know beside it. `strategy` forces one."""
 
     query: Query
     populate: tuple[str, ...] = ()
     strategy: Strategy | None = None
-    whole: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Are its rows the documents as they are?"""
+        return self.query.select is None and not self.populate
 
     @classmethod
-    def of(
-        cls, query: Query, populate: tuple[str, ...] = (), strategy: str | None = None, *, whole: bool = False
-    ) -> Request:
+    def of(cls, query: Query, populate: tuple[str, ...] = (), strategy: str | None = None) -> Request:
         if strategy is not None and strategy not in STRATEGIES:
             raise Invalid(f"unknown strategy {strategy!r}; known: {', '.join(STRATEGIES)}", path="strategy")
-        return cls(query, populate, strategy, whole)
+        return cls(query, populate, strategy)
 
 
 class Needs:
@@ -60,7 +61,6 @@ class Needs:
         self.filter = query.filter
         self.lookup: Lookup | None = find_lookup(definition, query.filter.tree)
         self.narrowing = _narrowing(definition, query.filter)
-        self._row_fields = row_fields(definition, whole=request.whole)
 
     @property
     def manifest_fields(self) -> tuple[str, ...]:
@@ -89,21 +89,10 @@ class Needs:
         lacking = self._lacking(named)
         if lacking:
             return f"the manifest lacks {', '.join(lacking)}"
-        if query.select is None and self._row_fields is None:
-            return "whole documents are asked for, and the manifest holds only a part of their fields"
+        if query.select is None and not self.definition.keeps_whole_rows:
+            setting = "manifest.extra is false" if self.definition.manifest.fields is None else "manifest.fields is set"
+            return f"whole documents are asked for, and the manifest holds a part of their fields ({setting})"
         return "populate needs documents" if self.request.populate else None
-
-    @cached_property
-    def on_rows(self) -> Query:
-        """The query for rows of the manifest."""
-        same = self._row_fields == self.definition.table_fields()
-        return self.request.query if same else self.on_documents
-
-    @cached_property
-    def on_documents(self) -> Query:
-        """The query for documents: without a selection they are cut down to the fields of rows."""
-        query = self.request.query
-        return query if query.select is not None else replace(query, select=self._row_fields)
 
     def _lacking(self, names: Iterable[str]) -> list[str]:
         return [name for name in dict.fromkeys(names) if not is_covered(self.definition, name)]
@@ -121,32 +110,14 @@ def _narrowing(definition: ModelDef, filter: Filter) -> Filter | None:
     return Filter(And(tuple(kept)), b"") if kept else None
 
 
-def row_fields(definition: ModelDef, *, whole: bool = False) -> tuple[str, ...] | None:
-    """The fields of a row when no `select` is given: those of the table; None: the whole document, because the table
-    holds less than the schema declares, or there is none, or `whole` is asked for and a document may hold more than
-    the schema declares. Decided by the schema, so every strategy gives the same."""
-    if whole and not definition.strict:
-        return None
-    table = definition.table_fields()
-    declared = [name for name in (*definition.fields, *TIME_FIELDS) if name != "id"]
-    if not definition.keeps_manifest or not definition.fields or not set(declared) <= set(table):
-        return None
-    return tuple(name for name in table if not _is_inside(name, table))
-
-
 def is_covered(definition: ModelDef, name: str) -> bool:
-    """Does the manifest tell of this field all that the document would? It does where it keeps the field or the whole
-    object that the field is in. A dotted name that it keeps by itself must be declared: elsewhere the path may lead
-    through an array, of which a row keeps nothing."""
+    """Does the manifest tell of this field all that the document would? It does where it keeps the document, the field
+    or the whole object that the field is in. A dotted name that it keeps by itself must be declared: elsewhere the path
+    may lead through an array, of which a row keeps nothing."""
     table = definition.table_fields()
-    if name == "id" or name.split(".", 1)[0] in table:
+    if definition.keeps_whole_rows or name == "id" or name.split(".", 1)[0] in table:
         return True
     return name in table and find_field(definition.fields, name)[1] is not None
-
-
-def _is_inside(name: str, table: tuple[str, ...]) -> bool:
-    """Is it part of an object that the table holds too?"""
-    return any(name.startswith(f"{other}.") for other in table)
 
 
 # Look-ups

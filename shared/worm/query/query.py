@@ -5,6 +5,7 @@ array counts as missing there."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,10 +25,12 @@ _FEW = 4  # for less than this part of the rows it does not pay to make columns 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Rows, and the cursor of the next page; None when these were the last."""
+    """Rows, and the cursor of the next page; None when these were the last. `positions`: where the rows are in the
+    columns that they were taken from."""
 
     rows: list[Row]
     cursor: str | None = None
+    positions: Sequence[int] = dataclasses.field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,7 @@ class Query:
 
     def _page(self, columns: Columns, matching: Sequence[int]) -> Page:
         positions, cursor = self._picked(columns, matching)
-        return Page(self._copies(columns, positions), cursor)
+        return Page(self._copies(columns, positions), cursor, positions)
 
     def _picked(self, columns: Columns, matching: Sequence[int]) -> tuple[Sequence[int], str | None]:
         if self.place is not None:

@@ -12,14 +12,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
+from worm.collections.documents import DocumentVersion
 from worm.collections.entries import Row
 from worm.errors import Corrupt, Invalid
-from worm.query.execute import DocumentReads, NoWrites, OwnWrites, Search, counted, live_ids
+from worm.query.execute import (
+    Answer,
+    DocumentReads,
+    NoWrites,
+    OwnWrites,
+    Search,
+    counted,
+    given_rows,
+    is_doubtful,
+    live_ids,
+)
 from worm.query.needs import Request
 from worm.query.planner import decide_stream, estimate
+from worm.query.query import Page
 from worm.store.parallel import chunked
 from worm.tables.table import Table
-from worm.tables.view import Size, TableView
+from worm.tables.view import RowBatch, Size, TableView
+
+_Group = tuple[list[Row], dict[str, DocumentVersion]]
+"""Rows that match, and their versions."""
 
 
 class Stream:
@@ -44,34 +59,47 @@ class Stream:
             size = search.size or Size(count=counted(table) if read is None else 0)
             self.plan = search.plan(decision, estimate(self._needs, decision.strategy, size, read))
 
-    def batches(self, size: int) -> Iterator[list[Row]]:
+    def batches(self, size: int) -> Iterator[Answer]:
         """Batches of `size` rows; only the last one may be smaller."""
         if size < 1:
             raise Invalid("must be at least 1", path="batch_size")
-        waiting: list[Row] = []
-        for rows in self._groups(size):
+        waiting, versions = list[Row](), dict[str, DocumentVersion]()
+        for rows, of_rows in self._groups(size):
             waiting += rows
+            versions |= of_rows
             while len(waiting) >= size:
-                yield waiting[:size]
+                yield self._answer(waiting[:size], versions)
                 waiting = waiting[size:]
         if waiting:
-            yield waiting
+            yield self._answer(waiting, versions)
 
-    def _groups(self, size: int) -> Iterator[list[Row]]:
+    def _answer(self, rows: list[Row], waiting: dict[str, DocumentVersion]) -> Answer:
+        """These rows, and their versions of those that wait."""
+        ids = [str(row["id"]) for row in rows]
+        versions = {one: waiting.pop(one) for one in ids if one in waiting}
+        return Answer(Page(given_rows(self._needs, rows)), self.plan, versions, self._needs.request.is_whole)
+
+    def _groups(self, size: int) -> Iterator[_Group]:
         if self._view is None:
             yield from self._documents(live_ids(self._collection) if self._ids is None else self._ids, size)
             return
         last, rest = "", set[str]()
         try:
             for batch in self._locked(self._view):
-                yield self._needs.on_rows.run(self._known(batch))
-                last = max(batch, default=last)
+                yield self._of_table(batch)
+                last = max(batch.rows, default=last)
         except Corrupt:  # the documents have everything; `worm verify` speaks of the damage
             rest = {one for one in live_ids(self._collection) if one > last}
-        written = {one for one, own in self._own.items() if own.document is not None}
+        now = self._collection.clock.now()
+        written = {one for one, own in self._own.items() if own.document is not None or is_doubtful(own, now)}
         yield from self._documents(sorted(rest | written), size)
 
-    def _locked(self, view: TableView) -> Iterator[Mapping[str, Row]]:
+    def _of_table(self, batch: RowBatch) -> _Group:
+        rows = self._needs.request.query.run(self._known(batch.rows))
+        found = ((one, batch.version(one)) for row in rows if (one := str(row["id"])))
+        return rows, {one: version for one, version in found if version is not None}
+
+    def _locked(self, view: TableView) -> Iterator[RowBatch]:
         """The table is asked under the lock, batch by batch."""
         batches = view.batches()
         while True:
@@ -91,7 +119,8 @@ class Stream:
                 continue
             yield {"id": entity_id, **row}
 
-    def _documents(self, ids: list[str], size: int) -> Iterator[list[Row]]:
+    def _documents(self, ids: list[str], size: int) -> Iterator[_Group]:
         for chunk in chunked(ids, size):
-            documents, query = DocumentReads(self._collection), self._needs.on_documents
-            yield documents.completed(query, query.page(documents.rows(chunk))).rows
+            documents = DocumentReads(self._collection)
+            rows = self._needs.request.query.run(documents.rows(chunk))
+            yield rows, documents.versions_of(rows)

@@ -115,6 +115,9 @@ IndexType = Literal["standard", "multiValue"]
 
 TIME_FIELDS = ("createdAt", "updatedAt")
 SYSTEM_FIELDS = frozenset(("id", *TIME_FIELDS))
+EVERYTHING_ELSE = "."
+"""Among the fields of a manifest: rows hold all other fields of their documents too. No field of a schema has a dot in
+its own name."""
 
 _DURATION = re.compile(r"([1-9]\d{0,5})([smhdw])", re.ASCII)
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -174,10 +177,12 @@ class SnapshotsDef(Definition):
 
 
 class ManifestDef(Definition):
-    """The collection's table. `fields` None means all fields of the schema."""
+    """The collection's table. `fields` None means all fields of the schema and, with `extra`, all others that documents
+    have."""
 
     enabled: bool = False
     fields: list[str] | None = None
+    extra: bool = True
     auto_update: bool = True
     partition_threshold: Annotated[int, Field(ge=1)] = 10_000
     max_partitions: Annotated[int, Field(ge=1, le=4096)] = 16
@@ -275,8 +280,18 @@ class ModelDef(Definition):
         return tuple(name for name in dict.fromkeys((*chosen, *TIME_FIELDS, *indexed)) if name != "id")
 
     def table_fields(self) -> tuple[str, ...]:
-        """The fields of a manifest row, in order; the id is the row's key. Dotted names reach into objects."""
+        """The named fields of a manifest row, in order; the id is the row's key. Dotted names reach into objects."""
         return self._table_fields
+
+    @property
+    def keeps_whole_rows(self) -> bool:
+        """Does a row of the manifest hold everything that its document does?"""
+        return self.keeps_manifest and self.manifest.fields is None and self.manifest.extra
+
+    @cached_property
+    def row_form(self) -> tuple[str, ...]:
+        """What tells how rows are made: their named fields, then `EVERYTHING_ELSE` where rows are whole documents."""
+        return (*self._table_fields, EVERYTHING_ELSE) if self.keeps_whole_rows else self._table_fields
 
     def defaults(self) -> JsonObject:
         """The declared default values, as a fresh copy."""

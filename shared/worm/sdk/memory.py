@@ -5,9 +5,10 @@ at once. No write is ever conditional on what is remembered here: documents carr
 
 How it is told that the table knows a write, without a request: by the seq where the session recorded the write itself;
 else by `updatedAt`, or by the row that is gone. Clocks differ, and callers may give any `updatedAt`: a row that is no
-later than a version that the session wrote over does not know the write, whatever the time in the write itself. After
-`OWN_SECONDS` the table is believed in any case. Of more than `OWN_MAX` the oldest go first; then a query may show what
-the table has of them.
+later than a version that the session wrote over does not know the write, whatever the time in the write itself. A write
+that the table does not know for some seconds is confirmed by whoever answers a query (`confirm`): if another wrote over
+it, that takes its place. After `OWN_SECONDS` the table is believed in any case. Of more than `OWN_MAX` the oldest go
+first; then a query may show what the table has of them.
 
 A module of its own because no verb is in it, and queries see only its protocol.
 """
@@ -27,6 +28,7 @@ from worm.clock import Clock, moment_of
 from worm.codec.strict_json import JsonValue, Missing, field_value
 from worm.collections.documents import NO_VERSION, DocumentVersion
 from worm.collections.entries import Document, Row
+from worm.query.execute import DocumentState, OwnWrite
 from worm.schema import IndexDef, ModelDef
 from worm.tables.index import entry_key
 
@@ -76,8 +78,8 @@ class Memory:
         with self._lock:
             self._own.drop(self._own.numbers([entity_id]))
 
-    def own_writes(self, known: Known) -> dict[str, Document | None]:
-        """What the table does not know yet; None for a deletion. What it knows is forgotten."""
+    def own_writes(self, known: Known) -> dict[str, WrittenDocument]:
+        """What the table does not know yet. What it knows is forgotten."""
         with self._lock:
             return self._own.unknown_to(known)
 
@@ -85,6 +87,11 @@ class Memory:
         """All that the session wrote lately and that is not known to be in the table."""
         with self._lock:
             return self._own.recent()
+
+    def confirm(self, asked: Mapping[str, OwnWrite], found: Mapping[str, DocumentState]) -> None:
+        """What became of these own writes: what others wrote since takes their place."""
+        with self._lock:
+            self._own.confirm(asked, found)
 
     def ids_with(self, index: IndexDef, values: Sequence[JsonValue]) -> set[str]:
         """The ids of those that have one of the values in the indexed field."""
@@ -104,13 +111,14 @@ OWN_MAX = 50_000
 class WrittenDocument:
     """A write of this session, with its number among them. `document` None: deleted. `seq`: of its entry, where the
     session recorded it itself; `updated`: the time in what was written, or in what was deleted ("": not
-    known); `over`: the latest time in the versions that it, and own writes just before it, replaced. `version`: as
-    which it was stored."""
+    known); `over`: the latest time in the versions that it, and own writes just before it, replaced; `checked`: when it
+    was last known to be the newest; `version`: as which it was stored. What another wrote over it takes its place."""
 
     number: int
     document: Document | None
     updated: str
     at: datetime
+    checked: datetime
     seq: int | None = None
     over: str = ""
     version: DocumentVersion = NO_VERSION
@@ -167,9 +175,8 @@ class WriteOverlay:
             over = before.over
         self._drop(entity_id)
         self._count += 1
-        self._writes[entity_id] = WrittenDocument(
-            self._count, document, updated, self._clock.now(), over=over, version=version
-        )
+        now = self._clock.now()
+        self._writes[entity_id] = WrittenDocument(self._count, document, updated, now, now, over=over, version=version)
         for _, values in self._values:
             values.add(entity_id, document)
         self._forget_old()
@@ -192,8 +199,29 @@ class WriteOverlay:
             if own is not None and own.number == number:
                 self._drop(entity_id)
 
-    def unknown_to(self, known: Known) -> dict[str, Document | None]:
-        """What the table does not know yet; None for a deletion. What it knows is forgotten.
+    def confirm(self, asked: Mapping[str, OwnWrite], found: Mapping[str, DocumentState]) -> None:
+        """Put what was found in the place of these writes, but of none that came after them."""
+        for entity_id, own in asked.items():
+            written = self._writes.get(entity_id)
+            if written is not None and written is own:
+                self._writes[entity_id] = self._confirmed(entity_id, written, found.get(entity_id))
+
+    def _confirmed(self, entity_id: str, own: WrittenDocument, now: DocumentState | None) -> WrittenDocument:
+        own = replace(own, checked=self._clock.now())
+        if now is None:
+            return own
+        version = now.version or NO_VERSION
+        if now.document == own.document:
+            return replace(own, version=version)
+        for _, values in self._values:
+            values.remove(entity_id, own.document)
+            values.add(entity_id, now.document)
+        updated = own.updated if now.document is None else _updated(now.document)
+        over = own.updated if _is_later(own.updated, own.over) else own.over
+        return replace(own, document=now.document, updated=updated, over=over, seq=None, version=version)
+
+    def unknown_to(self, known: Known) -> dict[str, WrittenDocument]:
+        """What the table does not know yet. What it knows is forgotten.
 
         A table that has not changed since it was asked last is only asked for what was written since.
         """
@@ -210,7 +238,7 @@ class WriteOverlay:
             if _is_known(entity_id, self._writes[entity_id], known):
                 self._drop(entity_id)
         self._compared = weakref.ref(known), self._count
-        return {entity_id: own.document for entity_id, own in self._writes.items()}
+        return dict(self._writes)
 
     def recent(self) -> dict[str, WrittenDocument]:
         """All of them."""

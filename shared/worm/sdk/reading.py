@@ -23,7 +23,7 @@ from worm.query.execute import CHUNK, Answer, Reader, read_documents
 from worm.query.filters import Filter
 from worm.query.needs import Request
 from worm.query.planner import Plan
-from worm.query.query import Page, Query, Row
+from worm.query.query import Query, Row
 from worm.query.stream import Stream
 from worm.schema import FieldDef, ModelDef
 from worm.schema.definition import undeclared_fields
@@ -131,7 +131,6 @@ class Reading(Access[D]):
         cursor: str | None = None,
         populate: None = None,
         strategy: str | None = None,
-        whole: bool = False,
     ) -> Rows[D]: ...
     @overload
     def find_all(
@@ -145,7 +144,6 @@ class Reading(Access[D]):
         cursor: str | None = None,
         populate: Fields | None = None,
         strategy: str | None = None,
-        whole: bool = False,
     ) -> Rows[DocumentDict]: ...
     def find_all(
         self,
@@ -159,7 +157,6 @@ class Reading(Access[D]):
         populate: Fields | None = None,
         strategy: str | None = None,
         _strategy: str | None = None,
-        whole: bool = False,
     ) -> Rows[D] | Rows[DocumentDict]:
         """Documents that match, found in the way that costs least (see docs/planner.md), or by `strategy`.
 
@@ -170,7 +167,7 @@ class Reading(Access[D]):
         What this session wrote, restored or deleted is in it (or not) at once, also before the workers have folded it.
         """
         asked: _Asked = {"filter": filter, "sort": sort, "limit": limit, "offset": offset, "cursor": cursor}
-        request = self._request(asked, select, populate, strategy or _strategy, whole=whole)
+        request = self._request(asked, select, populate, strategy or _strategy)
         answer = self._answered(request)
         return self._packed(request, answer, answer.page.cursor)
 
@@ -186,12 +183,11 @@ class Reading(Access[D]):
         populate: Fields | None = None,
         strategy: str | None = None,
         _strategy: str | None = None,
-        whole: bool = False,
         analyze: bool = False,
     ) -> Plan:
         """How `find_all` would answer, why, and what it would cost. `analyze` runs it and adds what it took."""
         asked: _Asked = {"filter": filter, "sort": sort, "limit": limit, "offset": offset, "cursor": cursor}
-        request = self._request(asked, select, populate, strategy or _strategy, whole=whole)
+        request = self._request(asked, select, populate, strategy or _strategy)
         if analyze:
             return self._reader.analyze(request, lambda: self._answered(request))
         return self._reader.explain(request)
@@ -202,7 +198,6 @@ class Reading(Access[D]):
         filter: Mapping[str, object] | None = None,
         select: Sequence[str] | None = None,
         batch_size: int = 1000,
-        whole: bool = False,
     ) -> Iterator[Rows[D] | Rows[DocumentDict]]:
         """Rows in batches, for collections that do not fit into memory: one partition of the table is held at a time.
 
@@ -210,11 +205,11 @@ class Reading(Access[D]):
         how it was found.
         """
         asked: _Asked = {"filter": filter, "sort": None, "limit": None, "offset": 0, "cursor": None}
-        request = self._request(asked, select, whole=whole)
+        request = self._request(asked, select)
         if batch_size < 1:
             raise Invalid("must be at least 1", path="batch_size")
         stream = Stream(self.table, request, self._memory, self._tables)
-        return (self._packed(request, Answer(Page(rows), stream.plan)) for rows in stream.batches(batch_size))
+        return (self._packed(request, answer) for answer in stream.batches(batch_size))
 
     def count(self, filter: Mapping[str, object] | None = None) -> int:
         """How many documents match (all, without a filter)."""
@@ -248,14 +243,12 @@ class Reading(Access[D]):
         select: Sequence[str] | None,
         populate: Fields | None = None,
         strategy: str | None = None,
-        *,
-        whole: bool,
     ) -> Request:
         fields = populated_fields(self._collection.definition, populate)
         chosen = select if select is None or isinstance(select, str) else (*select, *fields)
         query = Query.of(**asked, select=chosen, model=self.name)
         undeclared_fields(self._collection.definition, sorted(query.fields()))
-        return Request.of(query, fields, strategy, whole=whole)
+        return Request.of(query, fields, strategy)
 
     def _answered(self, request: Request) -> Answer:
         outcome = self._reader.run(request)

@@ -62,7 +62,7 @@ def build_manifest(collection: Collection, *, carry: Manifest | None = None, pro
 
 def empty_manifest(collection: Collection) -> Manifest:
     definition = collection.definition
-    return Manifest(collection.name, fields=definition.table_fields(), oplog=definition.oplog)
+    return Manifest(collection.name, fields=definition.row_form, oplog=definition.oplog)
 
 
 def read_rows(collection: Collection, ids: Iterable[str], progress: Progress = silent) -> dict[str, ReadRow]:

@@ -33,7 +33,7 @@ from worm.errors import Corrupt
 from worm.store.base import Store
 from worm.store.parallel import in_parallel
 from worm.tables.manifest import Manifest
-from worm.tables.parts import CONTAINERS, VALUES_MAX, Cell, Coded, are_scalars, copied, with_descent
+from worm.tables.parts import CONTAINERS, VALUES_MAX, Cell, Coded, Stamp, are_scalars, copied, with_descent
 from worm.tables.root import Piece
 
 MAGIC = b"WORMCOL1"
@@ -41,6 +41,9 @@ GROUP = 128
 """Cells that are inflated to read one of them."""
 CODED_SHARE = 8
 """Rows for each value of a column that is stored by its values, at least."""
+COLUMNS_MAX = 1000
+"""Documents may hold any fields, so rows may have any number of different names: with more, a partition has no column
+file, which would have a cell for each of them in every row."""
 VERSION = 2
 REPAIR = "`worm repair` rebuilds it"
 _LEVEL = 6
@@ -357,6 +360,14 @@ class ColumnPart:
             self._group = number, columns
         return _row(columns, place)
 
+    def stamp(self, at: int) -> Stamp:
+        seq, etag = self._stamps[0][at], self._stamps[1][at]
+        return seq if isinstance(seq, int) else None, etag if isinstance(etag, str) else None
+
+    @cached_property
+    def _stamps(self) -> tuple[Cells, Cells]:
+        return self._inflated(self._contents.seqs), self._inflated(self._contents.etags)
+
     def manifest(self, model: str) -> Manifest:
         """Everything that it says, as the partition says it. Columns must say the same whole and group by group."""
         columns = [(block.name, self._column(block.name)) for block in self._contents.fields]
@@ -447,6 +458,8 @@ class ColumnFiles:
             return 0, None
         if file in self._sizes:
             return self._sizes[file], None
+        if len(set[str]().union(*part.entities.values())) > COLUMNS_MAX:
+            return 0, None
         body = encode_columns(part, _hash(file))
         return len(body), body
 

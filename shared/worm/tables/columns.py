@@ -21,7 +21,7 @@ from typing import cast, overload
 
 from worm.codec.strict_json import MISSING, JsonValue, Missing, dumps
 from worm.collections.entries import Row
-from worm.tables.parts import CONTAINERS, Cell, Coded, ParsedPart, Part, Several, copied
+from worm.tables.parts import CONTAINERS, Cell, Coded, ParsedPart, Part, Several, Stamp, copied
 
 SortKey = tuple[int, float | int | str]
 
@@ -192,6 +192,10 @@ class _Rows(Sequence[Row]):
         part = bisect_right(self._starts, at) - 1
         return self._parts[part].id(at - self._starts[part])
 
+    def stamp(self, at: int) -> Stamp:
+        part = bisect_right(self._starts, at) - 1
+        return self._parts[part].stamp(at - self._starts[part])
+
     @property
     def _all(self) -> list[Row]:
         if self._kept is None:
@@ -235,6 +239,9 @@ class Columns:
             return list(map(self.rows.id, positions))
         ids = self.ids
         return [ids[at] for at in positions]
+
+    def stamp(self, at: int) -> Stamp:
+        return self.rows.stamp(at) if isinstance(self.rows, _Rows) else self._parts[0].stamp(at)
 
     def column(self, field: str) -> Column:
         found = self._columns.get(field)

@@ -150,7 +150,7 @@ class ManifestLayout(Layout[Manifest]):
         super().__init__(definition, Manifest)
         self.keeps_seqs = definition.oplog
         self.indexes = list(definition.indexes.values())
-        self.fields = definition.table_fields()
+        self.fields = definition.row_form
         self._columns = columns
 
     def decode_root(self, body: bytes, key: str) -> Root[Manifest]:

@@ -5,8 +5,8 @@ so folding is idempotent and order-free, and a late older change cannot bring a 
 of the seqs; it grows with every change, so a manifest's bytes never repeat. `lastUpdated` is the time of the newest
 folded change, never the clock's, so that a rebuild gives the same bytes.
 
-`fields` are those that the rows were made with, `oplog` says whether from the oplog. When a push changes either, the
-manifest is stale: queries read the documents, and the next fold or sweep rebuilds it.
+`fields` are those that the rows were made with (`ModelDef.row_form`), `oplog` says whether from the oplog. When a push
+changes either, the manifest is stale: queries read the documents, and the next fold or sweep rebuilds it.
 
 A model without oplog has no seqs. It has the `etags` that its rows were read at instead, so that a sweep finds what no
 event reported by listing alone; its `revision` counts the writes of the manifest, and a rebuild carries it on.
@@ -194,7 +194,7 @@ class MadeRows(Protocol):
 
 def is_stale(definition: ModelDef, root: MadeRows) -> bool:
     """Were its rows made with other fields than the schema names today, or from another source?"""
-    return (root.fields, root.oplog) != (definition.table_fields(), definition.oplog)
+    return (root.fields, root.oplog) != (definition.row_form, definition.oplog)
 
 
 def _take(target: dict[str, V], entity_id: str, source: Mapping[str, V]) -> None:

@@ -176,6 +176,9 @@ def copied(value: JsonValue) -> JsonValue:
 
 # Kinds of parts
 
+Stamp: TypeAlias = "tuple[int | None, str | None]"
+"""Seq and etag of a row, as far as its table has them."""
+
 
 class Part(Protocol):
     """Rows in the order of their ids."""
@@ -196,6 +199,7 @@ class Part(Protocol):
         """The caller's own."""
         ...
 
+    def stamp(self, at: int) -> Stamp: ...
     def cells(self, field: str) -> list[Cell]:
         """What the field's path finds in each row."""
         ...
@@ -236,6 +240,9 @@ class ParsedPart:
 
     def row(self, at: int) -> Row:
         return {name: copied(value) for name, value in self.rows[at].items()}
+
+    def stamp(self, at: int) -> Stamp:
+        return self.seqs.get(self.ids[at]), self.etags.get(self.ids[at])
 
     def cells(self, field: str) -> list[Cell]:
         if "." not in field:
@@ -294,6 +301,10 @@ class MergedPart:
             return self._base.row(self._order[at])
         return self._fresh.row(beyond)
 
+    def stamp(self, at: int) -> Stamp:
+        beyond = self._order[at] - len(self._base.ids)
+        return self._base.stamp(self._order[at]) if beyond < 0 else self._fresh.stamp(beyond)
+
     def cells(self, field: str) -> list[Cell]:
         both = [*self._base.cells(field), *self._fresh.cells(field)]
         return list(map(both.__getitem__, self._order))
@@ -331,6 +342,9 @@ class FallbackPart:
 
     def row(self, at: int) -> Row:
         return self._try(lambda part: part.row(at))
+
+    def stamp(self, at: int) -> Stamp:
+        return self._try(lambda part: part.stamp(at))
 
     def cells(self, field: str) -> list[Cell]:
         return self._try(lambda part: part.cells(field))
@@ -439,6 +453,9 @@ class RawPart:
     def row(self, at: int) -> Row:
         """Parsed anew: it is the caller's."""
         return loads_own(memoryview(self._raws[at]), self._key)
+
+    def stamp(self, at: int) -> Stamp:
+        return self.seqs.get(self.ids[at]), self.etags.get(self.ids[at])
 
     def cells(self, field: str) -> list[Cell]:
         """What the field's path finds in each row."""

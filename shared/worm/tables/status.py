@@ -13,6 +13,7 @@ from worm.codec.strict_json import JsonValue
 from worm.collections.collection import Collection
 from worm.collections.entries import Heads
 from worm.errors import Corrupt, Invalid
+from worm.schema.definition import EVERYTHING_ELSE
 from worm.store.base import Version
 from worm.tables.index import NULL_KEY, Index, IndexFiles
 from worm.tables.manifest import Manifest
@@ -74,7 +75,8 @@ def manifest_status(table: Table) -> ManifestStatus:
     root, size = table.manifest.held_spread, table.manifest.file.held.size
     fresh = not table.manifest.is_stale(manifest) and _is_fresh(table, manifest, latest)
     updated = manifest.last_updated or None
-    status = ManifestStatus(True, fresh, manifest.count, updated, size, False, manifest.fields)
+    fields = tuple(name for name in manifest.fields if name != EVERYTHING_ELSE)
+    status = ManifestStatus(True, fresh, manifest.count, updated, size, False, fields)
     if root is None:
         return status
     partitions, deltas = len(table.manifest.partitions(root)), len(root.deltas)

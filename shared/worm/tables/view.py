@@ -12,11 +12,12 @@ file alone is not missed: its partition is read instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TypeVar
 
+from worm.collections.documents import DocumentVersion
 from worm.collections.entries import Row
 from worm.errors import Corrupt
 from worm.tables.column_format import ColumnPart
@@ -92,6 +93,14 @@ class PartFiles:
 
     def _unparsed(self, partitions: Sequence[Piece]) -> list[Piece]:
         return [piece for piece in partitions if piece.file in self._parts or self._tree.pieces.missing([piece.file])]
+
+
+@dataclass(frozen=True, slots=True)
+class RowBatch:
+    """Rows by id, and what tells of which version of its document each of them is."""
+
+    rows: Mapping[str, Row]
+    version: Callable[[str], DocumentVersion | None]
 
 
 class TableView:
@@ -193,13 +202,26 @@ class TableView:
     def etags(self) -> Mapping[str, str]:
         return _joined([part.etags for part in self.read()])
 
-    def batches(self) -> Iterator[Mapping[str, Row]]:
+    def version(self, at: int) -> DocumentVersion | None:
+        """The version of the document that the row at this position of `columns` is of, as far as the table knows."""
+        return self._version(*self.columns.stamp(at))
+
+    def _version(self, seq: int | None, etag: str | None) -> DocumentVersion | None:
+        """Without an oplog there are no seqs, but the etags that rows were read at."""
+        if self.oplog:
+            return None if seq is None else DocumentVersion(seq=seq)
+        return None if etag is None else DocumentVersion(etag=etag)
+
+    def batches(self) -> Iterator[RowBatch]:
         """The rows partition by partition, holding one partition at a time."""
         if not self.is_partitioned or self._parts is not None:
-            yield self.rows
+            yield RowBatch(self.rows, lambda one: self.version(self.columns.places[one]))
             return
         for part in self._tree.parts(self._root):
-            yield part.entities
+            yield RowBatch(part.entities, partial(self._version_in, part))
+
+    def _version_in(self, part: Manifest, entity_id: str) -> DocumentVersion | None:
+        return self._version(part.seqs.get(entity_id), part.etags.get(entity_id))
 
 
 def _joined(of_parts: Sequence[Mapping[str, V]]) -> Mapping[str, V]:
