@@ -26,12 +26,14 @@ from worm.codec.strict_json import JsonObject, JsonValue
 from worm.collections.entries import Document, OplogEntry
 from worm.maintenance.materialize import Materialized
 from worm.model import Model, Worm, connect
+from worm.query.aggregate import Percentiles
 from worm.query.planner import Plan
+from worm.query.query import Sort
 from worm.schema import Schema
 from worm.schema.fields import SINGLETON_ID
 from worm.sdk.access import D, Result
 from worm.sdk.document import About, DocumentDict
-from worm.sdk.reading import Fields, Sort
+from worm.sdk.reading import Fields
 from worm.sdk.rows import Rows
 from worm.sdk.transacting import DocumentTransaction
 from worm.session import Maintenance
@@ -300,17 +302,35 @@ class AsyncModel(Generic[D]):
         self,
         *,
         count: bool = False,
-        sum: str | None = None,
-        avg: str | None = None,
-        min: str | None = None,
-        max: str | None = None,
+        sum: Fields | None = None,
+        avg: Fields | None = None,
+        min: Fields | None = None,
+        max: Fields | None = None,
+        percentiles: Percentiles | None = None,
         group_by: Fields | None = None,
+        having: Mapping[str, object] | None = None,
         filter: Mapping[str, object] | None = None,
     ) -> dict[str, JsonValue]:
-        """Totals of the documents that match, whole or by group: `{"count": 3}`, `{"groups": {"active": {…}}}`."""
+        """Totals of the documents that match, whole or by group: `{"count": 3}`, `{"groups": {"active": {…}}}`.
+
+        A list of fields gives an object by field: `sum=["total", "tax"]` gives `{"sum": {"total": 40, "tax": 6}}`.
+        """
         return await self._pool.run(
-            self._model.aggregate, count=count, sum=sum, avg=avg, min=min, max=max, group_by=group_by, filter=filter
+            self._model.aggregate,
+            count=count,
+            sum=sum,
+            avg=avg,
+            min=min,
+            max=max,
+            percentiles=percentiles,
+            group_by=group_by,
+            having=having,
+            filter=filter,
         )
+
+    async def distinct(self, field: str, filter: Mapping[str, object] | None = None) -> list[JsonValue]:
+        """The different values of a field in the documents that match, sorted; of arrays their elements."""
+        return await self._pool.run(self._model.distinct, field, filter)
 
     async def get_history(
         self, id: object = SINGLETON_ID, *, limit: int | None = None, before_seq: int | None = None

@@ -192,6 +192,7 @@ def test_sort_and_select() -> None:
         {"field": "address.city", "order": "desc"},
         {"field": "score", "order": "asc"},
     ]
+    assert parse_sort("-score,name") == [{"field": "score", "order": "desc"}, {"field": "name", "order": "asc"}]
     assert (parse_sort(None), parse_select(None)) == ([], None)
     assert parse_select("name, email") == ["name", "email"]
     with pytest.raises(Invalid, match="--select 'a,,b' has an empty name"):

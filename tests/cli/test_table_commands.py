@@ -241,7 +241,7 @@ def test_an_undeclared_field_is_noted_and_still_looked_for(worm: Command, url: s
             ),
         ),
         (["--filter", "vip=yes"], "--filter: 'vip' is boolean; write true, false or null, not 'yes'"),
-        (["--sort", "name:up"], "--sort 'name:up' is not understood (write field:asc or field:desc)"),
+        (["--sort", "name:up"], "--sort 'name:up' is not understood (write field, -field, field:asc or field:desc)"),
         (["--select", "name,,score"], "--select 'name,,score' has an empty name"),
         (["--cursor", "nonsense"], None),
         (["--where", '{"$where": "1"}'], None),

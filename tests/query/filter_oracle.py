@@ -6,6 +6,7 @@ Nothing here is shared with the code under test, nor is it meant to be fast.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import cast
@@ -77,7 +78,17 @@ def holds(op: str, operand: JsonValue, ends: list[Found]) -> bool:
         return any(holds("$eq", one, ends) for one in cast("list[JsonValue]", operand))
     if op == "$eq":
         return any(is_equal(end[0] if end else None, operand) for end in with_elements(ends))
+    if op == "$all":
+        wanted = cast("list[JsonValue]", operand)
+        return bool(wanted) and all(
+            field_holds(one, ends) if is_match(one) else holds("$eq", one, ends) for one in wanted
+        )
     values = [value for end in ends for value in end]
+    if op in ("$size", "$elemMatch"):
+        arrays = [value for value in values if isinstance(value, list)]
+        if op == "$size":
+            return any(len(value) == operand for value in arrays)
+        return any(element_matches(cast("dict[str, JsonValue]", operand), item) for value in arrays for item in value)
     if op == "$contains":
         in_arrays = [item for value in values if isinstance(value, list) for item in value]
         texts = [value for value in values if isinstance(value, str)]
@@ -87,16 +98,59 @@ def holds(op: str, operand: JsonValue, ends: list[Found]) -> bool:
     values = [value for end in with_elements(ends) for value in end]
     if op == "$startsWith":
         return any(isinstance(value, str) and value.startswith(cast(str, operand)) for value in values)
+    if op == "$type":
+        names = operand if isinstance(operand, list) else [operand]
+        return any(is_of_type(value, name) for value in values for name in names)
     return any(is_in_range(op, value, operand) for value in values)
+
+
+def is_match(value: JsonValue) -> bool:
+    return isinstance(value, dict) and list(value) == ["$elemMatch"]
+
+
+def element_matches(filter: dict[str, JsonValue], item: JsonValue) -> bool:
+    """Operators test the element as if it were a field; anything else is a filter of objects."""
+    if is_of_operators(filter):
+        return field_holds(filter, [(item,)])
+    return isinstance(item, dict) and oracle(filter, item)
+
+
+def is_of_operators(filter: dict[str, JsonValue]) -> bool:
+    for name, operand in filter.items():
+        if not name.startswith("$") or name in ("$and", "$or"):
+            return False
+        if name == "$not" and not is_of_operators(cast("dict[str, JsonValue]", operand)):
+            return False
+    return filter != {}
+
+
+def is_of_type(value: JsonValue, name: JsonValue) -> bool:
+    if name == "integer":
+        return kind(value) == "number" and cast(float, value) % 1 == 0
+    return kind(value) == name
+
+
+def has_match(pattern: str, options: str, ends: list[Found]) -> bool:
+    """By Python's own engine."""
+    flags = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL}
+    chosen = sum(flags[option] for option in options)
+    values = [value for end in with_elements(ends) for value in end]
+    return any(isinstance(value, str) and re.search(pattern, value, chosen) is not None for value in values)
 
 
 def field_holds(condition: JsonValue, ends: list[Found]) -> bool:
     if not isinstance(condition, dict) or not any(name.startswith("$") for name in condition):
         return holds("$eq", condition, ends)
-    return all(
-        not field_holds(operand, ends) if op == "$not" else holds(op, operand, ends)
-        for op, operand in condition.items()
-    )
+    for op, operand in condition.items():
+        if op == "$not":
+            good = not field_holds(operand, ends)
+        elif op == "$regex":
+            good = has_match(cast(str, operand), cast(str, condition.get("$options", "")), ends)
+        else:
+            good = op == "$options" or holds(op, operand, ends)
+        if not good:
+            return False
+    return True
 
 
 def oracle(filter: Mapping[str, JsonValue], row: Mapping[str, JsonValue]) -> bool:
@@ -182,6 +236,10 @@ ROWS = st.lists(DOCUMENTS, max_size=12).flatmap(
 _BOUNDS: st.SearchStrategy[JsonValue] = SCALARS.filter(lambda value: value is not None)
 
 
+TYPES: list[JsonValue] = ["null", "boolean", "number", "integer", "string", "array", "object"]
+PATTERNS: list[JsonValue] = ["^a", "B$", "^$", "[0-9]", "a.?|^=", "(a+)+$", "\\w", "é"]
+
+
 def _operators(depth: int) -> st.SearchStrategy[JsonValue]:
     operands: dict[str, st.SearchStrategy[JsonValue]] = {
         "$eq": VALUES,
@@ -195,11 +253,23 @@ def _operators(depth: int) -> st.SearchStrategy[JsonValue]:
         "$exists": cast("st.SearchStrategy[JsonValue]", st.booleans()),
         "$contains": VALUES,
         "$startsWith": cast("st.SearchStrategy[JsonValue]", st.sampled_from(["", "a", "ab"])),
+        "$regex": st.sampled_from(PATTERNS),
+        "$size": cast("st.SearchStrategy[JsonValue]", st.integers(0, 2)),
+        "$all": cast("st.SearchStrategy[JsonValue]", st.lists(VALUES, max_size=2)),
+        "$type": st.one_of(
+            st.sampled_from(TYPES),
+            cast("st.SearchStrategy[JsonValue]", st.lists(st.sampled_from(TYPES), min_size=1, max_size=2)),
+        ),
     }
     if depth:
         operands["$not"] = _operators(depth - 1)
+        fields = st.dictionaries(st.sampled_from(NAMES), st.one_of(VALUES, _operators(depth - 1)), max_size=2)
+        operands["$elemMatch"] = st.one_of(_operators(depth - 1), cast("st.SearchStrategy[JsonValue]", fields))
     chosen = st.lists(st.sampled_from(sorted(operands)), min_size=1, max_size=2, unique=True)
-    return chosen.flatmap(lambda names: st.fixed_dictionaries({name: operands[name] for name in names}))
+    made = chosen.flatmap(lambda names: st.fixed_dictionaries({name: operands[name] for name in names}))
+    return st.tuples(made, st.sampled_from(["", "i", "ms"])).map(
+        lambda pair: {**pair[0], **({"$options": pair[1]} if "$regex" in pair[0] and pair[1] else {})}
+    )
 
 
 def _filters() -> st.SearchStrategy[dict[str, JsonValue]]:
@@ -242,11 +312,19 @@ class Dice:
         ]
 
     def _operand(self, op: str) -> JsonValue:
-        if op == "$not":
+        if op == "$not" or (op == "$elemMatch" and self._random.random() < 0.5):
             return {name: self._operand(name) for name in self._random.sample(_OPERATORS[:-1], 1)}
+        if op == "$elemMatch":
+            return {name: self.value(1) for name in self._random.sample(NAMES, self._random.randrange(3))}
+        if op == "$size":
+            return self._random.randrange(3)
+        if op == "$regex":
+            return self._random.choice(PATTERNS)
+        if op == "$type":
+            return self._random.choice([*TYPES, self._random.sample(TYPES, 2)])
         if op == "$exists":
             return self._random.random() < 0.5
-        if op in ("$in", "$nin"):
+        if op in ("$in", "$nin", "$all"):
             return [self.value() for _ in range(self._random.randrange(4))]
         if op == "$startsWith":
             return self._random.choice(["", "a", "ab"])
@@ -273,5 +351,5 @@ class Dice:
 
 _OPERATORS = [
     *("$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin"),
-    *("$exists", "$contains", "$startsWith", "$not"),
+    *("$exists", "$contains", "$startsWith", "$regex", "$elemMatch", "$size", "$all", "$type", "$not"),
 ]

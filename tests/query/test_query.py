@@ -10,7 +10,7 @@ import pytest
 from worm.codec.strict_json import JsonValue
 from worm.errors import Invalid
 from worm.query import sort
-from worm.query.query import Page, Query, Row
+from worm.query.query import Page, Query, Row, Sort
 from worm.query.sort import Order, arrange
 from worm.tables.columns import Columns
 
@@ -68,6 +68,34 @@ def test_several_fields_sort_one_after_the_other() -> None:
     sort = [{"field": "c", "order": "desc"}, {"field": "a.b"}]
     assert ids(Query.of(sort=sort).run(rows)) == ["3", "1", "2", "4"]
     assert ids(Query.of(sort=sort).run_columns(columns_of(rows))) == ["3", "1", "2", "4"]
+
+
+@pytest.mark.parametrize(
+    ("sort", "orders"),
+    [
+        (None, ()),
+        ([], ()),
+        ("name", (("name", False),)),
+        ("-name", (("name", True),)),
+        (["status", "-score"], (("status", False), ("score", True))),
+        (("status", "-score"), (("status", False), ("score", True))),
+        ([("name", 1), ("age", -1)], (("name", False), ("age", True))),
+        ([["name", "desc"]], (("name", True),)),
+        (("name", -1), (("name", True),)),
+        (["name", -1], (("name", True),)),
+        ({"name": "desc"}, (("name", True),)),
+        ({"name": -1, "age": 1}, (("name", True), ("age", False))),
+        ([{"name": 1}, "-age", ("size", "asc")], (("name", False), ("age", True), ("size", False))),
+        ({"field": "name"}, (("name", False),)),
+        ([{"field": "name", "order": "desc"}], (("name", True),)),
+        ({"order": "desc"}, (("order", True),)),
+        ({"field": -1}, (("field", True),)),
+        ({"-odd": 1}, (("-odd", False),)),
+        ([{"desc": 1}], (("desc", False),)),
+    ],
+)
+def test_an_order_can_be_written_in_the_ways_that_people_know(sort: Sort, orders: tuple[Order, ...]) -> None:
+    assert Query.of(sort=sort).sort == orders
 
 
 def test_a_path_through_an_array_has_no_value_to_sort_by_so_it_comes_last() -> None:
@@ -252,15 +280,23 @@ def test_a_forged_cursor_with_a_right_sum_is_refused_too() -> None:
         ({"limit": 1.5}, "limit: must be a whole number, not number"),
         ({"limit": True}, "limit: must be a whole number, not boolean"),
         ({"offset": "1"}, "offset: must be a whole number, not string"),
-        (
-            {"sort": {"order": "desc"}},
-            "a sort needs a field, and an order of 'asc' or 'desc' (write {\"field\":\"name\"",
-        ),
-        ({"sort": {"field": "a", "order": "up"}}, 'write {"field":"a","order":"asc"}, or a list of such'),
-        ({"sort": "score"}, 'write {"field":"score","order":"asc"}'),
-        ({"sort": ["score"]}, 'write {"field":"score","order":"asc"}'),
-        ({"sort": {"score": "desc"}}, 'write {"field":"score","order":"desc"}'),
-        ({"sort": [{"score": "desc", "name": "asc"}]}, 'write {"field":"score","order":"desc"}'),
+        ({"sort": {"field": "a", "order": "up"}}, "a sort needs a field, and an order of 'asc' or 'desc' (write \"a\""),
+        ({"sort": {"a": "down"}}, 'write "a", or {"a": "asc"}, or a list of such'),
+        ({"sort": {"a": True}}, 'write "a"'),
+        ({"sort": {"a": 2}}, 'write "a"'),
+        ({"sort": {}}, 'write "name"'),
+        ({"sort": ""}, 'write "name"'),
+        ({"sort": "-"}, 'write "name"'),
+        ({"sort": 7}, 'write "name"'),
+        ({"sort": [None]}, 'write "name"'),
+        ({"sort": "score:desc"}, 'write "-score", or {"score": "desc"}'),
+        ({"sort": "score desc"}, 'write "-score"'),
+        ({"sort": ("score", "desc")}, 'write "-score"'),
+        ({"sort": ["score", "desc"]}, 'write "-score"'),
+        ({"sort": ["score", -2]}, 'write "score"'),
+        ({"sort": [("score", "descending")]}, 'write "-score"'),
+        ({"sort": [("score", -1, 2)]}, 'write "-score"'),
+        ({"sort": [{"field": "a", "order": "asc", "b": 1}]}, 'write "a"'),
         ({"sort": [{"field": "a"}] * 33}, "sort: takes at most 32 fields"),
         ({"select": "name"}, "select: takes a list of field names"),
         ({"select": [1]}, "select: takes a list of field names"),

@@ -15,7 +15,7 @@ from typing import cast
 
 import pytest
 
-from tests.query.filter_oracle import compare_rows, oracle, value_of
+from tests.query.filter_oracle import compare, compare_rows, ends_in, is_equal, oracle, value_of
 from worm.clock import Ids, VirtualClock
 from worm.codec.strict_json import JsonValue
 from worm.collections.entries import Row
@@ -63,6 +63,10 @@ NAMED = (
     *("status", "level", "email", "flag", "tags", "any", "address.city", "address.zip", "address", "meta", "meta.a"),
     *("meta.a.b", "body", "extra", "extra.a", "id", "createdAt", "odd.name"),
 )
+OPERATORS = (
+    *("", "", "$eq", "$in", "$contains", "$ne", "$nin", "$gt", "$lte", "$exists"),
+    *("$all", "$regex", "$size", "$type", "$elemMatch"),
+)
 INDEXED = ("status", "level", "email", "tags", "address.city", "id", "meta.a")
 
 
@@ -106,7 +110,15 @@ class Dice:
             return self.random.random() < 0.5
         if op == "$startsWith":
             return self.pick("", "a")
-        if op in ("$in", "$nin"):
+        if op == "$regex":
+            return self.pick("^a", "b$", "", "[^a-z]", "^(a|b)+$")
+        if op == "$size":
+            return self.random.randrange(3)
+        if op == "$type":
+            return self.pick("null", "string", "number", "integer", "array", "object")
+        if op == "$elemMatch":
+            return {"$gt": self.pick(*TEXTS, *NUMBERS)} if self.random.random() < 0.5 else {"a": self.value(1)}
+        if op in ("$in", "$nin", "$all"):
             return [self.target(field) for _ in range(self.random.randrange(1, 4))]
         if op in ("$gt", "$gte", "$lt", "$lte"):
             return self.pick(True, *TEXTS, *NUMBERS)
@@ -126,7 +138,7 @@ class Dice:
         found: dict[str, JsonValue] = {}
         for _ in range(self.random.choice([1, 1, 2])):
             field = self.random.choice(INDEXED if self.random.random() < 0.75 else NAMED)
-            op = self.random.choice(["", "", "$eq", "$in", "$contains", "$ne", "$nin", "$gt", "$lte", "$exists"])
+            op = self.random.choice(OPERATORS)
             found[field] = self.target(field) if not op else {op: self.operand(field, op)}
         roll = self.random.random() if depth else 1
         if roll < 0.35:
@@ -199,14 +211,17 @@ class World:
     ) -> list[Row]:
         documents = {str(one["id"]): one for one in self.documents()}
         manifest = cast("dict[str, object] | None", self.definition.get("manifest"))
-        seen = list(documents.values())
-        if manifest is not None:  # where there is a table, a dotted name is always a path
-            seen = [{name: value for name, value in one.items() if name != "odd.name"} for one in seen]
-        matching = [one for one in seen if oracle(filter, one)]
+        matching = [one for one in self._seen() if oracle(filter, one)]
         ordered = sorted(matching, key=cmp_to_key(partial(compare_rows, sort=sort)))
         if select is None:
             return [documents[str(one["id"])] for one in ordered]
         return [self._row(one, select) for one in ordered]
+
+    def _seen(self) -> list[Row]:
+        """The documents as filters see them: where there is a table, a dotted name is always a path."""
+        if self.definition.get("manifest") is None:
+            return self.documents()
+        return [{name: value for name, value in one.items() if name != "odd.name"} for one in self.documents()]
 
     def _row(self, document: Row, wanted: Sequence[str]) -> Row:
         found = {name: value_of(document, name) for name in ("id", *wanted)}
@@ -215,14 +230,23 @@ class World:
     def compare(self, rounds: int) -> Counter[str]:
         """Random queries by every strategy; how often each of them was possible."""
         ran: Counter[str] = Counter()
-        for _ in range(rounds):
+        for at in range(rounds):
             wanted, sort, select = self.dice.filter(), self.dice.sort(), self.dice.select()
             expected = self.expected(wanted, sort, select)
             ran["rows"] += len(expected)
             for strategy in (None, *STRATEGIES):
                 ran[str(strategy)] += self._agrees(strategy, expected, wanted, sort, select)
             assert self.model.count(wanted) == len(expected), wanted
+            self._agrees_on_values(NAMED[(at + len(expected)) % len(NAMED)], wanted)
         return ran
+
+    def _agrees_on_values(self, field: str, filter: Mapping[str, JsonValue]) -> None:
+        ends = [end[0] for one in self._seen() if oracle(filter, one) for end in ends_in(one, field) if end]
+        values = [value for end in ends for value in (end if isinstance(end, list) else [end])]
+        found = self.model.distinct(field, filter)
+        assert found == sorted(found, key=cmp_to_key(compare)), (field, filter)
+        assert all(sum(is_equal(value, one) for one in found) == 1 for value in values), (field, filter)
+        assert all(any(is_equal(value, one) for value in values) for one in found), (field, filter)
 
     def _agrees(
         self,

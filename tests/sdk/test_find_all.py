@@ -58,6 +58,11 @@ def test_count_and_totals_agree_with_the_rows(bench: Bench) -> None:
     by_status = customers.aggregate(group_by="status", count=True, sum="score", filter={"score": {"$gte": 3}})
     assert by_status == {"groups": {"active": {"count": 3, "sum": 15}, "new": {"count": 3, "sum": 18}}}
     assert customers.aggregate(min="name", max="score") == {"min": "n0", "max": 8}
+    assert customers.aggregate(
+        group_by="status", sum=["score"], percentiles={"score": 50}, having={"count": {"$gt": 4}}
+    ) == {"groups": {"new": {"sum": {"score": 20}, "percentiles": {"score": {"50": 4}}}}}
+    assert customers.distinct("status") == ["active", "new"]
+    assert customers.distinct("score", {"status": "new", "score": {"$gt": 3}}) == [4, 6, 8]
     with pytest.raises(Invalid, match="nothing to compute"):
         customers.aggregate(filter={"status": "active"})
 
@@ -70,6 +75,8 @@ def test_totals_of_a_field_outside_the_table_are_read_from_documents(tmp_path: P
         "groups": {"b": {"sum": 1}, "c": {"sum": 2}}
     }
     assert spent(bench.store, lambda: customers.aggregate(sum="score")) == 1
+    assert customers.distinct("weight") == [0, 1, 2]
+    assert spent(bench.store, lambda: customers.distinct("name")) == 1
 
 
 def test_a_session_counts_and_sums_and_streams_what_it_wrote(tmp_path: Path) -> None:
@@ -82,6 +89,7 @@ def test_a_session_counts_and_sums_and_streams_what_it_wrote(tmp_path: Path) -> 
     customers.save({"id": "x", "status": "active", "score": 1000})
     assert customers.count({"status": "active"}) == 3
     assert customers.aggregate(sum="score", filter={"status": "active"}) == {"sum": 5 + 7 + 1000}
+    assert customers.distinct("status") == ["active", "late", "new"]
     for strategy in ("index_lookup", "manifest_scan", "manifest_targeted", "full_scan"):
         rows = customers.find_all(filter={"status": {"$in": ["active", "late"]}}, strategy=strategy)
         assert ids(rows) == ["c3", "c5", "c7", "x"], strategy

@@ -11,10 +11,10 @@ Vocabulary
   the SHA-256 of the canonical bytes without that member. "checksum" sorts before every other key that we use, so
   checking it is one hash over the bytes as read.
 - *field*: a value by its name, `status`, or dotted into objects, `address.city`. `MISSING` where there is none.
-- *Python value*: what callers write for a JSON one (`as_json`). A tuple is a list. An aware datetime is the text that
-  `createdAt` would have: ISO 8601 in UTC with milliseconds, ending in `Z`. A Decimal is the JSON number that reads back
-  as the same decimal: `1` is an integer, `1.0` and `0.1` are floats; one that no float reads back as is refused, never
-  rounded.
+- *Python value*: what callers write for a JSON one (`as_json`). A tuple is a list, a set a sorted list, an Enum its
+  value, a UUID its text, a date its ISO 8601 text. An aware datetime is the text that `createdAt` would have: ISO 8601
+  in UTC with milliseconds, ending in `Z`. A Decimal is the JSON number that reads back as the same decimal: `1` is an
+  integer, `1.0` and `0.1` are floats; one that no float reads back as is refused, never rounded.
 
 Refusals are `worm.errors.Invalid` with the JSON path or the byte offset. No input raises RecursionError.
 """
@@ -29,6 +29,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
 from typing import Final, NoReturn, TypeAlias, TypeGuard, cast
+from uuid import UUID
 
 import orjson
 
@@ -318,14 +319,22 @@ _PLAIN: frozenset[type] = frozenset((bool, int, float, str, type(None)))
 
 def as_json(value: object, path: str = "") -> object:
     """The value with these replaced, to any depth. What is no JSON otherwise stays, for `check_json` to refuse."""
+    if isinstance(value, Enum):
+        return as_json(value.value, path)
     if isinstance(value, Decimal):
         return number_of(value, path)
+    if isinstance(value, UUID):
+        return str(value)
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise Invalid(
                 "a datetime without time zone says no time", path=path or "$", hint="datetime(…, tzinfo=UTC), or text"
             )
         return iso_millis(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, set | frozenset):
+        return sorted((as_json(item, path) for item in value), key=_sorted_place)
     if isinstance(value, dict):
         return {key: as_json(item, child_path(path, str(key))) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -333,6 +342,13 @@ def as_json(value: object, path: str = "") -> object:
             return list(value)
         return [as_json(item, child_path(path, at)) for at, item in enumerate(value)]
     return value
+
+
+def _sorted_place(value: object) -> tuple[str, int | float, str]:
+    """The place of an item in the list that a set becomes: the same in every process."""
+    if isinstance(value, int | float):
+        return "number", value, ""
+    return type_name(value), 0, value if isinstance(value, str) else repr(value)
 
 
 def number_of(value: Decimal, path: str = "") -> int | float:

@@ -1,8 +1,13 @@
-"""Aggregates: count, sum, avg, min and max over the rows that match a filter, whole or by group.
+"""Aggregates: count, sum, avg, min, max and percentiles over the rows that match a filter, whole or by group; and the
+distinct values of a field.
 
 Sums are exact: integers at any size, other numbers as the decimals that they are written as, so 0.1 + 0.2 is 0.3.
-`sum` and `avg` leave out what is not a number, `min` and `max` what is neither a number nor a string (datetimes are
-strings). A field on a path through an array counts as missing, as in sort."""
+`sum`, `avg` and percentiles leave out null and missing, and refuse what is no number: a sum that silently lacks an
+amount that somebody wrote as text is a wrong sum. `min` and `max` leave out what is neither a number nor a string
+(datetimes are strings). A field on a path through an array counts as missing, as in sort; for `Distinct` it has all the
+values on its way, as in filters.
+
+Memory: of every row that matches, the values of the fields that are named are held at once, and the groups."""
 
 from __future__ import annotations
 
@@ -10,24 +15,69 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from fractions import Fraction
-from typing import TypeAlias
+from math import floor
+from typing import Protocol, TypeAlias, TypeVar
 
-from worm.codec.strict_json import JsonValue, Missing
+from worm.codec.strict_json import JsonValue, Missing, dumps, type_name
 from worm.collections.entries import Row
 from worm.errors import Invalid
 from worm.query.filters import Filter, identity, normal
 from worm.tables.columns import FALSE, TRUE, Columns, SortKey, sort_key
 from worm.tables.index import entry_key
+from worm.tables.parts import Cell, Several
 
 MISSING_GROUP = "=missing"
 """The group of rows without the field. No value has this name: after `=` a value's JSON follows."""
 
+PERCENTILES_MAX = 100
 _DIGITS = 700  # from the last digit of the smallest float to the first one of 2^63 largest ones
 _EXACT = Context(prec=_DIGITS, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _WHOLE_MAX = 2**53
+_NUMBERS_OR_NOTHING = frozenset({int, float, type(None), Missing, Several})
+_PLAIN = frozenset({int, float, str, type(None), Missing})
 
 Result: TypeAlias = dict[str, JsonValue]
 Key: TypeAlias = "tuple[JsonValue | Missing, ...]"
+Fields: TypeAlias = str | Sequence[str]
+Percentiles: TypeAlias = Mapping[str, float | Sequence[float]]
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Computed(Protocol[R_co]):
+    """What is computed over all rows that match: by rows, or by columns with the same result."""
+
+    @property
+    def filter(self) -> Filter: ...
+    def fields(self) -> set[str]:
+        """Every field that it reads."""
+        ...
+
+    def run(self, rows: Iterable[Row]) -> R_co:
+        """The result over rows that hold their id."""
+        ...
+
+    def run_columns(self, columns: Columns) -> R_co:
+        """The same result over columns, faster."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """`sum`, `avg`, `min` or `max` of fields. `is_listed`: a list was asked for, so the result is by field."""
+
+    name: str
+    fields: tuple[str, ...]
+    is_listed: bool
+
+    def over(self, columns: Columns, positions: Sequence[int]) -> JsonValue:
+        found = {field: self._of(columns, field, positions) for field in self.fields}
+        return found if self.is_listed else found[self.fields[0]]
+
+    def _of(self, columns: Columns, field: str, positions: Sequence[int]) -> JsonValue:
+        if self.name in ("min", "max"):
+            return _extreme(columns, field, positions, largest=self.name == "max")
+        numbers = _only_numbers(columns, field, positions, self.name)
+        return _sum(numbers) if self.name == "sum" else _average(numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,41 +86,56 @@ class Aggregate:
 
     filter: Filter
     count: bool = False
-    sum: str | None = None
-    avg: str | None = None
-    min: str | None = None
-    max: str | None = None
+    measures: tuple[Measure, ...] = ()
+    percentiles: tuple[tuple[str, tuple[float, ...]], ...] = ()
     group_by: str | tuple[str, ...] | None = None
+    having: Filter | None = None
 
     @classmethod
     def of(
         cls,
         *,
         count: bool = False,
-        sum: str | None = None,
-        avg: str | None = None,
-        min: str | None = None,
-        max: str | None = None,
-        group_by: str | Sequence[str] | None = None,
+        sum: Fields | None = None,
+        avg: Fields | None = None,
+        min: Fields | None = None,
+        max: Fields | None = None,
+        percentiles: Percentiles | None = None,
+        group_by: Fields | None = None,
+        having: Mapping[str, object] | None = None,
         filter: Mapping[str, object] | None = None,
     ) -> Aggregate:
-        for name, field in (("sum", sum), ("avg", avg), ("min", min), ("max", max)):
-            if field is not None and not isinstance(field, str):
-                raise Invalid("takes the name of one field", path=name)
-        if not (count or any(field is not None for field in (sum, avg, min, max))):
-            raise Invalid("nothing to compute", hint="ask for count, sum, avg, min or max")
-        return cls(Filter.compile(filter), bool(count), sum, avg, min, max, _groups(group_by))
+        asked = (("sum", sum), ("avg", avg), ("min", min), ("max", max))
+        measures = tuple(
+            Measure(name, (fields,) if isinstance(fields, str) else fields, not isinstance(fields, str))
+            for name, given in asked
+            if (fields := _different(given, name)) is not None
+        )
+        ranks = _ranks(percentiles)
+        if not (count or measures or ranks):
+            raise Invalid("nothing to compute", hint="ask for count, sum, avg, min, max or percentiles")
+        groups = _different(group_by, "group_by")
+        made = cls(Filter.compile(filter), bool(count), measures, ranks, groups)
+        return made if having is None else made._with_having(Filter.compile(having))
+
+    def _with_having(self, having: Filter) -> Aggregate:
+        if self.group_by is None:
+            raise Invalid("having chooses groups", path="having", hint="name a group_by, or use filter for documents")
+        known = self._named({}, 0)
+        unknown = sorted(having.fields - known.keys())
+        if unknown:
+            raise Invalid(f"{unknown[0]!r} is not computed", path="having", hint=f"computed: {', '.join(known)}")
+        return Aggregate(self.filter, self.count, self.measures, self.percentiles, self.group_by, having)
 
     def fields(self) -> set[str]:
         """Every field that it reads."""
         grouped = (self.group_by,) if isinstance(self.group_by, str) else self.group_by or ()
-        named = {field for field in (self.sum, self.avg, self.min, self.max) if field is not None}
-        return {*self.filter.fields, *grouped, *named}
+        measured = {field for measure in self.measures for field in measure.fields}
+        return {*self.filter.fields, *grouped, *measured, *(field for field, _ in self.percentiles)}
 
     def run(self, rows: Iterable[Row]) -> Result:
         """The result over rows that hold their id."""
-        matching = [row for row in rows if self.filter.matches(row)]
-        columns = Columns.of([str(row["id"]) for row in matching], matching)
+        columns = _kept(self, rows)
         return self._result(columns, range(len(columns)))
 
     def run_columns(self, columns: Columns) -> Result:
@@ -82,33 +147,138 @@ class Aggregate:
         if self.group_by is None:
             return self._over(columns, positions)
         fields = (self.group_by,) if isinstance(self.group_by, str) else self.group_by
-        found = _grouped(columns, positions, fields)
+        found = [(key, self._over(columns, group), len(group)) for key, group in _grouped(columns, positions, fields)]
+        if self.having is not None:
+            found = [one for one in found if self.having.matches(self._named(one[1], one[2]))]
         if isinstance(self.group_by, str):
-            named: Result = {_name(key[0]): self._over(columns, group) for key, group in found}
+            named: Result = {_name(key[0]): totals for key, totals, _ in found}
             return {"groups": named}
-        listed: list[JsonValue] = [{"key": _key(fields, key), **self._over(columns, group)} for key, group in found]
+        listed: list[JsonValue] = [{"key": _key(fields, key), **totals} for key, totals, _ in found]
         return {"groups": listed}
 
     def _over(self, columns: Columns, positions: Sequence[int]) -> Result:
         result: Result = {"count": len(positions)} if self.count else {}
-        if self.sum is not None:
-            result["sum"] = _sum(_numbers(columns, self.sum, positions))
-        if self.avg is not None:
-            result["avg"] = _average(_numbers(columns, self.avg, positions))
-        if self.min is not None:
-            result["min"] = _extreme(columns, self.min, positions, largest=False)
-        if self.max is not None:
-            result["max"] = _extreme(columns, self.max, positions, largest=True)
+        for measure in self.measures:
+            result[measure.name] = measure.over(columns, positions)
+        if self.percentiles:
+            result["percentiles"] = {
+                field: _percentiles(_only_numbers(columns, field, positions, "percentiles"), ranks)
+                for field, ranks in self.percentiles
+            }
         return result
 
+    def _named(self, totals: Result, count: int) -> Result:
+        """A group's totals by the names that `having` uses: `count`, `sum`, `sum.total`, `percentiles.total.95`."""
+        named: Result = {"count": count}
+        for measure in self.measures:
+            found = totals.get(measure.name)
+            if not measure.is_listed:
+                named[measure.name] = named[f"{measure.name}.{measure.fields[0]}"] = found
+                continue
+            for field in measure.fields:
+                named[f"{measure.name}.{field}"] = found.get(field) if isinstance(found, dict) else None
+        ranked = totals.get("percentiles")
+        for field, ranks in self.percentiles:
+            values = ranked.get(field) if isinstance(ranked, dict) else None
+            for rank in ranks:
+                shown = _rank_name(rank)
+                named[f"percentiles.{field}.{shown}"] = values.get(shown) if isinstance(values, dict) else None
+        return named
 
-def _groups(group_by: str | Sequence[str] | None) -> str | tuple[str, ...] | None:
-    if group_by is None or isinstance(group_by, str):
-        return group_by
-    fields = tuple(group_by)
-    if not fields or len(set(fields)) != len(fields) or not all(isinstance(field, str) for field in fields):
-        raise Invalid("takes a field or a list of different fields", path="group_by")
-    return fields
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """The different values of a field in the order of sort; of arrays their elements, null too, missing not."""
+
+    filter: Filter
+    field: str
+
+    @classmethod
+    def of(cls, field: str, filter: Mapping[str, object] | None = None) -> Distinct:
+        given: object = field
+        if not isinstance(given, str) or not given:
+            raise Invalid("takes the name of one field", path="distinct", hint='distinct("status")')
+        return cls(Filter.compile(filter), field)
+
+    def fields(self) -> set[str]:
+        """Every field that it reads."""
+        return {*self.filter.fields, self.field}
+
+    def run(self, rows: Iterable[Row]) -> list[JsonValue]:
+        """The values over rows that hold their id."""
+        columns = _kept(self, rows)
+        return self._values(columns, range(len(columns)))
+
+    def run_columns(self, columns: Columns) -> list[JsonValue]:
+        """The same values over columns, faster."""
+        columns.prepare(self.fields())
+        return self._values(columns, self.filter.positions(columns))
+
+    def _values(self, columns: Columns, positions: Sequence[int]) -> list[JsonValue]:
+        column = columns.column(self.field)
+        cells: Iterable[Cell] = map(column.cells.__getitem__, positions)
+        if column.kinds <= _PLAIN:
+            cells = set(cells)  # no arrays and objects among them
+        found: dict[object, JsonValue] = {}
+        for cell in cells:
+            for value in _flat(cell):
+                found.setdefault(_hashable(value), normal(value))
+        return sorted(found.values(), key=sort_key)
+
+
+def _flat(cell: Cell) -> Iterable[JsonValue]:
+    if isinstance(cell, Several):
+        return [value for inner in cell.cells for value in _flat(inner)]
+    if isinstance(cell, Missing):
+        return ()
+    return cell if isinstance(cell, list) else (cell,)
+
+
+def _kept(computed: Computed[object], rows: Iterable[Row]) -> Columns:
+    """The rows that match as columns. Only the fields that are named are held, not whole documents."""
+    wanted = {name for field in computed.fields() for name in (field, field.partition(".")[0])}
+    ids, kept = list[str](), list[Row]()
+    for row in rows:
+        if computed.filter.matches(row):
+            ids.append(str(row["id"]))
+            kept.append({name: row[name] for name in wanted.intersection(row)})
+    return Columns.of(ids, kept)
+
+
+def _different(fields: Fields | None, name: str) -> str | tuple[str, ...] | None:
+    if fields is None or isinstance(fields, str):
+        return fields
+    given: object = fields
+    listed = tuple(given) if isinstance(given, list | tuple) else ()
+    if not listed or not all(isinstance(field, str) for field in listed) or len(set(listed)) != len(listed):
+        raise Invalid("takes a field or a list of different fields", path=name)
+    return listed
+
+
+def _ranks(percentiles: Percentiles | None) -> tuple[tuple[str, tuple[float, ...]], ...]:
+    given: object = {} if percentiles is None else percentiles
+    if not isinstance(given, Mapping) or not all(isinstance(field, str) for field in given):
+        raise _no_percentiles()
+    found = []
+    for field, ranks in given.items():
+        listed = tuple(ranks) if isinstance(ranks, list | tuple) else (ranks,)
+        if not 0 < len(listed) <= PERCENTILES_MAX or not all(map(_is_rank, listed)):
+            raise _no_percentiles()
+        found.append((field, tuple(dict.fromkeys(listed))))
+    return tuple(found)
+
+
+def _is_rank(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 100
+
+
+def _no_percentiles() -> Invalid:
+    problem = f"takes fields, each with up to {PERCENTILES_MAX} numbers from 0 to 100"
+    return Invalid(problem, path="percentiles", hint='write {"total": [50, 95]}')
+
+
+def _rank_name(rank: float) -> str:
+    return dumps(normal(rank)).decode()
 
 
 def _grouped(columns: Columns, positions: Sequence[int], fields: Sequence[str]) -> list[tuple[Key, list[int]]]:
@@ -161,6 +331,36 @@ def _numbers(columns: Columns, field: str, positions: Sequence[int]) -> list[int
     values = columns.values(field)
     found = values if len(positions) == len(values) else map(values.__getitem__, positions)
     return [value for value in found if type(value) is int or type(value) is float]
+
+
+def _only_numbers(columns: Columns, field: str, positions: Sequence[int], name: str) -> list[int | float]:
+    """The numbers; `Invalid`, naming the document, where there is something else than a number or nothing."""
+    if not columns.column(field).kinds <= _NUMBERS_OR_NOTHING:
+        values = columns.values(field)
+        wrong = next((at for at in positions if type(values[at]) not in _NUMBERS_OR_NOTHING), None)
+        if wrong is not None:
+            (entity_id,) = columns.ids_at([wrong])
+            raise Invalid(
+                f"{field!r} of document {entity_id!r} is not a number but of type {type_name(values[wrong])}",
+                path=name,
+                hint=f'mend it, or leave such documents out: filter={{"{field}": {{"$type": "number"}}}}',
+            )
+    return _numbers(columns, field, positions)
+
+
+def _percentiles(numbers: list[int | float], ranks: Sequence[float]) -> Result:
+    ordered = sorted(numbers)
+    return {_rank_name(rank): _percentile(ordered, rank) for rank in ranks}
+
+
+def _percentile(ordered: Sequence[int | float], rank: float) -> JsonValue:
+    """Between two values it is as far from each as the rank is: the 50th of 1 and 2 is 1.5."""
+    if not ordered:
+        return None
+    place = Fraction(Decimal(repr(rank))) / 100 * (len(ordered) - 1)
+    lower, upper = ordered[floor(place)], ordered[min(floor(place) + 1, len(ordered) - 1)]
+    low, high = Fraction(Decimal(repr(lower))), Fraction(Decimal(repr(upper)))
+    return _shown(low + (high - low) * (place - floor(place)), type(lower) is int and type(upper) is int)
 
 
 def _total(numbers: Sequence[int | float]) -> tuple[Decimal | int, bool]:

@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from worm.codec.strict_json import JsonValue, loads_own
 from worm.collections.collection import Collection
 from worm.collections.documents import DocumentVersion
 from worm.collections.entries import APART, Document, Row, table_row
 from worm.errors import Corrupt, Invalid
-from worm.query.aggregate import Aggregate
+from worm.query.aggregate import Aggregate, Computed, Distinct
 from worm.query.filters import Filter
 from worm.query.needs import Needs, Request, Strategy
 from worm.query.planner import Actual, Cost, Decision, Facts, Plan, Question, ScanFacts, decide, estimate
@@ -39,6 +39,7 @@ CHUNK = 500
 CONFIRM_AFTER = timedelta(seconds=5)
 """A table mostly knows a write by then; if it does not, a query on which the write bears reads the document again."""
 UNKNOWN = DocumentVersion()
+R = TypeVar("R")
 
 
 # Facts and candidates
@@ -401,11 +402,18 @@ class Reader:
 
     def aggregate(self, aggregate: Aggregate) -> dict[str, JsonValue]:
         """The totals, from the manifest where it has the fields, else from documents."""
-        wanted = Query(aggregate.filter, select=tuple(sorted(aggregate.fields())))
+        return self._computed(aggregate)
+
+    def distinct(self, distinct: Distinct) -> list[JsonValue]:
+        """The different values of a field, found as the totals are."""
+        return self._computed(distinct)
+
+    def _computed(self, computed: Computed[R]) -> R:
+        wanted = Query(computed.filter, select=tuple(sorted(computed.fields())))
         search, decision = self._decided(Request(wanted))
         if search.columns is not None and decision.strategy == "manifest_scan":
-            return aggregate.run_columns(search.columns)
-        return aggregate.run(DocumentReads(self._collection, for_totals=True).rows(self._ids(search)))
+            return computed.run_columns(search.columns)
+        return computed.run(DocumentReads(self._collection, for_totals=True).rows(self._ids(search)))
 
     def explain(self, request: Request) -> Plan:
         """The plan without running it: the root of the manifest is read, and where there is none, the count that the

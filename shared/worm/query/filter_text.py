@@ -108,12 +108,15 @@ def filter_fields(filter: Mapping[str, JsonValue]) -> list[str]:
 
 
 def parse_sort(text: str | None) -> list[dict[str, str]]:
-    """`name:asc,score:desc`; without an order, ascending."""
+    """`name:asc,score:desc` or `name,-score`; without an order, ascending."""
     orders = []
     for part in parse_names(text, "--sort"):
-        field, _, order = part.rpartition(":") if ":" in part else (part, "", "asc")
+        if ":" in part:
+            field, _, order = part.rpartition(":")
+        else:
+            field, order = part.removeprefix("-"), "desc" if part.startswith("-") else "asc"
         if not field or order not in ("asc", "desc"):
-            raise Invalid(f"--sort {part!r} is not understood", hint="write field:asc or field:desc")
+            raise Invalid(f"--sort {part!r} is not understood", hint="write field, -field, field:asc or field:desc")
         orders.append({"field": field, "order": order})
     return orders
 

@@ -8,7 +8,8 @@ holds no code. What is not understood is refused, with the operators that are kn
 A `Condition` is one operator on one field, compiled: a test of a cell, and a scan of a column that gives the same
 answer. Equality is JSON's: `1` and `1.0` are equal, `1` and `true` are not, objects are equal in any order of their
 keys. Every operator holds for an array if it holds for the array itself or for one of its elements. The negated
-operators (`$ne`, `$nin`, `$exists: false`) hold exactly where the others do not.
+operators (`$ne`, `$nin`, `$exists: false`) hold exactly where the others do not. `$size` and `$elemMatch` are about the
+array itself; `$all` is several equalities, which indexes can answer.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
 from itertools import compress, repeat
 from typing import TypeAlias, cast
@@ -34,6 +36,7 @@ from worm.codec.strict_json import (
     type_name,
 )
 from worm.errors import Invalid
+from worm.query.patterns import Pattern, check_options
 from worm.tables.columns import Column, Columns, comparable
 from worm.tables.parts import Cell, Several, reader
 
@@ -41,14 +44,19 @@ One: TypeAlias = "Callable[[JsonValue | Missing], bool]"
 FacetTest: TypeAlias = Callable[[Iterable[object]], Iterable[object]]
 
 LOGICAL = ("$and", "$or", "$not")
-OPERATORS = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin", "$exists", "$contains", "$startsWith")
+OPERATORS = (
+    *("$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin", "$exists", "$contains", "$startsWith"),
+    *("$regex", "$elemMatch", "$size", "$all", "$type"),
+)
+TYPES = ("null", "boolean", "number", "integer", "string", "array", "object")
 
 DEPTH_MAX = 32
 NODES_MAX = 1_000
 LIST_MAX = 10_000
 VALUES_MAX = 50_000
 CHARACTERS_MAX = 1024 * 1024
-_NESTING_MAX = 3 * DEPTH_MAX + 64  # at most three brackets per level of logic, and a document's depth for a value
+_NESTING_MAX = 4 * DEPTH_MAX + 64  # at most four brackets per level of logic, and a document's depth for a value
+_ELEMENT = ""  # the name under which `$elemMatch` with operators tests an element
 _KNOWN = f"known operators: {', '.join((*OPERATORS, *LOGICAL))}"
 
 NEGATED = {"$ne": "$eq", "$nin": "$in"}
@@ -120,6 +128,12 @@ def condition(op: str, value: JsonValue) -> Condition:
         return _contains(value)
     if op == "$startsWith":
         return _starts_with(cast(str, value))
+    if op == "$regex":
+        return _regex(*cast("list[str]", value))
+    if op == "$size":
+        return _about_arrays(lambda items: len(items) == value)
+    if op == "$type":
+        return _type(frozenset(cast("list[str]", value)))
     return _range(op, cast("int | float | str | bool", value))
 
 
@@ -243,6 +257,46 @@ def _starts_with(prefix: str) -> Condition:
     )
 
 
+def _regex(pattern: str, options: str) -> Condition:
+    search = Pattern(pattern, options).search
+
+    def one(found: object) -> bool:
+        return isinstance(found, str) and search(found)
+
+    return Condition(
+        one,
+        lambda items: any(map(one, items)),
+        lambda column: column.strings,
+        lambda values: map(one, values),
+    )
+
+
+def _type(names: frozenset[str]) -> Condition:
+    def one(found: object) -> bool:
+        return not names.isdisjoint(_types_of(found))
+
+    return Condition(
+        one,
+        lambda items: "array" in names or any(map(one, items)),
+        lambda column: column.scalars,
+        lambda values: map(one, values),
+    )
+
+
+def _types_of(found: object) -> tuple[str, ...]:
+    """The names of its types: a whole number is an integer however it is written, and a number too."""
+    if found is MISSING:
+        return ()
+    if isinstance(found, int | float) and not isinstance(found, bool):
+        return ("number", "integer") if found == found // 1 else ("number",)
+    return (type_name(found),)
+
+
+def _about_arrays(array: Callable[[list[JsonValue]], bool]) -> Condition:
+    """A condition that nothing but an array can satisfy, by itself."""
+    return Condition(lambda _found: False, array, lambda _column: [], lambda _values: ())
+
+
 def _range(op: str, bound: int | float | str | bool) -> Condition:
     compare = cast("Callable[[object, object], object]", RANGES[op])
     kinds, facet = _bracket(bound)
@@ -300,7 +354,17 @@ class Not:
     child: Node
 
 
-Node: TypeAlias = And | Or | Not | Leaf
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """An array has an element for which the child holds: an object that matches it, or with `is_value` any element,
+    which the child tests under the name `""`."""
+
+    field: str
+    child: Node
+    is_value: bool
+
+
+Node: TypeAlias = And | Or | Not | Leaf | Elements
 Matches: TypeAlias = Callable[[Mapping[str, JsonValue]], bool]
 Positions: TypeAlias = Callable[[Columns, Sequence[int]], Sequence[int]]
 
@@ -360,7 +424,7 @@ def _check_size(filter: object) -> None:
             if isinstance(item, dict):
                 characters += sum(map(len, map(str, item)))
                 children += item.values()
-            elif isinstance(item, list | tuple):
+            elif isinstance(item, list | tuple | set | frozenset):
                 children += item
             elif isinstance(item, str):
                 characters += len(item)
@@ -411,6 +475,7 @@ class _Parser:
 
     def _field(self, field: str, value: JsonValue, path: str, depth: int) -> list[Node]:
         if not isinstance(value, dict) or not any(name.startswith("$") for name in value):
+            _check_literal(value, path)
             return [self._leaf(field, "$eq", value, path)]
         plain = [name for name in value if not name.startswith("$")]
         if plain:
@@ -419,16 +484,50 @@ class _Parser:
                 path=path,
                 hint='for a field inside an object use a dotted name, for equality with an object {"$eq": {…}}',
             )
-        nodes: list[Node] = []
-        for name, operand in value.items():
-            where = child_path(path, name)
-            if name == "$not":
-                nodes.append(self._negation(field, operand, where, depth + 1))
-            elif name in OPERATORS:
-                nodes.append(self._leaf(field, name, operand, where))
+        if "$options" in value and "$regex" not in value:
+            raise Invalid("$options belongs to $regex", path=path, hint='write {"$regex": "^a", "$options": "i"}')
+        given = {name: operand for name, operand in value.items() if name != "$options"}
+        if "$regex" in given:
+            given["$regex"] = _checked_regex(given["$regex"], value.get("$options", ""), path)
+        return [
+            node
+            for name, operand in given.items()
+            for node in self._operator(field, name, operand, child_path(path, name), depth)
+        ]
+
+    def _operator(self, field: str, name: str, operand: JsonValue, path: str, depth: int) -> list[Node]:
+        if name == "$not":
+            return [self._negation(field, operand, path, depth + 1)]
+        if name == "$elemMatch":
+            return [self._elements(field, operand, path, depth + 1)]
+        if name not in OPERATORS:
+            raise _misplaced(name, path)
+        if name == "$all":
+            return self._all(field, operand, path, depth)
+        return [self._leaf(field, name, operand, path)]
+
+    def _all(self, field: str, value: JsonValue, path: str, depth: int) -> list[Node]:
+        """Each of the values is there; none of none is."""
+        _check_operand("$all", value, path)
+        nodes: list[Node] = [] if value else [Not(And(()))]
+        for at, item in enumerate(cast("list[JsonValue]", value)):
+            where = child_path(path, at)
+            if isinstance(item, dict) and list(item) == ["$elemMatch"]:
+                nodes.append(self._elements(field, item["$elemMatch"], where, depth + 1))
             else:
-                raise _misplaced(name, where)
+                nodes.append(self._leaf(field, "$eq", item, where))
         return nodes
+
+    def _elements(self, field: str, value: JsonValue, path: str, depth: int) -> Node:
+        if depth > DEPTH_MAX:
+            raise _too_deep()
+        _check_operand("$elemMatch", value, path)
+        self._count()
+        given = cast("dict[str, JsonValue]", value)
+        if not _tests_values(given):
+            return Elements(field, self.parse(given, path, depth), is_value=False)
+        nodes = self._field(_ELEMENT, given, path, depth)
+        return Elements(field, nodes[0] if len(nodes) == 1 else And(tuple(nodes)), is_value=True)
 
     def _negation(self, field: str, value: JsonValue, path: str, depth: int) -> Node:
         if depth > DEPTH_MAX:
@@ -442,6 +541,8 @@ class _Parser:
     def _leaf(self, field: str, op: str, value: JsonValue, path: str) -> Leaf:
         self._count()
         _check_operand(op, value, path)
+        if op == "$type" and isinstance(value, str):
+            value = [value]
         return Leaf(field, op, value)
 
     def _count(self) -> None:
@@ -457,7 +558,64 @@ def _misplaced(name: str, path: str) -> Invalid:
         return Invalid(f"{name} stands beside fields, not under one", path=path, hint=_KNOWN)
     if name in OPERATORS:
         return Invalid(f"{name} stands under a field", path=path, hint=f'write {{"field": {{"{name}": …}}}}')
-    return Invalid(f"unknown operator {name!r}", path=path, hint=_KNOWN)
+    near = get_close_matches(name.lower(), [known.lower() for known in (*OPERATORS, *LOGICAL)], cutoff=0.6)
+    meant = [known for known in (*OPERATORS, *LOGICAL) if known.lower() in near]
+    hint = f"did you mean {' or '.join(meant)}? {_KNOWN}" if meant else _KNOWN
+    return Invalid(f"unknown operator {name!r}", path=path, hint=hint)
+
+
+_BARE = {name[1:]: name for name in (*OPERATORS, "$not")} | {name[1:].lower(): name for name in OPERATORS}
+
+
+def _check_literal(value: JsonValue, path: str) -> None:
+    """Refuse an object that is all operators without their `$`: it would be compared with and match nothing."""
+    if not isinstance(value, dict) or not value or not all(_is_bare(name, value) for name in value):
+        return
+    literal = dumps(value).decode() if len(value) <= 3 else "{…}"
+    meant = " and ".join("$options" if name == "options" else _BARE[name] for name in value)
+    raise Invalid(
+        f"{next(iter(value))!r} is not an operator without its $",
+        path=path,
+        hint=f'did you mean {meant}? For equality with this object write {{"$eq": {literal}}}',
+    )
+
+
+def _is_bare(name: str, value: Mapping[str, JsonValue]) -> bool:
+    if name == "options":
+        return "regex" in value
+    operator = _BARE.get(name)
+    if operator is None:
+        return False
+    operand = value[name]
+    try:
+        _check_operand(operator, operand, "")
+    except Invalid:  # no operator would have this operand, so it is an object like any other
+        return False
+    return isinstance(operand, dict) if operator == "$not" else True
+
+
+def _tests_values(value: Mapping[str, JsonValue]) -> bool:
+    """Is it made of operators for a value, and not a filter of objects?"""
+    inner = value.get("$not")
+    is_negation_of_values = inner is None or (isinstance(inner, dict) and _tests_values(inner))
+    names = bool(value) and all(name.startswith("$") and name not in ("$and", "$or") for name in value)
+    return names and is_negation_of_values
+
+
+def _checked_regex(pattern: JsonValue, options: JsonValue, path: str) -> JsonValue:
+    """The pattern and its options, compiled once to find mistakes."""
+    for name, given in (("$regex", pattern), ("$options", options)):
+        if not isinstance(given, str):
+            raise Invalid(f"{name} takes a string, not {type_name(given)}", path=child_path(path, name))
+    chosen = cast(str, options)
+    where = "$options"
+    try:
+        chosen = check_options(chosen)
+        where = "$regex"
+        Pattern(cast(str, pattern), chosen)
+    except Invalid as error:
+        raise Invalid(error.message, path=child_path(path, where), hint=error.hint) from error
+    return [pattern, chosen]
 
 
 def _object(value: JsonValue, path: str, name: str) -> Mapping[str, JsonValue]:
@@ -467,7 +625,7 @@ def _object(value: JsonValue, path: str, name: str) -> Mapping[str, JsonValue]:
 
 
 def _check_operand(op: str, value: JsonValue, path: str) -> None:
-    if op in ("$in", "$nin"):
+    if op in ("$in", "$nin", "$all"):
         if not isinstance(value, list):
             raise Invalid(f"{op} takes a list, not {type_name(value)}", path=path)
         if len(value) > LIST_MAX:
@@ -478,18 +636,40 @@ def _check_operand(op: str, value: JsonValue, path: str) -> None:
         raise Invalid(f"$exists takes true or false, not {type_name(value)}", path=path)
     elif op == "$startsWith" and not isinstance(value, str):
         raise Invalid(f"$startsWith takes a string, not {type_name(value)}", path=path)
+    elif op == "$elemMatch" and not isinstance(value, dict):
+        hint = 'write {"qty": {"$gt": 1}} for elements that are objects, {"$gt": 1} for others'
+        raise Invalid(f"$elemMatch takes an object, not {type_name(value)}", path=path, hint=hint)
+    elif op == "$size" and not _is_size(value):
+        raise Invalid("$size takes a whole number from 0 on", path=path, hint="for other lengths combine with $not")
+    elif op == "$type":
+        names = value if isinstance(value, list) else [value]
+        if not names or any(name not in TYPES for name in names):
+            raise Invalid("$type takes the name of a type, or a list of such", path=path, hint=", ".join(TYPES))
+
+
+def _is_size(value: JsonValue) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 and value == value // 1
 
 
 def _fields(node: Node) -> set[str]:
-    if isinstance(node, Leaf):
+    if isinstance(node, Leaf | Elements):
         return {node.field}
     children = (node.child,) if isinstance(node, Not) else node.children
     return set().union(*map(_fields, children))
 
 
-def _matcher(node: Node) -> Matches:
+def _compiled(node: Leaf | Elements) -> Condition:
     if isinstance(node, Leaf):
-        read, holds = reader(node.field), condition(node.op, node.value).holds
+        return condition(node.op, node.value)
+    matches = _matcher(node.child)
+    if node.is_value:
+        return _about_arrays(lambda items: any(matches({_ELEMENT: item}) for item in items))
+    return _about_arrays(lambda items: any(isinstance(item, dict) and matches(item) for item in items))
+
+
+def _matcher(node: Node) -> Matches:
+    if isinstance(node, Leaf | Elements):
+        read, holds = reader(node.field), _compiled(node).holds
         return lambda row: holds(read(row))
     if isinstance(node, Not):
         child = _matcher(node.child)
@@ -501,8 +681,8 @@ def _matcher(node: Node) -> Matches:
 
 
 def _scanner(node: Node) -> Positions:
-    if isinstance(node, Leaf):
-        return _leaf_scanner(node.field, condition(node.op, node.value))
+    if isinstance(node, Leaf | Elements):
+        return _leaf_scanner(node.field, _compiled(node))
     if isinstance(node, Not):
         child = _scanner(node.child)
         return lambda columns, candidates: without(candidates, child(columns, candidates), len(columns))
@@ -540,4 +720,4 @@ def _cost(node: Node) -> int:
     """Which part of an AND to try first: the ones that are quick and leave little for the others."""
     if not isinstance(node, Leaf):
         return 3
-    return {"$eq": 0, "$in": 1}.get(node.op, 2)
+    return {"$eq": 0, "$in": 1, "$regex": 4}.get(node.op, 2)

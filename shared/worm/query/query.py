@@ -9,17 +9,16 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from worm.codec.strict_json import JsonValue, Missing, dumps, field_value, type_name
+from worm.codec.strict_json import JsonValue, Missing, field_value, type_name
 from worm.collections.entries import Row
 from worm.errors import Invalid
 from worm.query.filters import Filter
-from worm.query.sort import Order, Place, after, arrange, decode_cursor, encode_cursor, place_of
+from worm.query.sort import Order, Place, Sort, after, arrange, decode_cursor, encode_cursor, orders_of, place_of
 from worm.tables.columns import Columns
 from worm.tables.parts import copied
 
-__all__ = ["Page", "Query", "Row"]
+__all__ = ["Page", "Query", "Row", "Sort"]
 
-SORT_FIELDS_MAX = 32
 _FEW = 4  # for less than this part of the rows it does not pay to make columns of all of them
 
 
@@ -50,14 +49,14 @@ class Query:
         cls,
         *,
         filter: Mapping[str, object] | None = None,
-        sort: Mapping[str, str] | Sequence[Mapping[str, str]] | None = None,
+        sort: Sort | None = None,
         select: Sequence[str] | None = None,
         limit: int | None = None,
         offset: int = 0,
         cursor: str | None = None,
         model: str = "",
     ) -> Query:
-        compiled, orders = Filter.compile(filter), _orders(sort)
+        compiled, orders = Filter.compile(filter), orders_of(sort)
         _check_page(limit, offset, cursor)
         place = None if cursor is None else decode_cursor(cursor, model, compiled, orders)
         return cls(compiled, orders, _names(select), limit, offset, place, model)
@@ -154,32 +153,3 @@ def _names(select: Sequence[str] | None) -> tuple[str, ...] | None:
     if isinstance(select, str) or not all(isinstance(name, str) for name in names):
         raise Invalid("takes a list of field names", path="select")
     return None if select is None else tuple(select)
-
-
-def _orders(sort: Mapping[str, str] | Sequence[Mapping[str, str]] | None) -> tuple[Order, ...]:
-    if isinstance(sort, str):
-        raise _no_order(sort)
-    given = [sort] if isinstance(sort, Mapping) else list(sort or [])
-    if len(given) > SORT_FIELDS_MAX:
-        raise Invalid(f"takes at most {SORT_FIELDS_MAX} fields", path="sort")
-    return tuple(map(_order, given))
-
-
-def _order(order: Mapping[str, str]) -> Order:
-    given: object = order
-    field = order.get("field") if isinstance(given, Mapping) else None
-    direction = order.get("order", "asc") if isinstance(field, str) else None
-    if not isinstance(field, str) or direction not in ("asc", "desc"):
-        raise _no_order(given)
-    return field, direction == "desc"
-
-
-def _no_order(given: object) -> Invalid:
-    """The error, with what the caller may have meant by `"name"` or `{"name": "desc"}`."""
-    name, direction = given, "asc"
-    if isinstance(given, Mapping):
-        meant = ((key, value) for key, value in given.items() if key != "order" and value in ("asc", "desc"))
-        name, direction = next(meant, (given.get("field"), "asc"))
-    example: dict[str, JsonValue] = {"field": name if isinstance(name, str) else "name", "order": direction}
-    hint = f"write {dumps(example).decode()}, or a list of such"
-    return Invalid("a sort needs a field, and an order of 'asc' or 'desc'", path="sort", hint=hint)

@@ -18,12 +18,12 @@ from worm.collections.collection import Collection
 from worm.collections.documents import NO_VERSION
 from worm.collections.entries import Document
 from worm.errors import Invalid, NotFound, WormError
-from worm.query.aggregate import Aggregate
+from worm.query.aggregate import Aggregate, Distinct, Percentiles
 from worm.query.execute import CHUNK, Answer, Reader, read_documents
 from worm.query.filters import Filter
 from worm.query.needs import Request
 from worm.query.planner import Plan
-from worm.query.query import Query, Row
+from worm.query.query import Query, Row, Sort
 from worm.query.stream import Stream
 from worm.schema import FieldDef, ModelDef
 from worm.schema.definition import undeclared_fields
@@ -34,7 +34,6 @@ from worm.sdk.rows import Rows
 from worm.store.base import Object, Read
 from worm.store.parallel import chunked
 
-Sort = Mapping[str, str] | Sequence[Mapping[str, str]]
 Fields = Sequence[str] | str
 
 
@@ -53,7 +52,7 @@ FOUND_CHUNK = 500
 
 class Reading(Access[D]):
     """`get`, `find_by_id`, `find_one`, `find_many`, `exists`, `find_all`, `find_batches`, `count`, `aggregate`,
-    `explain`."""
+    `distinct`, `explain`."""
 
     def get(self, id: object = SINGLETON_ID) -> D:
         """The document as it is stored now; `NotFound` when there is none."""
@@ -221,17 +220,38 @@ class Reading(Access[D]):
         self,
         *,
         count: bool = False,
-        sum: str | None = None,
-        avg: str | None = None,
-        min: str | None = None,
-        max: str | None = None,
+        sum: Fields | None = None,
+        avg: Fields | None = None,
+        min: Fields | None = None,
+        max: Fields | None = None,
+        percentiles: Percentiles | None = None,
         group_by: Fields | None = None,
+        having: Mapping[str, object] | None = None,
         filter: Mapping[str, object] | None = None,
     ) -> dict[str, JsonValue]:
-        """Totals of the documents that match, whole or by group: `{"count": 3}`, `{"groups": {"active": {…}}}`."""
-        wanted = Aggregate.of(count=count, sum=sum, avg=avg, min=min, max=max, group_by=group_by, filter=filter)
+        """Totals of the documents that match, whole or by group: `{"count": 3}`, `{"groups": {"active": {…}}}`.
+
+        A list of fields gives an object by field: `sum=["total", "tax"]` gives `{"sum": {"total": 40, "tax": 6}}`.
+        """
+        wanted = Aggregate.of(
+            count=count,
+            sum=sum,
+            avg=avg,
+            min=min,
+            max=max,
+            percentiles=percentiles,
+            group_by=group_by,
+            having=having,
+            filter=filter,
+        )
         undeclared_fields(self._collection.definition, sorted(wanted.fields()))
         return self._reader.aggregate(wanted)
+
+    def distinct(self, field: str, filter: Mapping[str, object] | None = None) -> list[JsonValue]:
+        """The different values of a field in the documents that match, sorted; of arrays their elements."""
+        wanted = Distinct.of(field, filter)
+        undeclared_fields(self._collection.definition, sorted(wanted.fields()))
+        return self._reader.distinct(wanted)
 
     @property
     def _reader(self) -> Reader:
