@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import unquote
+
 import pytest
 
 from worm.collections.layout import BUCKET_SENTINEL, SCHEMA_KEY, KeyInfo, KeyKind, StorageResolver, is_system_key
@@ -128,22 +130,58 @@ def test_names_that_do_not_fit_their_place_are_refused() -> None:
 
 UNKNOWN_IN_PLACE = {
     "org/accounts/ABC/data.json": "id 'ABC' must be a lower-case UUID such as 1b4e28ba-2fa1-4d2e-883f-0016d3cca427",
-    "org/customers/a b/profile.json": "id 'a b' must have only ASCII letters, digits and . _ ~ -",
-    "org/customers//profile.json": "id '' must not be empty",
-    "org/customers/a//b/profile.json": "id 'a//b' must not contain /",
-    "org/customers/a/../b/profile.json": "id 'a/../b' must not contain /",
-    "org/customers/../profile.json": "id '..' must not start with a dot (system names do)",
-    "org/customers/%2e%2e/profile.json": "id '%2e%2e' must not contain %",
-    "org/customers/a\x00/profile.json": "id 'a\\x00' holds the control character U+0000",
-    "org/customers/a\n/profile.json": "id 'a\\n' holds the control character U+000A",
-    "org/customers/e\u0301/profile.json": (
-        "id 'e\u0301' is not in Unicode normal form C, and only ASCII letters, digits and . _ ~ - are allowed"
+    "org/customers//profile.json": "has a path segment that is empty, '.' or '..'",
+    "org/customers/a//b/profile.json": "has a path segment that is empty, '.' or '..'",
+    "org/customers/a/../b/profile.json": "has a path segment that is empty, '.' or '..'",
+    "org/customers/../profile.json": "has a path segment that is empty, '.' or '..'",
+    "org/customers/%2e%2e/profile.json": (
+        "'%2e%2e' is not the escaped form of an id: in keys, the id '..' is '%2E%2E'"
     ),
-    "org/customers/\u00e9/profile.json": "id '\u00e9' must have only ASCII letters, digits and . _ ~ -",
+    "org/customers/a%2Fb/profile.json": (
+        "'a%2Fb' is not the escaped form of an id: in keys, the id 'a/b' is '%61%2Fb'"
+    ),
+    "org/customers/%61b/profile.json": "'%61b' is not the escaped form of an id: in keys, the id 'ab' is 'ab'",
+    "org/customers/100%/profile.json": "'100%' has a broken escape: in keys, the id '100%' is '%3100%25'",
+    "org/customers/%FF/profile.json": "'%FF' has a broken escape: in keys, the id '%FF' is '%25FF'",
+    "org/customers/%65%CC%81%2F/profile.json": (
+        "id 'e\u0301/' is not in Unicode normal form C (text that looks the same must be the same)"
+    ),
+    "org/customers/a\x00/profile.json": (
+        "'a\\x00' is not the escaped form of an id: in keys, the id 'a\\x00' is '%61%00'"
+    ),
+    "org/customers/e\u0301/profile.json": (
+        "id 'e\u0301' is not in Unicode normal form C (text that looks the same must be the same)"
+    ),
+    "org/customers/a\x7f/profile.json": "id 'a\\x7f' holds the control character U+007F",
     "org/customers/a\u202e/profile.json": "id 'a\\u202e' holds the text direction mark U+202E",
     "org/customers/\ud800/profile.json": "id '\\ud800' holds a lone surrogate",
     f"org/customers/{'x' * 1025}/profile.json": f"id '{'x' * 1025}' has 1025 bytes, more than the 200 allowed",
 }
+
+
+@pytest.mark.parametrize(
+    ("id", "segment"),
+    [
+        ("jane@acme.com", "jane@acme.com"),
+        ("Jane Doe", "Jane Doe"),
+        ("Müller, 東京 😀", "Müller, 東京 😀"),
+        ("a+b=c:d", "a+b=c:d"),
+        ("DOMAIN\\user", "DOMAIN\\user"),
+        ("a/b", "%61%2Fb"),
+        ("100%", "%3100%25"),
+        (".hidden", "%2Ehidden"),
+        ("..", "%2E%2E"),
+        ("ü/x-y", "%C3%BC%2Fx%2Dy"),
+        ("https://acme.com/a b", "%68ttps:%2F%2Facme%2Ecom%2Fa%20b"),
+        ("a\nb", "%61%0Ab"),
+    ],
+)
+def test_any_text_is_an_id_and_what_a_key_cannot_hold_is_escaped(id: str, segment: str) -> None:
+    key = f"org/customers/{segment}/profile.json"
+    assert resolver().document_key("Customer", id) == key
+    assert resolver().parse(key) == KeyInfo(KeyKind.DOCUMENT, "Customer", id)
+    assert unquote(segment) == id
+    assert resolver().parse(resolver().oplog_key("Customer", id, 3)) == KeyInfo(KeyKind.OPLOG, "Customer", id, seq=3)
 
 
 @pytest.mark.parametrize("key", UNKNOWN_IN_PLACE)

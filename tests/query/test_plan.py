@@ -155,8 +155,8 @@ def test_looking_up_ten_documents_takes_eleven_requests(room: Room) -> None:
 
 
 def test_what_an_id_cannot_be_is_not_asked_for(room: Room) -> None:
-    assert room.spent(lambda: room.fresh().find_all(filter={"id": {"$in": ["../c001", "", "a/b"]}})) == 0
-    assert room.fresh().find_all(filter={"id": "../c001"}) == []
+    assert room.spent(lambda: room.fresh().find_all(filter={"id": {"$in": ["c001\x7f", "", "e\u0301"]}})) == 0
+    assert room.fresh().find_all(filter={"id": "c001\x7f"}) == []
 
 
 def test_many_ids_or_values_of_a_unique_index_are_left_to_one_read_of_the_manifest(room: Room) -> None:

@@ -61,7 +61,8 @@ def test_each_type_accepts_its_values_only(field: str, good: list[JsonValue], ba
 def test_a_ref_is_an_id() -> None:
     field: JsonObject = {"type": "ref", "model": "Other"}
     assert problems(field, "17") == []
-    assert problems(field, "../x") == ["a: is no id: must not start with a dot (system names do)"]
+    assert problems(field, "../x") == []
+    assert problems(field, "a\x7f") == ["a: is no id: holds the control character U+007F"]
     assert problems(field, 17) == ["a: must be the id of a document as a string, not integer"]
 
 

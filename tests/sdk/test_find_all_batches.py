@@ -37,7 +37,7 @@ def ids(bench: Bench, **query: JsonValue) -> tuple[list[str], str]:
 
 
 def test_documents_that_the_filter_names_are_read_and_no_others(bench: Bench) -> None:
-    some: list[JsonValue] = ["c009", "c001", "none", "../x"]
+    some: list[JsonValue] = ["c009", "c001", "none", "x\x7f"]
     assert ids(bench, filter={"id": {"$in": some}}) == (["c001", "c009"], "index_lookup")
     assert spent(bench.store, lambda: ids(bench, filter={"id": {"$in": some}})) == 3
     assert ids(bench, filter={"email": "7@x"}, select=["name"]) == (["c007"], "index_lookup")

@@ -37,7 +37,7 @@ def test_a_unique_value_that_is_taken_is_refused() -> None:
 
 REFUSED: list[tuple[Row, str]] = [
     ({"id": None, "name": "x"}, "no id"),
-    ({"id": "a/b", "name": "x"}, "must not contain /"),
+    ({"id": "a\x7fb", "name": "x"}, "control character"),
     ({"id": "x", "count": 1.5}, "must be an integer"),
     ({"id": "x", "score": float("nan")}, "nan is not JSON"),
     ({"id": "x", "name": b"bytes"}, "cast the column"),

@@ -1,12 +1,16 @@
 """Ranges of ids: how several processes share the listing and reading of one collection, each a part of it.
 
-Ids are compared as text, keys by bytes. The two orders differ in one thing: `-` and `.` sort before the `/` that ends
-an id in a key, so `a-b/…` comes before `a/…` although `a` is before `a-b`. A scan of a range therefore begins at the
-range's start, ends at its end, leaves out what lies between by key only, and looks up the few ids that come later.
+Ids are compared as text, keys by bytes. The two orders differ in two things.
+- Ids that need an escape (`schema/fields.py`) lie in a block of their own, where all keys start with `%`. Inside the
+  block and outside of it, segments have the order of their ids. So a range is one scan of each.
+- The characters before `/`, such as `-` and `.`, sort before the `/` that ends an id in a key: `a-b/…` comes before
+  `a/…` although `a` is before `a-b`. A scan therefore begins at the range's start, ends at its end, leaves out what
+  lies between by key only, and looks up the few ids that come later.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,14 +20,18 @@ from worm.codec.strict_json import JsonValue, loads_own
 from worm.collections.layout import StorageResolver
 from worm.errors import Corrupt
 from worm.schema import ModelDef
+from worm.schema.fields import escape_id, id_segment
 from worm.store.base import Store
 
 PROBES_MAX = 400
 PROBERS = 8
-_BEFORE_SLASH = "-."
-# Document ids never start with a dot, and "." sorts before letters and digits: what follows this marker is documents.
-_AFTER_SYSTEM_KEYS = ".~"
-_BEFORE_SYSTEM_KEYS = "-"
+_AFTER_SLASH = "0"
+# What lies in a root beside the ids that are their own segments: escaped ids, and system keys.
+_ESCAPED = ("%", "&")
+_SYSTEM = (".", "/")
+_NOT_PLAIN = re.compile(r"[\x00-\x1f%/]|^\.")
+_CONTROLS = "".join(map(chr, range(0x20)))  # not sent to a store, and nothing lies between them and a space
+_CHARACTER_MAX = 0x10FFFF
 _HEX_DIGITS = 4
 
 
@@ -54,26 +62,53 @@ class IdRange:
         return not self.start and self.end is None
 
     def scans(self, root: str, *, beside_system_keys: bool = False) -> list[Scan]:
-        """Which keys `<root><id>/…` to list. They may show ids outside of the range: ask `in`. Each key comes once.
+        """Which keys `<root><segment of the id>/…` to list. They may show ids outside of the range: ask `in`. Each key
+        comes once.
 
         `beside_system_keys`: the root has keys that start with a dot as well, which are left out.
         """
-        before = None if self.end is None else root + self.end
-        late = [Scan(f"{root}{entity_id}/") for entity_id in self._late_ids()]
-        after_system = root + _AFTER_SYSTEM_KEYS
-        start = root + self.start
-        if not beside_system_keys:
-            return [Scan(root, start if self.start else None, before), *late]
-        first = (
-            [Scan(root + _BEFORE_SYSTEM_KEYS, start if self.start else None, before)] if start < after_system else []
+        holes = [_SYSTEM] if beside_system_keys else []
+        if self.is_open:
+            return _around(Scan(root), holes)
+        late = [Scan(f"{root}{id_segment(entity_id)}/") for entity_id in self._late_ids()]
+        return [*_around(self._plain(root), [_ESCAPED, *holes]), self._escaped(root), *late]
+
+    def _plain(self, root: str) -> Scan:
+        """The ids that are their own segments. What follows a character that they cannot have says nothing of them."""
+        before = None if self.end is None else root + _plain_start(self.end)
+        return Scan(root, root + _plain_start(self.start).rstrip(_CONTROLS) if self.start else None, before)
+
+    def _escaped(self, root: str) -> Scan:
+        return Scan(
+            root + _ESCAPED[0],
+            root + escape_id(self.start) if self.start else None,
+            None if self.end is None else root + escape_id(self.end),
         )
-        return [*first, Scan(root, max(start, after_system), before), *late]
 
     def _late_ids(self) -> list[str]:
-        """Ids of the range whose keys come after its end: what its end begins with, up to a `-` or a `.`."""
+        """Ids of the range whose keys come after its end: what its end begins with, up to a character that sorts, as
+        it is or escaped, not after a slash."""
         end = self.end or ""
-        cuts = (at for at in range(1, len(end)) if end[at] in _BEFORE_SLASH)
+        cuts = (at for at in range(1, len(end)) if end[at] < _AFTER_SLASH)
         return [end[:at] for at in cuts if end[:at] in self]
+
+
+def _plain_start(text: str) -> str:
+    """As much of the text as tells of ids without an escape whether they are before it."""
+    found = _NOT_PLAIN.search(text)
+    return text if found is None else text[: found.end()]
+
+
+def _around(scan: Scan, holes: Sequence[tuple[str, str]]) -> list[Scan]:
+    """The scan without what lies in the holes, each from a character on and before another; in ascending order."""
+    pieces, root, after = list[Scan](), scan.prefix, scan.after
+    for low, high in holes:
+        if scan.is_over(root + low):
+            break
+        if (after or "") < root + low:
+            pieces.append(Scan(root, after, root + low))
+        after = max(after or "", root + high)
+    return [*pieces, Scan(root, after, scan.before)]
 
 
 def ranges_between(starts: Sequence[str]) -> list[IdRange]:
@@ -178,18 +213,20 @@ class _Prober:
     def shared(self) -> str:
         """What all ids begin with: halving what the first one says, for no id of the collection comes before it."""
         first = self._first_after("")
-        if first is not None and first.startswith("."):
-            first = self._first_after(_AFTER_SYSTEM_KEYS)
+        for start, beyond in (_ESCAPED, _SYSTEM):
+            if first is not None and first.startswith(start):
+                first = self._first_after(beyond)
         text = (first or "").partition("/")[0]
         low, high = 0, len(text)
         while low < high:
             half = (low + high + 1) // 2
-            is_shared = self._first_after(text[: half - 1] + chr(ord(text[half - 1]) + 1)) is None
+            is_shared = self._first_after(_next_start(text[:half])) is None
             low, high = (half, high) if is_shared else (low, half - 1)
         return text[:low]
 
     def longer(self, prefix: str) -> list[str]:
-        """The beginnings of ids that are one character longer; the prefix itself where it is an id, too."""
+        """The beginnings of ids that are one character longer; the prefix itself where it is an id, too. Escaped ids
+        are left out: they are few, and a plan needs no more than a hint."""
         return sorted(self._longer(prefix))
 
     def _longer(self, prefix: str) -> Iterator[str]:
@@ -201,9 +238,12 @@ class _Prober:
             character = found[len(prefix)]
             if character == "/":
                 yield prefix
-            elif character != "." or prefix:
+            elif prefix or character not in (_ESCAPED[0], _SYSTEM[0]):
                 yield prefix + character
-            after = prefix + chr(ord(character) + 1)
+            following = _next_start(prefix + character)
+            if following == after:
+                return
+            after = following
         if after == prefix:
             yield prefix
 
@@ -213,3 +253,9 @@ class _Prober:
         start = self._root + after if after else None
         listed = next(self._store.list(self._root + prefix, start_after=start, limit=1), None)
         return None if listed is None else listed.key.removeprefix(self._root)
+
+
+def _next_start(text: str) -> str:
+    """What comes after all that begins with the text: its last character's successor, as far as UTF-8 has one."""
+    last = ord(text[-1])
+    return text[:-1] + ("\ue000" if last == 0xD7FF else chr(min(last + 1, _CHARACTER_MAX)))

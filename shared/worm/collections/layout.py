@@ -1,6 +1,7 @@
 """Every key of a bucket, built and parsed in one place.
 
-- *document*: `org/customers/<id>/<file>`; a singleton's is `org/settings/<file>` and its id is `_`.
+- *document*: `org/customers/<id>/<file>`; a singleton's is `org/settings/<file>` and its id is `_`. In this and all
+  other keys, `<id>` is the id's segment: the id itself, or escaped where it needs an escape (`schema/fields.py`).
 - *system directory*: `.oplog`, `.snapshots`, `.worm.trash`, in one of three layouts: `root` (`.oplog/customers/<id>/`),
   `collection` (`org/customers/.oplog/<id>/`), `inline` (`org/customers/<id>/.oplog/`).
 - *system key*: any key with a segment that starts with a dot, or under `db/`. Documents never have one, so workers drop
@@ -15,7 +16,7 @@
   becomes `~XX` (upper-case hex), so that each field has exactly one file name and each file name at most one field.
 
 Invariants: `parse(build(...))` gives back what was built, for every kind and layout; `parse` never raises. A builder
-refuses an id that is unsafe as a key segment; `document_key` also one that is not of the model's type.
+refuses a text that is no id; `document_key` also an id that is not of the model's type.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from enum import Enum
 from worm.clock import moment_of
 from worm.errors import Invalid
 from worm.schema import Layout, ModelDef, Schema
-from worm.schema.fields import SINGLETON_ID, check_id, check_safe, typed_problem
+from worm.schema.fields import SINGLETON_ID, check_id, check_safe, id_segment, segment_id, typed_problem, unescaped
 
 __all__ = ["BUCKET_SENTINEL", "SCHEMA_KEY", "SINGLETON_ID", "KeyInfo", "KeyKind", "StorageResolver", "is_system_key"]
 
@@ -143,7 +144,7 @@ class StorageResolver:
         if definition.is_singleton:
             check_id(None, id)
             return definition.location.directory + "/"
-        return f"{definition.location.directory}/{id}/"
+        return f"{definition.location.directory}/{id_segment(id)}/"
 
     def document_key(self, model: str, id: str) -> str:
         definition = self._schema.model(model)
@@ -253,9 +254,10 @@ class StorageResolver:
         entity = self.entity_path(model, id)
         if layout == "inline":
             return f"{entity}{directory}/"
+        segment = id_segment(id)
         if layout == "collection":
-            return f"{self.collection_path(model)}{directory}/{id}/"
-        return f"{directory}/{self._schema.model(model).collection}/{id}/"
+            return f"{self.collection_path(model)}{directory}/{segment}/"
+        return f"{directory}/{self._schema.model(model).collection}/{segment}/"
 
     # -- parsing
 
@@ -315,8 +317,11 @@ class StorageResolver:
             return self._parse_system_path(model, rest[0], SINGLETON_ID, rest[1:])
         return unknown_key("no key of this library")
 
-    def _parse_system_path(self, model: ModelDef, directory: str, id: str, rest: list[str]) -> KeyInfo:
+    def _parse_system_path(self, model: ModelDef, directory: str, segment: str, rest: list[str]) -> KeyInfo:
         """What lies in an entity's system directory: a file, or a time mark or an archive one level deeper."""
+        id = segment_id(segment)  # noqa: A001  # as everywhere here
+        if id is None:
+            return unknown_key(segment_fault(segment))
         if len(rest) == 1:
             return self._parse_system_file(model, directory, id, rest[0])
         if directory == OPLOG_DIR and len(rest) == 2 and not typed_problem(model.id_type, id):
@@ -374,14 +379,30 @@ class StorageResolver:
 
 
 def _parse_document(model: ModelDef, rest: list[str]) -> KeyInfo:
-    named = "/".join(rest[:-1])
-    in_place = len(rest) == 2 or any(segment in ("", ".", "..") for segment in rest[:-1])
-    if rest[-1] != model.file or not in_place:
+    odd = any(segment in ("", ".", "..") for segment in rest[:-1])
+    if rest[-1] != model.file or not (len(rest) == 2 or odd):
         return unknown_key("lies beside documents but is not one")
+    if odd:
+        return unknown_key("has a path segment that is empty, '.' or '..'", model.name, "/".join(rest[:-1]))
+    segment = rest[0]
+    named = segment_id(segment)
+    if named is None:
+        return unknown_key(segment_fault(segment), model.name, segment)
     problem = typed_problem(model.id_type, named)
     if problem:
         return unknown_key(f"id {named!r} {problem}", model.name, named)
     return KeyInfo(KeyKind.DOCUMENT, model.name, named)
+
+
+def segment_fault(segment: str) -> str:
+    """Why a segment stands for no id, and what does stand for the one that was probably meant."""
+    meant = unescaped(segment)
+    fault = f"{segment!r} has a broken escape" if meant is None else f"{segment!r} is not the escaped form of an id"
+    id = segment if meant is None else meant  # noqa: A001  # as everywhere here
+    try:
+        return f"{fault}: in keys, the id {id!r} is {id_segment(check_safe(id))!r}"
+    except Invalid as reason:
+        return reason.message
 
 
 def unknown_key(reason: str, model: str | None = None, id: str | None = None) -> KeyInfo:

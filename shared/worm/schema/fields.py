@@ -9,9 +9,15 @@ Rules for fields
 - `datetime` is ISO 8601 extended form: a date, or a date and time with optional fraction and offset.
 - `ref` is the id of another model's document, as a string.
 
-Rules for ids: an id becomes a path segment in S3, on disk, in obstore and in Hadoop, which all treat odd names
-differently. So only names that mean the same everywhere are allowed: ASCII letters, digits and `. _ ~ -`, at most 200
-bytes, no leading dot (system names start with one). Nothing is normalised or escaped: an id is its key segment.
+Rules for ids
+- An id is any text in Unicode normal form C without lone surrogates, text direction marks and the control characters
+  from U+007F to U+009F. Models with typed ids (`uuid`, `int`, `slug`, `ulid`) allow less.
+- The *segment* of an id is what stands for it in keys; it has at most 200 bytes. An id is its own segment, unless it is
+  one that *needs an escape*: it holds `/`, `%` or a character below U+0020, or starts with a dot (system names do). Of
+  such an id the first character, and every later one that sorts before `0`, are `%XX` of their UTF-8 bytes.
+- One id has one segment and the reverse; a segment with a needless or missing escape is of no id. Escaped ids sort
+  among themselves as their segments do, and so do all others: ranges of ids stay ranges of keys (`id_ranges.py`).
+- Names of folders, files, databases and branches (`segment_problem`) are narrower: ASCII letters, digits, `. _ ~ -`.
 """
 
 from __future__ import annotations
@@ -22,6 +28,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Literal, get_args
+from uuid import UUID
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 from pydantic import JsonValue as PydanticJson
@@ -39,6 +46,11 @@ ID_BYTES_MAX = 200
 INT_ID_MAX = 2**63 - 1
 
 _SAFE = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,199}")
+_BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_REFUSED = re.compile(f"[\x7f-\x9f\ud800-\udfff{_BIDI}]")
+_NEEDS_ESCAPE = re.compile(r"^\.|[\x00-\x1f/%]")
+_ESCAPED_LATER = re.compile(r"[\x00-/]")
+_ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 _TYPED: dict[IdType, re.Pattern[str]] = {
     "uuid": re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"),
     "slug": re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*"),
@@ -51,13 +63,13 @@ _TYPE_RULES: dict[IdType, str] = {
     "int": f"must be a whole number from 0 to {INT_ID_MAX} without leading zeros",
     "ulid": "must be a ULID: 26 upper-case Crockford characters, the first 0 to 7",
 }
-_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def id_problem(id_type: IdType, text: str) -> str | None:
     """Why `text` is no id of this type, or None when it is one."""
-    if not _SAFE.fullmatch(text):
-        return _unsafe_reason(text)
+    problem = _text_problem(text)
+    if problem:
+        return problem
     pattern = _TYPED.get(id_type)
     if pattern is None:
         return None
@@ -66,39 +78,82 @@ def id_problem(id_type: IdType, text: str) -> str | None:
     return None
 
 
+def _text_problem(text: str) -> str | None:
+    """Why `text` is no id of whatever type."""
+    if _SAFE.fullmatch(text):
+        return None
+    if not text:
+        return "must not be empty"
+    refused = _REFUSED.search(text)
+    if refused:
+        return _refusal(refused[0])
+    if not unicodedata.is_normalized("NFC", text):
+        return "is not in Unicode normal form C (text that looks the same must be the same)"
+    size_bytes = len(id_segment(text).encode())
+    if size_bytes > ID_BYTES_MAX:
+        escaped = " with its escapes" if needs_escape(text) else ""
+        return f"has {size_bytes} bytes{escaped}, more than the {ID_BYTES_MAX} allowed"
+    return None
+
+
+def _refusal(character: str) -> str:
+    if "\ud800" <= character <= "\udfff":
+        return "holds a lone surrogate"
+    kind = "control character" if character <= "\x9f" else "text direction mark"
+    return f"holds the {kind} U+{ord(character):04X}"
+
+
+def needs_escape(id: str) -> bool:
+    return _NEEDS_ESCAPE.search(id) is not None
+
+
+def id_segment(id: str) -> str:
+    """What stands for the id in keys; see above. The id must be one."""
+    return escape_id(id) if needs_escape(id) else id
+
+
+def escape_id(text: str) -> str:
+    """The segment of an id that begins so and needs an escape. Keeps the order of texts."""
+    return _percent(text[:1]) + _ESCAPED_LATER.sub(lambda match: _percent(match[0]), text[1:])
+
+
+def _percent(text: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in text.encode())
+
+
+def segment_id(segment: str) -> str | None:
+    """The id that a segment of a key stands for; None where it is no id's (an escape is broken, missing or
+    needless)."""
+    if "%" not in segment:
+        return None if needs_escape(segment) else segment
+    named = unescaped(segment) if segment.startswith("%") else None
+    return named if named is not None and needs_escape(named) and escape_id(named) == segment else None
+
+
+def unescaped(segment: str) -> str | None:
+    """What the escapes of the segment say, canonical or not; None where one is broken."""
+    if "%" in _ESCAPES.sub("", segment):
+        return None
+    try:
+        return _ESCAPES.sub(lambda match: bytes.fromhex(match[0].replace("%", "")).decode(), segment)
+    except UnicodeDecodeError:
+        return None
+
+
 def segment_problem(text: str) -> str | None:
-    """Why `text` cannot be one segment of a key (a folder, a file, an id), or None when it can."""
-    return None if _SAFE.fullmatch(text) else _unsafe_reason(text)
-
-
-def _unsafe_reason(text: str) -> str:
+    """Why `text` cannot be the name of a folder, a file, a database or a branch, or None when it can."""
+    if _SAFE.fullmatch(text):
+        return None
     if not text:
         return "must not be empty"
     if text.startswith("."):
         return "must not start with a dot (system names do)"
-    for character in text:
-        reason = _character_reason(character)
-        if reason:
-            return reason
-    if unicodedata.normalize("NFC", text) != text:
-        return "is not in Unicode normal form C, and only ASCII letters, digits and . _ ~ - are allowed"
-    if not text.isascii():
-        return "must have only ASCII letters, digits and . _ ~ -"
-    if len(text) > ID_BYTES_MAX:
+    odd = next((one for one in text if one in "/\\%"), None)
+    if odd:
+        return f"must not contain {odd}"
+    if text.isascii() and len(text) > ID_BYTES_MAX:
         return f"has {len(text)} bytes, more than the {ID_BYTES_MAX} allowed"
     return "must have only ASCII letters, digits and . _ ~ -"
-
-
-def _character_reason(character: str) -> str | None:
-    if character in "/\\%":
-        return f"must not contain {character}"
-    if "\ud800" <= character <= "\udfff":
-        return "holds a lone surrogate"
-    if character in _BIDI:
-        return f"holds the text direction mark U+{ord(character):04X}"
-    if unicodedata.category(character) == "Cc":
-        return f"holds the control character U+{ord(character):04X}"
-    return None
 
 
 FieldType = Literal["string", "number", "integer", "boolean", "datetime", "array", "object", "ref"]
@@ -321,6 +376,7 @@ def is_datetime_start(text: str) -> bool:
     return is_datetime(text) or (bool(text) and any(is_datetime(text + rest[len(text) :]) for rest in _STARTED))
 
 
+_ID_HINT = 'name the document by its id, such as `find_by_id("acme")`'
 _INT_ID_BITS = 53  # what a JavaScript reader of the document can hold exactly
 
 
@@ -352,11 +408,33 @@ def typed_problem(id_type: IdType | None, id: str) -> str | None:
 
 
 def check_safe(id: str) -> str:
-    """Return the id when it can be a key segment whatever its type, or raise `Invalid`."""
-    problem = segment_problem(id)
+    """Return the id when it can be one whatever its type, or raise `Invalid`."""
+    problem = _text_problem(id)
     if problem:
         raise Invalid(f"id {id!r} {problem}")
     return id
+
+
+def id_of(id_type: IdType | None, given: object) -> str:
+    """The id that a caller names, as text: a string, a whole number where ids are `int`, a `UUID` where they are
+    `uuid`. Anything else is `Invalid`."""
+    if isinstance(given, str):
+        return check_id(id_type, str.__str__(given))
+    if id_type == "int" and isinstance(given, int) and not isinstance(given, bool):
+        return check_id(id_type, str(int(given)))
+    if id_type == "uuid" and isinstance(given, UUID):
+        return str(given)
+    wanted = {"int": "a whole number or its digits", "uuid": "a UUID or its text"}.get(id_type or "", "a string")
+    shown = "None" if given is None else f"{type(given).__name__} {given!r}"
+    is_plain = isinstance(given, int | UUID) and not isinstance(given, bool)
+    raise Invalid(f"an id must be {wanted}, not {shown}", hint=f"pass {str(given)!r}" if is_plain else _ID_HINT)
+
+
+def id_value(id_type: IdType | None, text: str) -> str | int | UUID:
+    """The id as an object of its declared type."""
+    if id_type == "int":
+        return int(text)
+    return UUID(text) if id_type == "uuid" else text
 
 
 def new_id(id_type: IdType | None, ids: Ids) -> str:

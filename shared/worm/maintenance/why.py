@@ -1,0 +1,469 @@
+"""Why: what became of an object that somebody uploaded, and what to do about it.
+
+Follows the way of an upload and stops where it stops: the key (does a model match?), the object (is it there, is it
+valid?), the entry of the oplog that records this version, the row of the table. A *verdict* names that place.
+
+Reads only. The number of requests depends on neither the size of the collection nor, beyond its logarithm, the length
+of the history: nothing is listed but the versions of this one key, one page of them. Dead letters are looked up by the
+function that is given; the queue is not this room's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from difflib import SequenceMatcher
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import cast
+from urllib.parse import unquote, urlsplit
+
+from worm.clock import iso_seconds
+from worm.codec.strict_json import JsonObject
+from worm.collections.collection import Collection
+from worm.collections.entries import Head, OplogEntry
+from worm.collections.layout import KeyInfo, KeyKind, StorageResolver
+from worm.errors import Corrupt, Invalid
+from worm.schema import ModelDef
+from worm.schema.fields import typed_problem, unescaped
+from worm.session import Session
+from worm.store.base import Object, ObjectInfo, Store, acceptable, same_version
+from worm.tables.manifest import Manifest
+
+LIKENESS_MIN = 0.6
+S3 = "s3://"
+
+
+class Verdict(StrEnum):
+    """How far an upload came."""
+
+    RECORDED = "recorded"
+    """The oplog and the table have this version, as far as the model keeps them."""
+    BEHIND = "behind"
+    """The oplog has it, the table not yet."""
+    WAITING = "waiting"
+    """The object is there, or gone, and the oplog does not say so yet."""
+    REJECTED = "rejected"
+    """The object is no valid document of its model."""
+    LATE = "late"
+    """The object was written for a commit that a later one has undone."""
+    DELETED = "deleted"
+    """There is no object, and its deletion is recorded."""
+    ABSENT = "absent"
+    """There is no object, and nothing is known of one."""
+    UNMATCHED = "unmatched"
+    """The key is no document's."""
+    SYSTEM = "system"
+    """The key belongs to the library."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectFacts:
+    """The object that is stored under the key."""
+
+    size: int
+    modified: datetime
+    etag: str
+    version_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EntryFacts:
+    """The newest entry of the oplog; `is_of_object`: it records the version that is stored now."""
+
+    seq: int
+    op: str
+    ts: str
+    actor: str | None
+    is_of_object: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RowFacts:
+    """What the table has. `seq` None: nothing yet (or the model has no oplog); `behind`: entries that it lacks."""
+
+    is_there: bool
+    seq: int | None
+    behind: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterFacts:
+    """A message about the key that waits in the dead-letter queue."""
+
+    reason: str
+    sent: str
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """The answer. `explanation` and `next_step` are sentences for people; the rest is what they are made of.
+
+    `model` is the one that matched, or the nearest one that did not; `rule` says what keys of its documents look like.
+    `dead_letters` None: nobody looked.
+    """
+
+    key: str
+    verdict: Verdict
+    explanation: str
+    next_step: str
+    model: str | None = None
+    id: str | None = None
+    rule: str | None = None
+    object: ObjectFacts | None = None
+    entry: EntryFacts | None = None
+    row: RowFacts | None = None
+    rejection: str | None = None
+    dead_letters: tuple[DeadLetterFacts, ...] | None = None
+
+    def shape(self) -> JsonObject:
+        """For programs."""
+        stored, entry, row, letters = self.object, self.entry, self.row, self.dead_letters
+        return {
+            "key": self.key,
+            "verdict": self.verdict.value,
+            "explanation": self.explanation,
+            "nextStep": self.next_step,
+            "model": self.model,
+            "id": self.id,
+            "rule": self.rule,
+            "object": None if stored is None else _object_shape(stored),
+            "entry": None if entry is None else _entry_shape(entry),
+            "row": None if row is None else {"isThere": row.is_there, "seq": row.seq, "behind": row.behind},
+            "rejection": self.rejection,
+            "deadLetters": None if letters is None else [{"reason": one.reason, "sent": one.sent} for one in letters],
+        }
+
+
+def _object_shape(stored: ObjectFacts) -> JsonObject:
+    modified = iso_seconds(stored.modified)
+    return {"size": stored.size, "modified": modified, "etag": stored.etag, "versionId": stored.version_id}
+
+
+def _entry_shape(entry: EntryFacts) -> JsonObject:
+    return {
+        "seq": entry.seq,
+        "op": entry.op,
+        "ts": entry.ts,
+        "actor": entry.actor,
+        "isOfObject": entry.is_of_object,
+    }
+
+
+LookUp = Callable[[str], Sequence[DeadLetterFacts]]
+
+
+def explain_key(session: Session, key: str, *, dead_letters: LookUp | None = None) -> Why:
+    """What became of the object under this key. `key` may also be the object's whole url, or in a directory its
+    path."""
+    session.refresh()
+    key = key_of(session.store, key)
+    info = session.resolver.parse(key)
+    if info.kind is KeyKind.DOCUMENT:
+        why = _Upload(session, key, info).explain()
+    elif info.kind is KeyKind.UNKNOWN and not _is_hidden(key):
+        why = _unmatched(session, key, info)
+    else:
+        why = Why(key, Verdict.SYSTEM, _system(info), "leave it alone: nothing watches this key", info.model, info.id)
+    return why if dead_letters is None else replace(why, dead_letters=tuple(dead_letters(key)))
+
+
+def key_of(store: Store, text: str) -> str:
+    """The key that a text names: a key, the url of an object of this store, or the path of a file in its directory."""
+    if not text:
+        raise Invalid("name the key of an object", hint="such as org/customers/acme/profile.json")
+    url = store.url
+    if "://" in text and text.startswith((S3, "file://", "memory://")):
+        if not text.startswith(f"{url}/"):
+            raise Invalid(f"{text!r} is not in {url}", hint="say with --url (or `connect`) where it is")
+        return text[len(url) + 1 :]
+    return _key_of_path(Path(unquote(urlsplit(url).path)), text) if url.startswith("file://") else text
+
+
+def _key_of_path(root: Path, text: str) -> str:
+    path = Path(text)
+    inside = path.is_absolute() or path.resolve().is_relative_to(root)
+    if not inside or (not path.is_absolute() and (root / text).exists()):
+        return text
+    resolved = path.resolve()
+    if not resolved.is_relative_to(root):
+        raise Invalid(f"{text!r} is not in {root}", hint="say with --url (or `connect`) where it is")
+    return resolved.relative_to(root).as_posix()
+
+
+def _is_hidden(key: str) -> bool:
+    return any(segment.startswith(".") and segment not in (".", "..") for segment in key.split("/"))
+
+
+def _system(info: KeyInfo) -> str:
+    if info.kind is KeyKind.UNKNOWN:
+        return "a path segment starts with a dot: such keys belong to the library and are never documents"
+    of = "" if info.model is None else f" of {info.model}" + (f" '{info.id}'" if info.id else "")
+    return f"a key of the library itself ({info.kind.value.replace('_', ' ')}{of}), not a document"
+
+
+def pattern_of(definition: ModelDef) -> str:
+    """`org/customers/<id>/profile.json`."""
+    middle = "" if definition.is_singleton else "/<id>"
+    return f"{definition.location.directory}{middle}/{definition.file}"
+
+
+# A document's key
+
+
+class _Upload:
+    """The way of one upload."""
+
+    def __init__(self, session: Session, key: str, info: KeyInfo) -> None:
+        self._session = session
+        self._collection: Collection = session.collection(cast(str, info.model))
+        self._definition = self._collection.definition
+        self._id = cast(str, info.id)
+        self._is_watched = session.store.url.startswith(S3)
+        self._why = Why(
+            key,
+            Verdict.RECORDED,
+            "",
+            "",
+            model=self._collection.name,
+            id=self._id,
+            rule=pattern_of(self._definition),
+        )
+
+    def explain(self) -> Why:
+        found, rejection = self._stored()
+        row, damage = self._row()
+        entry = self._entry(found, 0 if row is None else row.seq or 0)
+        if row is not None and entry is not None:
+            row = replace(row, behind=max(0, entry.seq - (row.seq or 0)))
+        facts = None if found is None else ObjectFacts(found.size, found.last_modified, found.etag, found.version_id)
+        self._why = replace(self._why, object=facts, entry=entry, row=row, rejection=rejection)
+        if found is None:
+            return self._gone(entry)
+        if rejection is not None:
+            return self._rejected(rejection)
+        if isinstance(found, Object) and self._is_late(found, entry):
+            return self._late()
+        return self._there(found, damage)
+
+    # Facts
+
+    def _stored(self) -> tuple[ObjectInfo | None, str | None]:
+        """The object, and why it is no document."""
+        documents = self._collection.documents
+        try:
+            found = documents.current(self._id)
+        except Invalid as too_large:
+            return self._session.store.head(self._why.key), too_large.message
+        if found is None:
+            return None, None
+        try:
+            documents.parse(self._id, found)
+        except Invalid as mistake:
+            return found, mistake.message
+        return found, None
+
+    def _row(self) -> tuple[RowFacts | None, Corrupt | None]:
+        if not self._definition.keeps_manifest:
+            return None, None
+        try:
+            rows = self._session.table(self._collection.name).manifest.among([self._id])
+        except Corrupt as damage:
+            return None, damage
+        return self._row_of(rows or Manifest(self._collection.name)), None
+
+    def _row_of(self, rows: Manifest) -> RowFacts:
+        return RowFacts(self._id in rows.entities, rows.seqs.get(self._id) if self._definition.oplog else None, 0)
+
+    def _entry(self, found: ObjectInfo | None, at_least: int) -> EntryFacts | None:
+        if not self._definition.oplog:
+            return None
+        entry = self._collection.oplog.tail(self._id, at_least=at_least)
+        return None if entry is None else _entry_facts(entry, found)
+
+    def _is_late(self, found: Object, entry: EntryFacts | None) -> bool:
+        if self._definition.space is None or entry is None:
+            return False
+        tail = self._collection.oplog.read(self._id, entry.seq)
+        return self._collection.origins.is_late(self._id, found, None if tail is None else Head.of(tail))
+
+    # Verdicts
+
+    def _said(self, verdict: Verdict, explanation: str, next_step: str) -> Why:
+        return replace(self._why, verdict=verdict, explanation=explanation, next_step=next_step)
+
+    def _rejected(self, reason: str) -> Why:
+        counts = "nothing of it is in history and table"
+        if self._why.entry is not None:
+            counts = f"the document of entry {self._why.entry.seq} still counts"
+        return self._said(
+            Verdict.REJECTED,
+            f"the object is no valid {self._collection.name}: {reason}; {counts}",
+            "correct the document and upload it again. If the schema was wrong, push the right one and run "
+            f"`worm repair {self._collection.name}`",
+        )
+
+    def _late(self) -> Why:
+        return self._said(
+            Verdict.LATE,
+            f"the object was written for a commit of the space '{self._definition.space}' that a later one has undone",
+            "nothing: the sweep removes it",
+        )
+
+    def _there(self, found: ObjectInfo, damage: Corrupt | None) -> Why:
+        name, entry, row = self._collection.name, self._why.entry, self._why.row
+        if self._definition.oplog and (entry is None or not entry.is_of_object):
+            known = "no entry records it" if entry is None else f"entry {entry.seq} is of an earlier version"
+            return self._said(Verdict.WAITING, f"the object is a valid {name}, but {known} yet", self._record())
+        if damage is not None:
+            return self._said(
+                Verdict.BEHIND, f"the table cannot be read: {damage.message}", f"run `worm repair {name}`"
+            )
+        recorded = "" if entry is None else f"entry {entry.seq} records this version"
+        if row is None:
+            kept = recorded or f"{name} keeps neither history nor a table; reading by id finds the document"
+            return self._said(Verdict.RECORDED, kept, "nothing")
+        if row.behind or not row.is_there or not self._is_row_of(found):
+            missing = f"its table is {row.behind} entries behind" if row.behind else "its table does not have it yet"
+            told = ", but ".join(filter(None, [recorded, missing]))
+            return self._said(Verdict.BEHIND, told, self._fold())
+        told = " and ".join(filter(None, [recorded, "the table has its row"]))
+        return self._said(Verdict.RECORDED, told, "nothing")
+
+    def _is_row_of(self, found: ObjectInfo) -> bool:
+        """Without an oplog, the table remembers the etag that it has read."""
+        if self._definition.oplog:
+            return True
+        rows = self._session.table(self._collection.name).manifest.among([self._id])
+        return rows is None or rows.etags.get(self._id, found.etag) == found.etag
+
+    def _gone(self, entry: EntryFacts | None) -> Why:
+        name = self._collection.name
+        if entry is not None and entry.op != "delete":
+            told = f"the object is gone, but entry {entry.seq} ({entry.op}) is the last that is recorded"
+            return self._said(Verdict.WAITING, told, self._record())
+        if entry is not None:
+            by = f" by {entry.actor}" if entry.actor else ""
+            return self._said(Verdict.DELETED, f"deleted{by}: entry {entry.seq} of {entry.ts}", self._restore())
+        marker = next(islice(self._session.store.versions(self._why.key), 1), None)
+        if marker is not None:
+            return self._said(Verdict.DELETED, f"deleted at {iso_seconds(marker.last_modified)}", self._restore())
+        return self._said(
+            Verdict.ABSENT,
+            f"there is no object under this key, and no history of one; it would be {name} '{self._id}'",
+            "look whether the upload succeeded, and whether it went to this bucket",
+        )
+
+    def _record(self) -> str:
+        now = f"`worm repair {self._collection.name}` records it now"
+        if not self._is_watched:
+            return f"nothing watches this place: {now}"
+        return f"wait a minute: its event may be on the way. Later, look for dead letters and alarms; {now}"
+
+    def _fold(self) -> str:
+        now = f"`worm table rebuild {self._collection.name}` does it now"
+        return f"wait a minute: a worker folds it. {now}" if self._is_watched else now
+
+    def _restore(self) -> str:
+        name = self._collection.name
+        if self._definition.soft_delete and self._collection.trash.tombstone(self._id) is not None:
+            return f"`worm trash restore {name} {self._id}` brings it back"
+        if self._why.entry is not None and self._why.entry.seq > 1:
+            return f"`worm rollback {name} {self._id} {self._why.entry.seq - 1}` brings it back"
+        return "upload it again if it is wanted"
+
+
+def _entry_facts(entry: OplogEntry, found: ObjectInfo | None) -> EntryFacts:
+    is_same = found is not None and entry.op != "delete" and entry.etag == found.etag
+    is_of_object = is_same and found is not None and same_version(entry.version_id, found.version_id)
+    return EntryFacts(entry.seq, entry.op, entry.ts, entry.actor, is_of_object)
+
+
+# A key that is no document's
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """The model that a key comes nearest to, what keeps it from being a document of it, and where it belongs."""
+
+    model: ModelDef | None
+    reason: str
+    right_key: str | None = None
+
+
+def nearest_miss(resolver: StorageResolver, models: Sequence[ModelDef], key: str) -> Miss:
+    """Why a key is no document's."""
+    info = resolver.parse(key)
+    segments = key.split("/")
+    for model in sorted(models, key=lambda one: -len(one.location.directory)):
+        directory = model.location.directory.split("/")
+        if segments[: len(directory)] == directory and len(segments) > len(directory):
+            return _inside(resolver, model, segments[len(directory) :], info)
+    return _outside(models, segments)
+
+
+def _inside(resolver: StorageResolver, model: ModelDef, rest: list[str], info: KeyInfo) -> Miss:
+    """Below the directory of a model."""
+    wanted = f"a {model.name} is {pattern_of(model)}"
+    if model.is_singleton:
+        key = f"{model.location.directory}/{model.file}"
+        return Miss(model, f"{model.name} has a single document, and it is {key}", key)
+    if info.model is not None:
+        meant = unescaped(rest[0]) if len(rest) == 2 else None
+        return Miss(model, info.reason or "it is not the key of an id", _key(resolver, model, meant))
+    if len(rest) == 1:
+        name = rest[0].removesuffix(".json")
+        is_named = rest[0] != model.file and name != rest[0]
+        return Miss(
+            model, f"{wanted}: a folder for the id is missing", _key(resolver, model, name if is_named else None)
+        )
+    if len(rest) == 2:
+        return Miss(
+            model, f"{wanted}: the file is named {rest[1]!r}, not {model.file!r}", _key(resolver, model, rest[0])
+        )
+    return Miss(model, f"{wanted}: it lies {len(rest) - 2} folders too deep")
+
+
+def _key(resolver: StorageResolver, model: ModelDef, id: str | None) -> str | None:
+    """The key of the id, if it can be one."""
+    if id is None or typed_problem(model.id_type, id):
+        return None
+    return resolver.document_key(model.name, id)
+
+
+def _outside(models: Sequence[ModelDef], segments: list[str]) -> Miss:
+    """In no model's directory: the likeliest one is that whose keys look most alike."""
+
+    def likeness(model: ModelDef) -> float:
+        folders = "/".join(segments[:-1] if model.is_singleton else segments[:-2])
+        file = 0.25 if segments[-1] == model.file else 0.0
+        return SequenceMatcher(None, folders.casefold(), model.location.directory.casefold()).ratio() + file
+
+    nearest = max(models, key=likeness, default=None)
+    if nearest is None or likeness(nearest) < LIKENESS_MIN:
+        known = ", ".join(f"{pattern_of(model)} ({model.name})" for model in models) or "the schema has no models"
+        return Miss(None, f"it is in no model's directory; documents are {known}")
+    directory = nearest.location.directory
+    reason = f"it is in no model's directory; the nearest is {nearest.name}, whose documents are {pattern_of(nearest)}"
+    depth = 1 if nearest.is_singleton else 2
+    named = segments[-depth:] if len(segments) >= depth and segments[-1] == nearest.file else None
+    return Miss(nearest, reason, None if named is None else "/".join([directory, *named]))
+
+
+def _unmatched(session: Session, key: str, info: KeyInfo) -> Why:
+    miss = nearest_miss(session.resolver, list(session.schema.models.values()), key)
+    found = session.store.head(key) if acceptable(key) else None
+    moved = f"upload it as {miss.right_key}" if miss.right_key else "upload it under the key of a document"
+    there = "" if found is not None or not acceptable(key) else "; there is no such object either"
+    return Why(
+        key,
+        Verdict.UNMATCHED,
+        f"no model has documents under this key, so nothing is recorded of it: {miss.reason}{there}",
+        f"{moved}, or push a schema whose path fits",
+        model=None if miss.model is None else miss.model.name,
+        rule=None if miss.model is None else pattern_of(miss.model),
+        object=None if found is None else ObjectFacts(found.size, found.last_modified, found.etag, found.version_id),
+        rejection=info.reason if info.model is not None else None,
+    )
