@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cmp_to_key, partial
 from random import Random
-from typing import cast
 
 import pytest
 
@@ -210,7 +209,6 @@ class World:
         self, filter: Mapping[str, JsonValue], sort: Sequence[tuple[str, str]], select: Sequence[str] | None
     ) -> list[Row]:
         documents = {str(one["id"]): one for one in self.documents()}
-        manifest = cast("dict[str, object] | None", self.definition.get("manifest"))
         matching = [one for one in self._seen() if oracle(filter, one)]
         ordered = sorted(matching, key=cmp_to_key(partial(compare_rows, sort=sort)))
         if select is None:
