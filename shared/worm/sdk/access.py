@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Generic, cast
+from typing import Generic
 
 from worm.bridge.commits import SpaceModel
 from worm.clock import attempts, iso_millis
@@ -26,7 +26,7 @@ from worm.errors import CommitStateUnknown, Conflict, Invalid, Unavailable, Worm
 from worm.maintenance.materialize import Materializer
 from worm.schema import IndexDef
 from worm.schema.definition import TIME_FIELDS
-from worm.schema.fields import check_id, id_text, is_datetime
+from worm.schema.fields import id_of, is_datetime
 from worm.sdk.document import About, DocumentDict, Provenance, note_of_write
 from worm.sdk.memory import Memory
 from worm.sdk.objects import D, Shape
@@ -114,8 +114,7 @@ class Access(Generic[D]):
 
     def _checked(self, entity_id: object) -> str:
         """The id as text; `Invalid` for what can be none."""
-        kind = self._collection.definition.id_type
-        return check_id(kind, id_text(kind, cast("JsonValue", entity_id)))
+        return id_of(self._collection.definition.id_type, entity_id)
 
     def _begin_write(self, *, creates: bool = False) -> None:
         """Refuse what the access mode forbids, and a store that cannot keep our promises. `creates`: the verb only ever
