@@ -179,8 +179,5 @@ class Changing(Writing[D], Reading[D]):
     def _matching(self, filter: Mapping[str, object] | None) -> list[str]:
         return [str(row["id"]) for row in self.find_all(filter=filter, select=["id"])]
 
-    def _filter(self, filter: Mapping[str, object] | None) -> Filter:
-        return Filter.compile(filter)
-
     def _wanted(self, entity_id: str, compiled: Filter) -> Wanted:
         return lambda document: compiled.matches(as_row(self._collection, entity_id, document))

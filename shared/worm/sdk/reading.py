@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import TypedDict, overload
+from typing import Any, TypedDict, overload
+from uuid import UUID
 
 from worm.codec.strict_json import JsonValue
 from worm.collections.collection import Collection
@@ -165,7 +166,13 @@ class Reading(Access[D]):
 
         What this session wrote, restored or deleted is in it (or not) at once, also before the workers have folded it.
         """
-        asked: _Asked = {"filter": filter, "sort": sort, "limit": limit, "offset": offset, "cursor": cursor}
+        asked: _Asked = {
+            "filter": self._by_id(filter),
+            "sort": sort,
+            "limit": limit,
+            "offset": offset,
+            "cursor": cursor,
+        }
         request = self._request(asked, select, populate, strategy or _strategy)
         answer = self._answered(request)
         return self._packed(request, answer, answer.page.cursor)
@@ -185,7 +192,13 @@ class Reading(Access[D]):
         analyze: bool = False,
     ) -> Plan:
         """How `find_all` would answer, why, and what it would cost. `analyze` runs it and adds what it took."""
-        asked: _Asked = {"filter": filter, "sort": sort, "limit": limit, "offset": offset, "cursor": cursor}
+        asked: _Asked = {
+            "filter": self._by_id(filter),
+            "sort": sort,
+            "limit": limit,
+            "offset": offset,
+            "cursor": cursor,
+        }
         request = self._request(asked, select, populate, strategy or _strategy)
         if analyze:
             return self._reader.analyze(request, lambda: self._answered(request))
@@ -212,9 +225,21 @@ class Reading(Access[D]):
 
     def count(self, filter: Mapping[str, object] | None = None) -> int:
         """How many documents match (all, without a filter)."""
-        compiled = Filter.compile(filter)
+        compiled = self._filter(filter)
         undeclared_fields(self._collection.definition, sorted(compiled.fields))
         return self._reader.count(compiled)
+
+    def _filter(self, filter: Mapping[str, object] | None) -> Filter:
+        return Filter.compile(self._by_id(filter))
+
+    def _by_id(self, filter: object) -> Any:
+        """The filter with ids as rows have them: text, also where a model has numbers or UUIDs as ids."""
+        if isinstance(filter, Mapping) and self._collection.definition.id_type in ("int", "uuid"):
+            return {
+                name: _as_text(value) if name == "id" else self._by_id(value) if str(name).startswith("$") else value
+                for name, value in filter.items()
+            }
+        return [self._by_id(one) for one in filter] if isinstance(filter, list | tuple) else filter
 
     def aggregate(
         self,
@@ -242,14 +267,14 @@ class Reading(Access[D]):
             percentiles=percentiles,
             group_by=group_by,
             having=having,
-            filter=filter,
+            filter=self._by_id(filter),
         )
         undeclared_fields(self._collection.definition, sorted(wanted.fields()))
         return self._reader.aggregate(wanted)
 
     def distinct(self, field: str, filter: Mapping[str, object] | None = None) -> list[JsonValue]:
         """The different values of a field in the documents that match, sorted; of arrays their elements."""
-        wanted = Distinct.of(field, filter)
+        wanted = Distinct.of(field, self._by_id(filter))
         undeclared_fields(self._collection.definition, sorted(wanted.fields()))
         return self._reader.distinct(wanted)
 
@@ -266,6 +291,7 @@ class Reading(Access[D]):
     ) -> Request:
         fields = populated_fields(self._collection.definition, populate)
         chosen = select if select is None or isinstance(select, str) else (*select, *fields)
+        asked["filter"] = self._by_id(asked["filter"])
         query = Query.of(**asked, select=chosen, model=self.name)
         undeclared_fields(self._collection.definition, sorted(query.fields()))
         return Request.of(query, fields, strategy)
@@ -289,6 +315,15 @@ class Reading(Access[D]):
         at = answer.versions.get(entity_id) or NO_VERSION
         digest = digest_of(row) if at == NO_VERSION and not partial else None
         return DocumentDict.of(row, Provenance(self.name, entity_id, at, None, None, digest, partial))
+
+
+def _as_text(value: object) -> object:
+    """Ids in a condition: a value, a list of them, or operators with such."""
+    if isinstance(value, Mapping):
+        return {name: _as_text(one) for name, one in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_as_text(one) for one in value]
+    return str(value) if isinstance(value, int | UUID) and not isinstance(value, bool) else value
 
 
 def _why_partial(request: Request) -> str:
