@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar, cast
 
 from spark_jobs.staging import overlapping
@@ -14,13 +15,13 @@ from worm.codec.strict_json import JsonValue, dumps
 from worm.collections.collection import Collection
 from worm.collections.entries import Head, Heads, Row
 from worm.collections.id_ranges import IdRange
-from worm.errors import Corrupt, Invalid
+from worm.errors import Corrupt
 from worm.tables.build import read_rows
 from worm.tables.layout import T
 from worm.tables.manifest import Manifest
 from worm.tables.table import Table
 from worm.tables.tree import Tree
-from worm.tables.verify import DETAILS_MAX, VerifyReport, audit_append, verify_entities
+from worm.tables.verify import DETAILS_MAX, VerifyReport, audit_append, differing, verify_entities
 
 V = TypeVar("V")
 
@@ -66,23 +67,12 @@ def _recorded(collection: Collection, within: IdRange, found: RangeReport) -> _E
 
 
 def _read(collection: Collection, within: IdRange, found: RangeReport) -> _Expected:
-    read = read_rows(collection, collection.current_ids(within))
+    judge = partial(found.report.judged, collection)
+    read = read_rows(collection, collection.current_ids(within), judge=judge)
     manifest = Manifest(collection.name).with_documents(read) or Manifest(collection.name)
     found.last_updated = manifest.last_updated
     found.report.documents = len(manifest.etags)
-    for entity_id in sorted(set(manifest.etags) - set(manifest.entities)):
-        found.report.rejected[collection.documents.key(entity_id)] = _reason(collection, entity_id)
     return _Expected(manifest)
-
-
-def _reason(collection: Collection, entity_id: str) -> str:
-    try:
-        current = collection.documents.current(entity_id)
-        if current is not None:
-            collection.documents.parse(entity_id, current)
-    except Invalid as mistake:
-        return mistake.message
-    return "it changed while it was read"
 
 
 def _verify_rows(table: Table, within: IdRange, expected: Manifest, report: VerifyReport) -> None:
@@ -139,7 +129,7 @@ def _bytes(value: object) -> bytes:
 
 def _shown(what: str, wrong: Iterable[str]) -> str:
     ids = sorted(set(wrong))
-    return f"{len(ids)} {what}s differ: {', '.join(ids[:DETAILS_MAX])}"
+    return f"{differing(len(ids), what)}: {', '.join(ids[:DETAILS_MAX])}"
 
 
 def _trash_findings(collection: Collection, within: IdRange) -> Iterator[tuple[str, str, str]]:

@@ -8,8 +8,8 @@ from typing import Any
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
+from worm.maintenance.purge import Purge
 from worm.workers.lambdas import seconds_left, session
-from worm.workers.purge import Purge
 
 logger = Logger()
 metrics = Metrics()

@@ -126,3 +126,7 @@ class SnapshotExpired(Expired):
     """A state of pages that is older than the window for reading the past, and that nothing pins."""
 
     exit_code = 13
+
+
+class SchemaDiffers(UserWarning):
+    """`connect(schema=…)` found another schema pushed to the place. No error: the given one is used."""

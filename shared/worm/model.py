@@ -13,21 +13,23 @@ from typing import TypeVar, cast, overload
 from pydantic import BaseModel
 
 from worm.clock import Clock, Ids, SystemClock
-from worm.collections.push import PushReport, load_pushed_schema, push_schema
+from worm.collections.push import load_pushed_schema
 from worm.errors import Invalid
+from worm.maintenance.adopt import push
 from worm.maintenance.materialize import Materialized, Materializer
-from worm.maintenance.sweep import Sweep
+from worm.maintenance.push_plan import warn_if_different
+from worm.maintenance.sweep import SweepReport
 from worm.schema import Schema, load_schema
 from worm.sdk.access import Result
 from worm.sdk.document import DocumentDict
 from worm.sdk.model import Model
 from worm.sdk.objects import Dicts, model_name
 from worm.sdk.transacting import DocumentTransaction
-from worm.session import Maintenance, Session, Settings
+from worm.sdk.upkeep import Upkeep
+from worm.session import Maintenance, Settings
 from worm.spaces.opening import database_id
 from worm.store.base import Store
 from worm.store.open import open_store
-from worm.store.probe import ensure_safe
 
 __all__ = ["DocumentDict", "Maintenance", "Model", "Result", "Worm", "connect", "push"]
 
@@ -49,7 +51,8 @@ def connect(
 
     `schema` None reads the pushed one. `maintenance="events"` leaves history and tables to the deployed workers, so a
     save is one request; `"inline"` (default; or `WORM_MAINTENANCE`) does it at once. Before the first write the store
-    is probed: one that ignores write conditions is refused.
+    is probed: one that ignores write conditions is refused. A schema that is not the pushed one is a warning
+    (`SchemaDiffers`).
     """
     clock = clock or SystemClock()
     ids = ids or Ids.system(clock)
@@ -58,36 +61,14 @@ def connect(
         definition = load_pushed_schema(store)
     else:
         definition = schema if isinstance(schema, Schema) else load_schema(schema)
+        warn_if_different(store, definition)
     mode = maintenance or os.environ.get("WORM_MAINTENANCE") or "inline"
     if mode not in ("inline", "events"):
         raise Invalid(f"maintenance must be 'inline' or 'events', not {mode!r}")
     return Worm(store, definition, actor=actor, maintenance=cast(Maintenance, mode), probe=probe, clock=clock, ids=ids)
 
 
-def push(store: Store, schema: Schema, *, force: bool = False) -> PushReport:
-    """Upload the schema and its sentinels, and start the tables of collections that have none. Documents of a model
-    that keeps an oplog from now on get their first entries: its table is made of what is recorded."""
-    ensure_safe(store)
-    report = push_schema(store, schema, force=force)
-    session = Worm(store, schema)
-    recording = [name for name in schema.models if name in report.recording or _is_unrecorded(session.model(name))]
-    if recording:
-        for swept in Sweep(session).run(lambda: math.inf, recording, resume=False):
-            if swept.error is not None:
-                raise swept.error
-    for name in schema.models:
-        session.model(name).table.complete()
-    return report
-
-
-def _is_unrecorded(model: Model[DocumentDict]) -> bool:
-    """Has it an oplog now, while its table was made without one? A push that turned it on may have died half way."""
-    table = model.table
-    root = table.manifest.root() if table.collection.definition.oplog and table.is_kept else None
-    return root is not None and not root.oplog
-
-
-class Worm(Session):
+class Worm(Upkeep):
     """One session on one bucket, prefix or directory."""
 
     def __init__(
@@ -118,6 +99,18 @@ class Worm(Session):
             if name not in self._models:
                 self._models[name] = Model(self, name, Dicts())
             return self._models[name]
+
+    def flush(self) -> list[SweepReport]:
+        """Wait for nobody: what is stored of the models that this session used is in history and tables when this ends,
+        also with `maintenance="events"`. The first failure is raised."""
+        with self._making:
+            names = sorted(self._models)
+        reports = self.sweep(names)
+        for report in reports:
+            failure = report.error or report.failure
+            if failure is not None:
+                raise failure
+        return reports
 
     def materialize(self, space: str) -> Materialized:
         """Do what the apply worker does after a commit: the documents become what the log says."""

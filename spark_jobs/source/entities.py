@@ -115,7 +115,7 @@ def _document(collection: Collection, entity_id: str, answer: Object | Invalid) 
     try:
         if isinstance(answer, Invalid):
             raise answer
-        document = collection.documents.parse(entity_id, answer)
+        document = collection.document_of(entity_id, answer)
     except Invalid as mistake:
         valid = _last_valid(collection, entity_id)
         row = None if valid is None else as_row(collection, entity_id, valid)

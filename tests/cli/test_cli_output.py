@@ -56,11 +56,8 @@ def test_what_a_terminal_would_act_on_is_escaped() -> None:
 
 
 def test_numbers_of_things_are_spoken() -> None:
-    assert [count(1, "entry"), count(2, "entry"), count(1200, "document")] == [
-        "1 entry",
-        "2 entries",
-        "1,200 documents",
-    ]
+    numbers = [count(1, "entry"), count(2, "entry"), count(1200, "document"), count(2, "key"), count(2, "index")]
+    assert numbers == ["1 entry", "2 entries", "1,200 documents", "2 keys", "2 indexes"]
 
 
 def test_columns_have_at_least_the_width_that_is_asked() -> None:

@@ -107,6 +107,7 @@ def test_a_rejected_document_is_listed_but_is_no_difference(worm: Command, url: 
                 "rejected": [
                     {"key": "org/customers/bad/data.json", "reason": "name: must be a string, not integer"},
                 ],
+                "outgrown": [],
             }
         ],
     }
@@ -211,3 +212,32 @@ def test_a_damaged_entry_is_named_once_with_what_to_do(worm: Command, url: str, 
     (line,) = [one for one in worm("verify", "--url", url).stdout.splitlines() if "oplog-corrupt" in one]
     assert line.startswith("oplog-corrupt  .oplog/customers/acme/0002.json: not valid JSON: ")
     assert line.endswith(" (entries are never rewritten: put an earlier version of the object back)")
+
+
+def test_prune_counts_in_a_dry_run_and_removes_without_one(worm: Command, url: str, session: Worm) -> None:
+    store, name = session.store, ".snapshots/customers/acme/{}.json"
+    for day in range(1, 4):
+        taken = f"2020-01-0{day}T00:00:00Z"
+        store.put(name.format(taken), b"{}")
+    dry = worm("prune", "Customer", "--url", url)
+    assert dry.exit_code == 0
+    assert dry.stdout == (
+        "Model     Trash  Snapshots  Table Files\n"
+        "--------  -----  ---------  -----------\n"
+        "Customer      0          2            0\n"
+        "nothing was removed; --no-dry-run removes it\n"
+    )
+    done = worm("prune", "Customer", "--no-dry-run", "--format", "json", "--url", url)
+    assert json.loads(done.stdout) == {
+        "dryRun": False,
+        "models": [
+            {
+                "model": "Customer",
+                "trash": [],
+                "snapshots": [name.format("2020-01-02T00:00:00Z"), name.format("2020-01-01T00:00:00Z")],
+                "tableFiles": 0,
+                "problems": [],
+            }
+        ],
+    }
+    assert store.get(name.format("2020-01-03T00:00:00Z")) is not None

@@ -118,6 +118,22 @@ def test_the_id_type_is_the_narrowest_of_all_ids(ids: list[str], id_type: str) -
     assert paths(store) == {"Thing": (f"@things/(id:{id_type})", "data.json")}
 
 
+@pytest.mark.parametrize(
+    ("key", "path"),
+    [
+        ("invoices/inv-001/data.json", "@invoices/(id:slug)"),
+        ("org/invoices/INV.1/data.json", "#org/@invoices/(id:string)"),
+        ("customers/acme/data.json", "@customers/(id:slug)"),
+        ("settings/app/data.json", "#settings/@app"),
+        ("org/billing/data.json", "#org/@billing"),
+        ("address/home/data.json", "#address/@home"),
+    ],
+)
+def test_a_single_document_is_of_a_collection_where_its_directory_looks_like_an_id(key: str, path: str) -> None:
+    [(found, _)] = paths(bucket({key: {}})).values()
+    assert found == path
+
+
 def test_a_lone_named_directory_is_a_singleton() -> None:
     store = bucket({"settings/app.json": {}, "org/billing/data.json": {}})
     assert paths(store) == {"Settings": ("@settings", "app.json"), "Billing": ("#org/@billing", "data.json")}

@@ -11,6 +11,7 @@ import pytest
 from worm.clock import Ids, VirtualClock
 from worm.codec.strict_json import JsonValue
 from worm.errors import WormError
+from worm.maintenance.purge import Purge
 from worm.maintenance.sweep import Sweep
 from worm.model import Model, Worm, push
 from worm.schema import Schema, load_schema
@@ -18,7 +19,6 @@ from worm.session import Session, Settings
 from worm.store.memory import MemoryStore
 from worm.tables.index import Index
 from worm.tables.verify import verify_collection
-from worm.workers.purge import Purge
 
 BASE: dict[str, object] = {
     "path": "#org/@customers/(id:string)",

@@ -15,6 +15,7 @@ from tests.harness import DataPath, schema_of
 from worm.codec.strict_json import JsonValue
 from worm.collections.entries import Change, Head
 from worm.collections.layout import SCHEMA_KEY
+from worm.maintenance.purge import Purge
 from worm.schema import IndexDef, load_schema
 from worm.tables import tree
 from worm.tables.column_format import column_files
@@ -23,7 +24,6 @@ from worm.tables.manifest import Manifest
 from worm.tables.root import Root
 from worm.tables.table import Table
 from worm.tables.tree import Tree
-from worm.workers.purge import Purge
 from worm_dev.faulty_store import FaultyStore, SimulatedCrash
 
 MANIFEST = "org/customers/.worm.manifest.json"

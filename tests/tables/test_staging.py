@@ -35,11 +35,11 @@ from spark_jobs.staging import (
 from tests.harness import DataPath, schema_of
 from worm.collections.entries import Heads
 from worm.collections.id_ranges import IdRange, ranges_between
+from worm.maintenance.purge import Purge
 from worm.tables.layout import Edit
 from worm.tables.manifest import Manifest
 from worm.tables.root import Root, balanced_starts, check, counts_between, cuts, may_carry
 from worm.tables.table import Table
-from worm.workers.purge import Purge
 
 STARTS = ("c010", "c030")
 

@@ -13,10 +13,10 @@ from tests.sdk.bank_room import SpaceBench
 from tests.sdk.sessions import must
 from tests.template.recorder import DELETE, GET, GET_VERSION, PUT, Recorder, Request
 from tests.template.sam_document import function, is_allowed
+from worm.maintenance.purge import Purge
 from worm.maintenance.sweep import Sweep
 from worm.workers.batch import Message
 from worm.workers.capture import Capture
-from worm.workers.purge import Purge
 from worm.workers.tables import Fold
 from worm_dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 

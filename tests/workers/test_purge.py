@@ -15,11 +15,11 @@ from worm.clock import Ids, VirtualClock, iso_seconds
 from worm.collections.layout import SCHEMA_KEY
 from worm.collections.trash import Deletion
 from worm.errors import Unavailable
+from worm.maintenance.purge import CHUNK, Purge, PurgeReport
 from worm.schema import load_schema
 from worm.session import Session, Settings
 from worm.store.base import Lost, ObjectInfo
 from worm.store.memory import MemoryStore
-from worm.workers.purge import CHUNK, Purge, PurgeReport
 from worm_dev.faulty_store import FaultyStore, SimulatedCrash
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -97,7 +97,7 @@ class SpaceModel:
         stored = collection.documents.current(entity_id)
         if stored is None:
             return KnownDocument(found.at, 0, None)
-        return KnownDocument(found.at, 0, collection.documents.parse(entity_id, stored), stored.etag)
+        return KnownDocument(found.at, 0, collection.document_of(entity_id, stored), stored.etag)
 
     def latest(self, entity_id: str, found: Object | None) -> Object | None:
         """The stored object, or what the log has where this session knows that it has more."""

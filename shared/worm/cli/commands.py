@@ -86,7 +86,7 @@ class LoadedCommand(Mapping[str, Any]):
 COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
     "push": CommandLeaf(
         "worm.cli.schema:push_schema",
-        "Upload a schema and write the sentinels that describe the bucket and its collections.",
+        "Make a schema the bucket's: say what changes, upload it, and adopt the documents that are there.",
     ),
     "import": CommandLeaf(
         "worm.cli.schema:import_documents",
@@ -113,6 +113,10 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
     "repair": CommandLeaf(
         "worm.cli.verify:repair",
         "Write missing oplog entries, then rebuild time marks, manifests, indexes, heads and claims from the oplogs.",
+    ),
+    "prune": CommandLeaf(
+        "worm.cli.verify:prune",
+        "Remove expired trash, snapshots beyond maxAge and maxCount, and replaced files of tables, as `purge` does.",
     ),
     "relayout": CommandLeaf(
         "worm.cli.schema:relayout",

@@ -158,8 +158,11 @@ def csv_text(columns: Sequence[str], rows: Iterable[JsonRow], *, raw: bool = Fal
 
 
 def count(number: int, noun: str) -> str:
-    """`1 document`, `2 documents`."""
-    plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
+    """`1 document`, `2 documents`, `2 entries`, `2 keys`, `2 indexes`."""
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        plural = f"{noun[:-1]}ies"
+    else:
+        plural = f"{noun}es" if noun.endswith(("s", "x", "z", "ch", "sh")) else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
 
 

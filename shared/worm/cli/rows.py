@@ -304,7 +304,7 @@ def export(
             done += rows
             show(done, None)
     if path is not None:
-        typer.echo(f"wrote {output}: {done:,} rows", err=True)
+        typer.echo(f"wrote {output}: {done:,} {'row' if done == 1 else 'rows'}", err=True)
 
 
 def export_chunks(

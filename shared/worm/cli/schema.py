@@ -4,7 +4,7 @@ move oplog, snapshots and trash to another layout."""
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -13,13 +13,14 @@ import typer
 
 from worm.cli.arguments import checked_output, existing_file
 from worm.cli.options import Target
-from worm.cli.output import Report, ReportFormat, count, echo_json, echo_table, printable
-from worm.codec.strict_json import JsonValue
+from worm.cli.output import Progress, Report, ReportFormat, count, echo_json, echo_table, printable, progress_bar
+from worm.codec.strict_json import JsonObject, JsonValue
 from worm.collections.infer import SAMPLES_MAX, CollectionReport, InferReport, infer_schema
-from worm.collections.push import PushReport
+from worm.collections.push import Adopted, PushReport
 from worm.collections.relayout import Relayout, RelayoutReport, Step, layouts, told
 from worm.errors import Conflict
-from worm.model import push
+from worm.maintenance.adopt import push
+from worm.maintenance.push_plan import ModelPlan, ModelProgress, PushPlan, plan_push
 from worm.schema import Schema, load_schema
 from worm.schema.definition import StorageDef
 from worm.session import Session
@@ -37,13 +38,101 @@ def push_schema(
     target: Target,
     schema: Annotated[Path, typer.Argument(metavar="SCHEMA", help="The schema file, usually schema.json.")],
     force: Annotated[
-        bool, typer.Option("--force", help="Push even if existing documents or their history are left behind.")
+        bool,
+        typer.Option(
+            "--force", help="Push even if existing documents or their history are left behind, or do not fit any more."
+        ),
     ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what the push would mean.")] = False,
+    sample: Annotated[
+        int | None,
+        typer.Option("--sample", metavar="N", min=1, help="Check N documents of each model, not all of them."),
+    ] = None,
+    adopt: Annotated[
+        bool, typer.Option("--adopt/--no-adopt", help="Record and index the documents that are there (default).")
+    ] = True,
+    format: Report = ReportFormat.table,
 ) -> None:
-    """Upload a schema and write the sentinels that describe the bucket and its collections."""
+    """Make a schema the bucket's: say what changes, upload it, and adopt the documents that are there.
+
+    Exit code 2 when documents would be left behind or would not fit the new schema, unless --force is given.
+    """
     definition = load_schema(existing_file(schema))
-    store = target.store(for_writing=True)
-    show_push(store, definition, push(store, definition, force=force))
+    is_json = format is ReportFormat.json
+    if dry_run:
+        with progress_bar("checking", is_hidden=is_json) as bar:
+            plan = plan_push(target.store(), definition, sample=sample, progress=_shown_in(bar))
+        _show_dry_run(plan, is_json=is_json)
+        return
+    store, plans = target.store(for_writing=True), list[PushPlan]()
+
+    def planned(plan: PushPlan) -> None:
+        plans.append(plan)
+        for line in () if is_json else _alterations(plan):
+            typer.echo(line)
+
+    with progress_bar("documents", is_hidden=is_json) as bar:
+        options = {"force": force, "adopt": adopt}
+        report = push(store, definition, **options, sample=sample, planned=planned, progress=_shown_in(bar))
+    if is_json:
+        echo_json({"dryRun": False, "plan": plans[0].to_json() if plans else None, **_push_shape(report)})
+    else:
+        show_push(store, definition, report)
+
+
+def _shown_in(bar: Progress) -> ModelProgress:
+    return lambda model, done, total: bar(done, total)
+
+
+def _show_dry_run(plan: PushPlan, *, is_json: bool) -> None:
+    refusal = plan.refusal()
+    if is_json:
+        echo_json({"dryRun": True, "needsForce": refusal is not None, "plan": plan.to_json()})
+        return
+    for line in _plan_lines(plan):
+        typer.echo(line)
+    typer.echo("nothing would change" if plan.is_nothing else "nothing was changed")
+    if refusal is not None:
+        typer.echo("the push needs --force")
+
+
+def _plan_lines(plan: PushPlan) -> Iterator[str]:
+    """What a push means, model by model."""
+    for one in plan.models:
+        if one.change != "same":
+            renamed = "" if one.was is None else f"  (was {one.was})"
+            place = "  (its documents stay)" if one.change == "removed" else f"  {one.path}"
+            yield f"  {one.change:<8} {one.model}{renamed}{place}"
+        yield from (f"    {line}" for line in _change_lines(one))
+    yield from (f"  left behind: {printable(text)}" for text in plan.stranded)
+
+
+def _alterations(plan: PushPlan) -> Iterator[str]:
+    """What a push means for models that are there already."""
+    for one in plan.models:
+        lines = list(_change_lines(one)) if one.change in ("changed", "renamed") else []
+        if lines:
+            yield f"{one.model}:"
+            yield from (f"  {line}" for line in lines)
+
+
+def _change_lines(one: ModelPlan) -> Iterator[str]:
+    for label, names in (
+        ("fields added", one.fields_added),
+        ("fields removed", one.fields_removed),
+        ("fields changed", one.fields_changed),
+        ("indexes to build", one.indexes_built),
+        ("indexes dropped", one.indexes_dropped),
+    ):
+        if names:
+            yield f"{label}: {printable(', '.join(names))}"
+    yield from (f"set: {printable(text)}" for text in one.settings)
+    found = one.examined
+    if found.source != "nothing":
+        place = "rows of the table" if found.source == "table" else "documents"
+        yield f"checked {found.checked:,} of {found.documents:,} {place}: {found.misfits:,} would not fit"
+    yield from (f"'{example.id}': {printable(example.reason)}" for example in found.examples)
+    yield from (f"conflict: {printable(text)}" for text in found.conflicts)
 
 
 def show_push(store: Store, schema: Schema, report: PushReport, *, err: bool = False) -> None:
@@ -58,6 +147,43 @@ def show_push(store: Store, schema: Schema, report: PushReport, *, err: bool = F
             typer.echo(f"  {word:<8} {name}{place}", err=err)
     for key in report.sentinels_written:
         typer.echo(f"  sentinel {key}", err=err)
+    for adopted in report.adopted:
+        _show_adopted(adopted, is_new=adopted.model in (*report.added, *report.changed), err=err)
+
+
+def _show_adopted(adopted: Adopted, *, is_new: bool, err: bool) -> None:
+    """What became of the documents that were there, where there is news."""
+    if adopted.recorded or adopted.claimed or (is_new and adopted.documents):
+        parts = [count(adopted.documents, "document"), f"{adopted.recorded:,} recorded"]
+        parts += [] if adopted.rows is None else [f"{adopted.rows:,} in the table"]
+        parts += [f"{count(adopted.claimed, 'unique value')} claimed"] if adopted.claimed else []
+        typer.echo(f"  adopted  {adopted.model}: {', '.join(parts)}", err=err)
+    for key, reason in sorted(adopted.problems.items()):
+        typer.echo(f"  left as it is  {printable(key)}: {printable(reason)}", err=err)
+    for text in adopted.conflicts:
+        typer.echo(f"  conflict  {adopted.model}: {printable(text)}", err=err)
+
+
+def _push_shape(report: PushReport) -> JsonObject:
+    return {
+        "schemaChanged": report.schema_changed,
+        "added": list(report.added),
+        "changed": list(report.changed),
+        "removed": list(report.removed),
+        "sentinels": list(report.sentinels_written),
+        "adopted": [
+            {
+                "model": one.model,
+                "documents": one.documents,
+                "recorded": one.recorded,
+                "rows": one.rows,
+                "claimed": one.claimed,
+                "conflicts": list(one.conflicts),
+                "problems": [{"key": key, "reason": reason} for key, reason in sorted(one.problems.items())],
+            }
+            for one in report.adopted
+        ],
+    }
 
 
 def import_documents(
@@ -87,7 +213,9 @@ def import_documents(
         typer.echo(_pretty(inferred.schema), nl=False)
     if do_push:
         ensure_safe(store)
-        show_push(store, inferred.schema, push(store, inferred.schema, force=force), err=True)
+        with progress_bar("documents") as bar:
+            report = push(store, inferred.schema, force=force, progress=_shown_in(bar))
+        show_push(store, inferred.schema, report, err=True)
 
 
 def _pretty(schema: Schema) -> str:
@@ -98,7 +226,7 @@ def _show_report(report: InferReport) -> None:
     for collection in report.collections:
         _show_collection(collection)
     if report.skipped:
-        _note("  left out", f"{count(report.skipped, 'key')} that belong to no collection", report.skipped_examples)
+        _note("  left out", f"{count(report.skipped, 'key')} outside any collection", report.skipped_examples)
 
 
 def _show_collection(found: CollectionReport) -> None:

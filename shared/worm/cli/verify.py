@@ -1,4 +1,5 @@
-"""`worm verify`, `worm repair`: recompute everything derived from the documents; report what differs, or write it.
+"""`worm verify`, `worm repair`, `worm prune`: recompute everything derived from the documents; report what differs, or
+write it; and remove what is kept no longer.
 
 `repair` also records the changes that no event reported. It is safe beside running workers.
 """
@@ -14,11 +15,13 @@ from worm.cli.arguments import chosen_models
 from worm.cli.options import Session
 from worm.cli.output import Report, ReportFormat, count, echo_json, echo_table, printable
 from worm.codec.strict_json import JsonValue
+from worm.maintenance.purge import PurgeReport
 from worm.maintenance.repair import repair_model
 from worm.tables.verify import VerifyReport, verify_collection
 
 EXIT_DIFFERENCES = 1
 VERIFY_COLUMNS = ("Model", "Documents", "Entries", "Differences", "Rejected")
+PRUNE_COLUMNS = ("Model", "Trash", "Snapshots", "Table Files")
 REPAIR_COLUMNS = ("Model", "Looked At", "Recorded", "Rows")
 
 
@@ -31,7 +34,8 @@ def verify(
 ) -> None:
     """Compare oplogs, manifests, indexes and heads with the documents. Reads only.
 
-    Exit code 1 when there are differences. A document that breaks its schema is rejected, not different.
+    Exit code 1 when there are differences. A document that breaks its schema is rejected, not different; one that
+    was valid when it was written is only mentioned.
     """
     reports = [verify_collection(session.collection(name)) for name in chosen_models(session, models)]
     if format is ReportFormat.json:
@@ -57,6 +61,8 @@ def show_verify(reports: Sequence[VerifyReport]) -> None:
     for report in reports:
         for key, reason in sorted(report.rejected.items()):
             typer.echo(f"rejected  {printable(key)}: {printable(reason)}")
+        for key, reason in sorted(report.outgrown.items()):
+            typer.echo(f"outgrown  {printable(key)}: does not fit the schema any more: {printable(reason)}")
     for report in reports:
         for found in report.differences:
             typer.echo(f"{found.kind}  {printable(found.key)}: {printable(found.detail)}")
@@ -77,6 +83,7 @@ def report_shape(reports: Sequence[VerifyReport]) -> JsonValue:
                     {"kind": found.kind, "key": found.key, "detail": found.detail} for found in report.differences
                 ],
                 "rejected": [{"key": key, "reason": reason} for key, reason in sorted(report.rejected.items())],
+                "outgrown": [{"key": key, "reason": reason} for key, reason in sorted(report.outgrown.items())],
             }
             for report in reports
         ],
@@ -105,3 +112,52 @@ def repair(
     echo_table(REPAIR_COLUMNS, rows, right=REPAIR_COLUMNS[1:])
     for key, reason in sorted(problems.items()):
         typer.echo(f"left as it is  {printable(key)}: {printable(reason)}")
+
+
+def prune(
+    session: Session,
+    models: Annotated[
+        list[str] | None, typer.Argument(metavar="MODEL", help="Models to prune; without one, all.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run/--no-dry-run", help="Only say what would be removed (default).")
+    ] = True,
+    format: Report = ReportFormat.table,
+) -> None:
+    """Remove expired trash, snapshots beyond maxAge and maxCount, and replaced files of tables, as `purge` does.
+
+    Exit code 1 when something could not be removed.
+    """
+    reports = session.prune(chosen_models(session, models), dry_run=dry_run)
+    if format is ReportFormat.json:
+        echo_json(_prune_shape(reports, dry_run))
+    else:
+        rows = [[one.model, *(f"{each:,}" for each in _removed(one))] for one in reports]
+        echo_table(PRUNE_COLUMNS, rows, right=PRUNE_COLUMNS[1:])
+        for one in reports:
+            for name, reason in sorted(one.problems.items()):
+                typer.echo(f"left as it is  {printable(name)}: {printable(reason)}")
+        if dry_run:
+            typer.echo("nothing was removed; --no-dry-run removes it")
+    if any(one.problems for one in reports):
+        raise typer.Exit(EXIT_DIFFERENCES)
+
+
+def _removed(report: PurgeReport) -> tuple[int, int, int]:
+    return len(report.purged), len(report.pruned), report.table_files
+
+
+def _prune_shape(reports: Sequence[PurgeReport], dry_run: bool) -> JsonValue:
+    return {
+        "dryRun": dry_run,
+        "models": [
+            {
+                "model": one.model,
+                "trash": list(one.purged),
+                "snapshots": list(one.pruned),
+                "tableFiles": one.table_files,
+                "problems": [{"key": key, "reason": reason} for key, reason in sorted(one.problems.items())],
+            }
+            for one in reports
+        ],
+    }

@@ -45,7 +45,7 @@ from worm.collections.trash import delete_unchanged
 from worm.errors import CommitStateUnknown, Corrupt, Invalid, Unavailable, UniqueViolation, WormError
 from worm.schema import IndexDef, ModelDef
 from worm.store.base import NotModified, Object, Read, Won
-from worm.store.parallel import chunked
+from worm.store.parallel import chunked, in_parallel
 
 REPAIR = "`worm repair` writes it anew"
 _WHOLE_FLOATS_BELOW = 2**53
@@ -493,11 +493,27 @@ def restore_wanted(claims: Claims, wanted: Mapping[str, Wanted], within: Digests
             found = stored.object
             if isinstance(delete_unchanged(claims.store, found.key, found.etag, found.version_id), Won):
                 report.removed.append(stored.key)
-    for key, one in missing.items():
-        holder = _holder(claims, one)
-        if holder is not None and isinstance(claims.store.put_if_absent(key, claims.body(holder, one.value)), Won):
-            report.written.append(key)
+    report.written += [key for key, one in missing.items() if _claim_missing(claims, key, one)]
     return report
+
+
+def claim_unclaimed(claims: Claims, rows: Rows) -> ClaimReport:
+    """Claim what documents have while there is no claim at all, wrong or right: a listing per unique index, then two
+    requests for each claim that is missing. What else may be wrong is left to saves and to `restore_claims`."""
+    wanted = wanted_claims(claims, rows)
+    there: set[str] = set()
+    for index in unique_indexes(claims.documents.definition):
+        there.update(_keys(claims, index.field, ALL_DIGESTS))
+    missing = [(key, one) for key, one in wanted.items() if key not in there]
+    written = in_parallel(lambda pair: _claim_missing(claims, *pair), missing)
+    return ClaimReport(
+        written=[key for (key, _), is_new in zip(missing, written, strict=True) if is_new], conflicts=_conflicts(wanted)
+    )
+
+
+def _claim_missing(claims: Claims, key: str, wanted: Wanted) -> bool:
+    holder = _holder(claims, wanted)
+    return holder is not None and isinstance(claims.store.put_if_absent(key, claims.body(holder, wanted.value)), Won)
 
 
 def _holder(claims: Claims, wanted: Wanted) -> str | None:

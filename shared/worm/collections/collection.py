@@ -8,18 +8,18 @@ from functools import cached_property
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.collections.claims import Claims
-from worm.collections.documents import MAX_DOCUMENT_BYTES, Documents
+from worm.collections.documents import MAX_DOCUMENT_BYTES, Documents, is_written_by_us
 from worm.collections.entries import Change, Document, Head, Row, project, table_row
 from worm.collections.id_ranges import IdRange, Scan
 from worm.collections.layout import ArchiveName, KeyInfo, KeyKind, StorageResolver
 from worm.collections.oplog import Oplog
 from worm.collections.origins import Origins, PlainOrigins
-from worm.collections.reconcile import Reconciled, Reconciler, Sighting
+from worm.collections.reconcile import Reconciled, Reconciler, Sighting, as_version
 from worm.collections.snapshots import Snapshots
 from worm.collections.trash import Trash
 from worm.errors import Invalid
 from worm.schema import ModelDef
-from worm.store.base import Listed, Store, Version
+from worm.store.base import Listed, Object, Store, Version
 
 OPLOG_KINDS = (KeyKind.OPLOG, KeyKind.TIME_MARK, KeyKind.ARCHIVE)
 _EVERYTHING = IdRange()
@@ -120,6 +120,26 @@ class Collection:
         if result.head is None or (folded is not None and folded.seq >= result.head.seq):
             return None
         return Change(result.id, result.head, self.row(result.state()))
+
+    def document_of(self, entity_id: str, found: Object) -> Document:
+        """The document of a stored object: one that fits the schema, or that did when it was written. Else `Invalid`
+        with every mistake."""
+        try:
+            return self.documents.parse(entity_id, found)
+        except Invalid:
+            document = self.documents.recorded(found) if self.was_accepted(entity_id, found) else None
+            if document is None:
+                raise
+            return document
+
+    def was_accepted(self, entity_id: str, found: Object) -> bool:
+        """Is the object, whatever the schema says today, known to have been a valid document? With an oplog its newest
+        entry must be of this very version; without one our SDK must have written it. Only for objects that fail the
+        check: finding the end of an oplog takes a few reads."""
+        if not self.definition.oplog:
+            return is_written_by_us(found)
+        tail = self.oplog.tail(entity_id)
+        return tail is not None and Head.of(tail).names(as_version(found))
 
     def row(self, document: Document | None) -> Row | None:
         """The row of the manifest."""

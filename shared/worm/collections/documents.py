@@ -99,6 +99,11 @@ class DocumentVersion:
 NO_VERSION = DocumentVersion()
 
 
+def is_written_by_us(found: Object) -> bool:
+    """Does its metadata say that this library wrote it? Then it was checked, against the schema of that time."""
+    return PARENT in found.metadata
+
+
 def is_written_over(found: Object, etag: str | None, version_id: str | None) -> bool:
     """Does the write say that it replaced this version? The etag is proved by its If-Match; the version id tells equal
     contents apart, which have the same etag."""

@@ -2,7 +2,8 @@
 
 Collections are found from the keys alone. `<parent>/<name>/<file>.json` is a candidate of `parent`. A parent is a
 *collection* (its names are ids) when all names are uuids, ulids or numbers, or when there are at least two and it is
-not a folder; a *folder* holds other collections beside them, and its candidates are singletons
+not a folder. A single name is an id if it looks like one (`inv-001`), or if the parent is called by a plural
+(`invoices/acme`). A *folder* holds other collections beside them, and its candidates are singletons
 (`org/settings/data.json` next to `org/customers/...`). What lies deeper inside an entity's directory belongs to the
 entity and is left out.
 
@@ -37,6 +38,10 @@ _ID_PREFERENCE: tuple[IdType, ...] = ("uuid", "ulid", "int", "slug")
 Candidates = dict[str, dict[str, list[str]]]
 """Parent directory to name to the files under it."""
 SAMPLES_MAX = 200
+NOT_PLURAL = frozenset(
+    {"settings", "preferences", "options", "news", "status", "analytics", "sales", "operations", "aws"}
+)
+"""Names of folders that end like a plural."""
 DOCUMENT_BYTES_MAX = 10 * 1024 * 1024
 _SKIPPED_SHOWN_MAX = 20
 _WORD = re.compile(r"[A-Za-z0-9]+")
@@ -259,7 +264,14 @@ def _is_collection(parent: str, members: Mapping[str, list[str]], candidates: Ca
     is_folder = any(
         other.startswith(prefix) and other[len(prefix) :].partition("/")[0] not in members for other in candidates
     )
-    return len(members) > 1 and not is_folder
+    return not is_folder and (len(members) > 1 or _looks_like_a_collection(parent, next(iter(members))))
+
+
+def _looks_like_a_collection(parent: str, member: str) -> bool:
+    """With a single document: `invoices/inv-001` and `customers/acme` do, `org/billing` and `settings/app` do not."""
+    word = (_WORD.findall(parent.rpartition("/")[2].lower()) or [""])[-1]
+    is_plural = _singular(word) != word and word not in NOT_PLURAL
+    return is_plural or any(character.isdigit() for character in member)
 
 
 def _collection(parent: str, members: Mapping[str, list[str]]) -> tuple[list[Group], list[str]]:

@@ -11,7 +11,7 @@ nothing in this library decides by them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from worm.codec.strict_json import JsonObject, JsonValue, dumps_document, loads_document
@@ -24,10 +24,25 @@ from worm.store.base import Lost, Object, Read, Store, Won
 _SENTINEL_ATTEMPTS_MAX = 5
 
 
+@dataclass
+class Adopted:
+    """What became of the documents of one model that were there when its schema was pushed. `rows` are those of its
+    table (None: it keeps none), `claimed` how many unique values were claimed for them, `conflicts` the values that
+    several documents have, `problems` reasons by key of documents that were left as they are."""
+
+    model: str
+    documents: int = 0
+    recorded: int = 0
+    rows: int | None = None
+    claimed: int = 0
+    conflicts: list[str] = field(default_factory=list)
+    problems: dict[str, str] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class PushReport:
     """What a push did. `removed` are models of the old schema that the new one no longer has; `recording` those that
-    keep an oplog from now on."""
+    keep an oplog from now on; `adopted` has the models whose documents were looked at."""
 
     schema_changed: bool
     schema_etag: str
@@ -36,6 +51,7 @@ class PushReport:
     changed: tuple[str, ...]
     removed: tuple[str, ...]
     recording: tuple[str, ...] = ()
+    adopted: tuple[Adopted, ...] = ()
 
 
 def load_pushed_schema(store: Store) -> Schema:
@@ -49,9 +65,13 @@ def load_pushed_schema(store: Store) -> Schema:
 def push_schema(store: Store, schema: Schema, *, force: bool = False) -> PushReport:
     """Write the schema and all sentinels. Raises `Invalid` for a change that would strand documents (see `force`),
     `Conflict` when somebody else pushed at the same time."""
+    return push_over(store, store.get(SCHEMA_KEY), schema, force=force)
+
+
+def push_over(store: Store, current: Object | None, schema: Schema, *, force: bool = False) -> PushReport:
+    """The same over the schema that was read; `Conflict` when another one is there by now."""
     body = schema.to_json()
-    current = store.get(SCHEMA_KEY)
-    previous = _previous(current, force)
+    previous = pushed_before(current, force=force)
     if current is not None and current.body == body:
         etag = current.etag
     else:
@@ -70,7 +90,7 @@ def push_schema(store: Store, schema: Schema, *, force: bool = False) -> PushRep
         removed=tuple(name for name in old if name not in schema.models),
         recording=tuple(
             name
-            for name, before in _predecessors(previous, schema).items()
+            for name, before in predecessors(previous, schema).items()
             if schema.models[name].oplog and not before.oplog
         ),
     )
@@ -110,7 +130,8 @@ def _parse(current: Object) -> Schema:
         raise Corrupt(f"the pushed schema is not valid: {error.message}", key=SCHEMA_KEY, hint=hint) from error
 
 
-def _previous(current: Object | None, force: bool) -> Schema | None:
+def pushed_before(current: Object | None, *, force: bool = False) -> Schema | None:
+    """The schema of the object that was read; a damaged one is `Corrupt`, or with `force` none."""
     if current is None:
         return None
     try:
@@ -139,7 +160,7 @@ def _swap(store: Store, current: Object | None, body: bytes) -> str:
     )
 
 
-def _predecessors(old: Schema | None, new: Schema) -> dict[str, ModelDef]:
+def predecessors(old: Schema | None, new: Schema) -> dict[str, ModelDef]:
     """By the name of a new model, the old one that had its documents, whatever it was called."""
     by_directory = {} if old is None else {model.location.directory: model for model in old.models.values()}
     found = {name: by_directory.get(model.location.directory) for name, model in new.models.items()}
@@ -150,25 +171,17 @@ def _drop_neglected_files(store: Store, old: Schema, new: Schema) -> None:
     """A manifest that no fold kept does not become true by keeping it from now on, nor does the file of an index: they
     are built anew."""
     resolver = StorageResolver(new)
-    for name, before in _predecessors(old, new).items():
+    for name, before in predecessors(old, new).items():
         model = new.models[name]
         if model.folds_manifest and not before.folds_manifest:
             store.delete(resolver.manifest_key(name))
         fields, others = ({one.field for one in each.indexes.values()} for each in (before, model))
-        for field in sorted(fields ^ others):
-            store.delete(resolver.index_key(name, field))
+        for indexed in sorted(fields ^ others):
+            store.delete(resolver.index_key(name, indexed))
 
 
 def _refuse_stranding(store: Store, old: Schema, new: Schema) -> None:
-    problems: list[str] = []
-    for name, before in old.models.items():
-        after = new.models.get(name) or _successor(before, new)
-        moves = _moves(before, after, old, new) if after else []
-        if (moves or after is None) and _has_documents(store, old, before):
-            what = f"changes its {', '.join(moves)}" if after else f"leaves it out ({before.path})"
-            problems.append(f"{name} has documents, and the new schema {what}")
-        if after is not None and before.archive_after is not None and after.archive_after is None:
-            problems.append(f'{name} may have archives: `archiveAfter` can become "never", but not be left out')
+    problems = stranding(store, old, new)
     if problems:
         raise Invalid(
             "; ".join(problems),
@@ -177,7 +190,21 @@ def _refuse_stranding(store: Store, old: Schema, new: Schema) -> None:
         )
 
 
-def _successor(before: ModelDef, new: Schema) -> ModelDef | None:
+def stranding(store: Store, old: Schema, new: Schema) -> list[str]:
+    """What a push would leave behind: documents that no model would have, or archives that nobody would look for."""
+    problems: list[str] = []
+    for name, before in old.models.items():
+        after = new.models.get(name) or successor(before, new)
+        moves = _moves(before, after, old, new) if after else []
+        if (moves or after is None) and _has_documents(store, old, before):
+            what = f"changes its {', '.join(moves)}" if after else f"leaves it out ({before.path})"
+            problems.append(f"{name} has documents, and the new schema {what}")
+        if after is not None and before.archive_after is not None and after.archive_after is None:
+            problems.append(f'{name} may have archives: `archiveAfter` can become "never", but not be left out')
+    return problems
+
+
+def successor(before: ModelDef, new: Schema) -> ModelDef | None:
     """The model under another name that has taken over the place of this one."""
     place = before.location.directory
     return next((model for model in new.models.values() if model.location.directory == place), None)

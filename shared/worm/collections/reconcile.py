@@ -192,7 +192,7 @@ class _Round:
         if self._current is not None and self._is_recorded(self._current):
             self._state = self._current_state
         elif self._current is not None and self._is_sole_successor(self._current):
-            self._record(_as_version(self._current))
+            self._record(as_version(self._current))
         else:
             pending, latest = self._survey()
             for position, version in enumerate(pending, start=1):
@@ -207,7 +207,7 @@ class _Round:
     # What is known without a listing
 
     def _is_recorded(self, current: Object) -> bool:
-        return self._head is not None and self._head.live and self._head.names(_as_version(current))
+        return self._head is not None and self._head.live and self._head.names(as_version(current))
 
     def _is_sole_successor(self, current: Object) -> bool:
         head = self._head
@@ -373,7 +373,7 @@ class _Round:
         return Origin(named.actor if named.actor is not None else seen, named.commit, named.said or said)
 
 
-def _as_version(found: Object) -> Version:
+def as_version(found: Object) -> Version:
     return Version(found.key, found.version_id, found.etag, found.size, found.last_modified, True)
 
 

@@ -10,14 +10,14 @@ requests."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from worm.clock import Deadline, iso_seconds
 from worm.codec.strict_json import dumps, loads_own
 from worm.collections.collection import Collection, EntityOutcome
 from worm.collections.entries import Change, Head, Heads
-from worm.errors import Corrupt, WormError
+from worm.errors import Corrupt, Invalid, WormError
 from worm.maintenance.materialize import Materialized, Materializer
 from worm.session import Session
 from worm.spaces.opening import database_id
@@ -40,6 +40,9 @@ class SweepReport:
     problems: dict[str, str] = field(default_factory=dict)
     finished: bool = True
     error: WormError | None = None
+    """Why the model could not be swept."""
+    failure: WormError | None = None
+    """Why one of its documents could not be recorded although nothing is wrong with it: the first such reason."""
 
     def summary(self) -> dict[str, str | int | bool]:
         return {
@@ -60,12 +63,20 @@ class Sweep:
         self._session = session
         self._materializer = Materializer(session)
 
-    def run(self, deadline: Deadline, models: Iterable[str] | None = None, *, resume: bool = True) -> list[SweepReport]:
-        """Sweep the models (default: all), one after the other, until the deadline. `resume` False: from the start."""
+    def run(
+        self,
+        deadline: Deadline,
+        models: Iterable[str] | None = None,
+        *,
+        resume: bool = True,
+        progress: Callable[[int], None] = lambda listed: None,
+    ) -> list[SweepReport]:
+        """Sweep the models (default: all), one after the other, until the deadline. `resume` False: from the start.
+        `progress` hears how many documents of the model are done."""
         self._session.refresh()
         names = sorted(self._session.schema.models) if models is None else list(models)
         spaces = {name: self._materialize(name, deadline) for name in self._spaces(names)}
-        reports = [self._attempt_model(model, deadline, resume) for model in names]
+        reports = [self._attempt_model(model, deadline, resume, progress) for model in names]
         for report in reports:
             found = spaces.pop(self._session.schema.model(report.model).space or "", None)  # told once
             if isinstance(found, WormError):
@@ -87,25 +98,31 @@ class Sweep:
         except WormError as error:
             return error
 
-    def _attempt_model(self, model: str, deadline: Deadline, resume: bool) -> SweepReport:
+    def _attempt_model(
+        self, model: str, deadline: Deadline, resume: bool, progress: Callable[[int], None]
+    ) -> SweepReport:
         """One model that cannot be swept must not keep the others from it."""
         try:
-            return self._sweep_model(model, deadline, resume)
+            return self._sweep_model(model, deadline, resume, progress)
         except WormError as error:
             return SweepReport(model, finished=False, error=error)
 
-    def _sweep_model(self, model: str, deadline: Deadline, resume: bool) -> SweepReport:
+    def _sweep_model(
+        self, model: str, deadline: Deadline, resume: bool, progress: Callable[[int], None]
+    ) -> SweepReport:
         table = self._session.table(model)
         definition = table.collection.definition
         report = SweepReport(model)
         if not definition.oplog:
             if definition.keeps_manifest:
                 self._sweep_documents(table, report)
+                progress(report.listed)
             return report
         heads = (table.heads.read() or Heads(model)).heads
         after = self._cursor(table.collection) if resume else None
         for suspects, reached in self._suspects(table.collection, heads, after, report):
             self._reconcile(table, suspects, heads, report)
+            progress(report.listed)
             if deadline() <= 0 and reached is not None:
                 self._save_cursor(table.collection, reached)
                 report.finished = False
@@ -152,6 +169,8 @@ class Sweep:
             report.materialized += outcome.is_mended
             if outcome.error is not None:
                 report.problems[entity_id] = str(outcome.error)
+                if isinstance(outcome.error, WormError) and not isinstance(outcome.error, Invalid):
+                    report.failure = report.failure or outcome.error
         changes: list[Change] = [outcome.change for outcome in outcomes if outcome.change is not None]
         if changes:
             table.fold(changes)

@@ -337,11 +337,12 @@ def current_states(collection: Collection, ids: Sequence[str]) -> dict[str, Docu
 
 
 def _valid(collection: Collection, entity_id: str, found: Object | Invalid) -> DocumentState:
-    """The document; where a raw upload broke the schema or the limits, the last valid one that is recorded."""
+    """The document, also one that fitted an earlier schema; where a raw upload broke the schema or the limits, the last
+    valid one that is recorded."""
     try:
         if isinstance(found, Invalid):
             raise found
-        document = collection.documents.parse(entity_id, found)
+        document = collection.document_of(entity_id, found)
         commit = collection.origins.commit_of(entity_id, found)
         return DocumentState(document, DocumentVersion(found.etag, found.version_id, commit))
     except Invalid:

@@ -266,7 +266,7 @@ class Access(Generic[D]):
 
     def _parsed(self, entity_id: str, found: Object) -> Document:
         try:
-            return self._collection.documents.parse(entity_id, found)
+            return self._collection.document_of(entity_id, found)
         except Invalid as mistake:
             raise self._broken(entity_id, mistake) from mistake
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Generic
 
 from worm.clock import iso_seconds
@@ -27,6 +28,9 @@ from worm.tables.manifest import Manifest, ReadRow, is_stale
 CHUNK = 500
 Progress = Callable[[int, int | None], None]
 """Called with how many entities are done, and of how many where that is known."""
+
+Judge = Callable[[str, Object], Document | None]
+"""The document of a stored object that counts; None where it is none."""
 
 
 def silent(done: int, total: int | None) -> None:
@@ -52,12 +56,19 @@ def recorded_changes(
     progress(len(tails), len(tails))
 
 
-def build_manifest(collection: Collection, *, carry: Manifest | None = None, progress: Progress = silent) -> Manifest:
-    """The manifest from the source. `carry` is the stored one, whose revision a model without oplog carries on."""
+def build_manifest(
+    collection: Collection,
+    *,
+    carry: Manifest | None = None,
+    progress: Progress = silent,
+    judge: Judge | None = None,
+) -> Manifest:
+    """The manifest from the source. `carry` is the stored one, whose revision a model without oplog carries on, and
+    `judge` sees every document of such a model."""
     if collection.definition.oplog:
         empty = empty_manifest(collection)
         return empty.folded(recorded_changes(collection, progress)) or empty
-    return _build_from_documents(collection, carry or empty_manifest(collection), progress)
+    return _build_from_documents(collection, carry or empty_manifest(collection), progress, judge)
 
 
 def empty_manifest(collection: Collection) -> Manifest:
@@ -65,8 +76,11 @@ def empty_manifest(collection: Collection) -> Manifest:
     return Manifest(collection.name, fields=definition.row_form, oplog=definition.oplog)
 
 
-def read_rows(collection: Collection, ids: Iterable[str], progress: Progress = silent) -> dict[str, ReadRow]:
+def read_rows(
+    collection: Collection, ids: Iterable[str], progress: Progress = silent, judge: Judge | None = None
+) -> dict[str, ReadRow]:
     """The rows of current documents."""
+    judge = judge or partial(_valid, collection)
     rows: dict[str, ReadRow] = {}
     wanted = sorted(set(ids))
     for chunk in chunked(wanted, CHUNK):
@@ -76,18 +90,18 @@ def read_rows(collection: Collection, ids: Iterable[str], progress: Progress = s
             if item is None:
                 rows[entity_id] = ReadRow(None, None)
             else:
-                row = collection.row(_valid(collection, entity_id, item))
+                row = collection.row(judge(entity_id, item))
                 rows[entity_id] = ReadRow(row, item.etag, iso_seconds(item.last_modified))
     progress(len(wanted), len(wanted))
     return rows
 
 
-def _build_from_documents(collection: Collection, carry: Manifest, progress: Progress) -> Manifest:
+def _build_from_documents(collection: Collection, carry: Manifest, progress: Progress, judge: Judge | None) -> Manifest:
     live = [entity_id for entity_id, version in collection.latest_versions() if not version.is_delete_marker]
     known = {*carry.entities, *carry.etags}
     if is_stale(collection.definition, carry):
         carry = replace(empty_manifest(collection), revision=carry.revision, last_updated=carry.last_updated)
-    return carry.with_documents(read_rows(collection, {*live, *known}, progress)) or carry
+    return carry.with_documents(read_rows(collection, {*live, *known}, progress, judge)) or carry
 
 
 def _state(collection: Collection, entity_id: str, entry: OplogEntry, current: Object | None) -> Document | None:
@@ -102,12 +116,10 @@ def _state(collection: Collection, entity_id: str, entry: OplogEntry, current: O
     return document if document is not None else collection.oplog.state_at(entity_id, entry.seq)
 
 
-def _valid(collection: Collection, entity_id: str, found: Object | None) -> Document | None:
-    """A document that breaks the schema has no row; `worm verify` lists it with the reason."""
-    if found is None:
-        return None
+def _valid(collection: Collection, entity_id: str, found: Object) -> Document | None:
+    """A raw upload that breaks the schema has no row; `worm verify` lists it with the reason."""
     try:
-        return collection.documents.parse(entity_id, found)
+        return collection.document_of(entity_id, found)
     except Invalid:
         return None
 

@@ -147,7 +147,7 @@ def _is_valid(collection: Collection, entity_id: str, version: Version) -> bool:
     try:
         found = collection.documents.version(version)
         if found is not None:
-            collection.documents.parse(entity_id, found)
+            collection.document_of(entity_id, found)
     except Invalid:
         return False
     return True

@@ -10,7 +10,8 @@ the stored manifest, indexes and heads. For a model with oplog it checks that
 - no two documents have one unique value, and every claim of one is held by a document that has it;
 - documents of a model in a space are of the commits that its log has. A document that is of no commit is somebody's
   own, and one that is missing was deleted by hand or by its own commit: both stay until the next commit writes them.
-A document that breaks its schema is no difference: it is listed as `rejected`, with the reason.
+A document that breaks its schema is no difference: it is listed as `rejected`, with the reason, or as `outgrown` where
+it was valid when it was written, and the schema has changed since.
 
 In append mode every document was written once and is still there. The store's conditions alone cannot promise that (a
 put-if-absent succeeds again behind a delete marker), so listings of versions and entries tell what really happened:
@@ -26,6 +27,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from worm.codec.diff import apply as apply_diff
 from worm.codec.strict_json import dumps
@@ -34,7 +36,7 @@ from worm.collections.collection import Collection
 from worm.collections.entries import Change, Document, Head, Heads, OplogEntry
 from worm.collections.id_ranges import IdRange
 from worm.errors import Corrupt, Invalid
-from worm.store.base import NULL_VERSION, Version
+from worm.store.base import NULL_VERSION, Object, Version
 from worm.tables.build import build_manifest, empty_manifest
 from worm.tables.index import Index, IndexFiles
 from worm.tables.manifest import Manifest
@@ -96,6 +98,8 @@ class VerifyReport:
     entries: int = 0
     differences: list[Difference] = field(default_factory=list)
     rejected: dict[str, str] = field(default_factory=dict)
+    outgrown: dict[str, str] = field(default_factory=dict)
+    """Documents that fitted the schema when they were written and do not fit today's, with the reason."""
 
     @property
     def is_clean(self) -> bool:
@@ -109,6 +113,17 @@ class VerifyReport:
         self.entries += other.entries
         self.differences += other.differences
         self.rejected.update(other.rejected)
+        self.outgrown.update(other.outgrown)
+
+    def judged(self, collection: Collection, entity_id: str, found: Object) -> Document | None:
+        """The document of a stored object, with a note where it does not fit the schema; None: it is rejected."""
+        try:
+            return collection.documents.parse(entity_id, found)
+        except Invalid as mistake:
+            document = collection.documents.recorded(found) if collection.was_accepted(entity_id, found) else None
+            noted = self.rejected if document is None else self.outgrown
+            noted[found.key] = mistake.message
+            return document
 
 
 def verify_collection(collection: Collection) -> VerifyReport:
@@ -120,7 +135,8 @@ def verify_collection(collection: Collection) -> VerifyReport:
         expected = empty_manifest(collection).folded(changes) or empty_manifest(collection)
         _verify_heads(table, changes, report)
     else:
-        expected = build_manifest(collection, carry=table.manifest.read())
+        judge = partial(report.judged, collection)
+        expected = build_manifest(collection, carry=table.manifest.read(), judge=judge)
         report.documents = len(expected.etags)
     if table.is_kept:
         _verify_files(table, expected, report)
@@ -258,9 +274,12 @@ class _Entity:
             return
         latest = self._versions[0]
         try:
-            document = self._document(latest)
+            found = self._collection.documents.version(latest)
         except Invalid as reason:
             self._report.rejected[latest.key] = reason.message
+            return
+        document = None if found is None else self._report.judged(self._collection, self._id, found)
+        if latest.key in self._report.rejected:
             return
         if state is None:
             self._report.differ("document-unrecorded", latest.key, "the oplog does not know the document")
@@ -330,7 +349,12 @@ def explain_index(index: Index, wanted: Index) -> str:
     keys = {*index.entries, *wanted.entries}
     wrong = [key for key in keys if index.entries.get(key) != wanted.entries.get(key)]
     shown = ", ".join(sorted(wrong)[:DETAILS_MAX]) or f"revision {index.revision}, expected {wanted.revision}"
-    return f"{len(wrong)} values differ: {shown}"
+    return f"{differing(len(wrong), 'value')}: {shown}"
+
+
+def differing(number: int, noun: str) -> str:
+    """`1 row differs`, `2 rows differ`."""
+    return f"1 {noun} differs" if number == 1 else f"{number} {noun}s differ"
 
 
 def absence(what: str, key: str, damage: Corrupt | None) -> tuple[str, str, str]:
@@ -349,7 +373,7 @@ def explain_rows(stored: Manifest, expected: Manifest) -> str:
     ]
     if not wrong:
         return f"lastUpdated {stored.last_updated}, revision {stored.revision}: not as rebuilt"
-    return f"{len(wrong)} rows differ: {', '.join(wrong[:DETAILS_MAX])}"
+    return f"{differing(len(wrong), 'row')}: {', '.join(wrong[:DETAILS_MAX])}"
 
 
 def _verify_heads(table: Table, changes: Sequence[Change], report: VerifyReport) -> None:
@@ -358,4 +382,4 @@ def _verify_heads(table: Table, changes: Sequence[Change], report: VerifyReport)
     wrong = [one for one in {*stored.heads, *expected} if stored.heads.get(one) != expected.get(one)]
     if wrong:
         shown = ", ".join(sorted(wrong)[:DETAILS_MAX])
-        report.differ("heads-differ", table.heads.key, f"{len(wrong)} heads differ: {shown}")
+        report.differ("heads-differ", table.heads.key, f"{differing(len(wrong), 'head')}: {shown}")

@@ -1,0 +1,76 @@
+"""What keeps a place in order, as methods of a session: the same as the commands of these names, with the same results.
+
+A module of its own because it needs no model: every method works on the session itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from worm.collections.push import PushReport
+from worm.errors import Invalid
+from worm.maintenance.adopt import push_session
+from worm.maintenance.purge import Purge, PurgeReport
+from worm.maintenance.push_plan import ModelProgress, PushPlan, plan_push, unwatched
+from worm.maintenance.repair import RepairReport, repair_model
+from worm.maintenance.sweep import Sweep, SweepReport
+from worm.session import Session
+from worm.tables.verify import VerifyReport, verify_collection
+
+Names = str | Sequence[str] | None
+"""One model, several, or (None) all."""
+
+
+class Upkeep(Session):
+    """`push`, `plan_push`, `verify`, `repair`, `sweep`, `prune`."""
+
+    def push(
+        self,
+        *,
+        force: bool = False,
+        adopt: bool = True,
+        sample: int | None = None,
+        planned: Callable[[PushPlan], None] = lambda plan: None,
+        progress: ModelProgress = unwatched,
+    ) -> PushReport:
+        """Make the schema of this session that of the place, and adopt the documents that are there; as `worm push`.
+        `Invalid` where documents would be left behind or would not fit any more, unless `force`."""
+        return push_session(self, force=force, adopt=adopt, sample=sample, planned=planned, progress=progress)
+
+    def plan_push(self, *, sample: int | None = None, progress: ModelProgress = unwatched) -> PushPlan:
+        """What `push` would mean; as `worm push --dry-run`. Reads only."""
+        return plan_push(self.store, self.schema, sample=sample, progress=progress)
+
+    def verify(self, models: Names = None) -> list[VerifyReport]:
+        """Compare everything derived with the documents, as `worm verify`. Reads only."""
+        return [verify_collection(self.collection(name)) for name in self._named(models)]
+
+    def repair(self, models: Names = None) -> list[RepairReport]:
+        """Make everything derived good from its source, as `worm repair`."""
+        names = self._named(models)
+        self.ensure_safe_store()
+        return [repair_model(self, name) for name in names]
+
+    def sweep(self, models: Names = None) -> list[SweepReport]:
+        """Record and fold what no event reported, as the function `sweep` does by schedule, without its time limit."""
+        names = self._named(models)
+        self.ensure_safe_store()
+        return Sweep(self).run(lambda: math.inf, names, resume=False)
+
+    def prune(self, models: Names = None, *, dry_run: bool = False) -> list[PurgeReport]:
+        """Remove expired trash, snapshots beyond `maxAge` and `maxCount`, and replaced files of tables, as `worm prune`
+        and the function `purge` do."""
+        names = self._named(models)
+        if not dry_run:
+            self.ensure_safe_store()
+        return Purge(self).run(lambda: math.inf, names, dry_run=dry_run)
+
+    def _named(self, models: Names) -> list[str]:
+        """The models, each checked."""
+        names = list(self.schema.models) if models is None else [models] if isinstance(models, str) else list(models)
+        for name in names:
+            if not isinstance(name, str):
+                raise Invalid(f"a model is named by text, not by {name!r}", path="models")
+            self.schema.model(name)
+        return names
