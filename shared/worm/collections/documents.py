@@ -6,6 +6,7 @@ A stored document may be bad (raw uploads cannot be refused): not JSON, too larg
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from urllib.parse import quote, unquote
@@ -167,12 +168,13 @@ class Documents:
         found = self.store.get(self.key(entity_id), version_id=version_id)
         return None if found is None else self.recorded(found)
 
-    def parse(self, entity_id: str, found: Object) -> Document:
-        """The checked document, or `Invalid` with every mistake."""
+    def parse(self, entity_id: str, found: Object, before: Callable[[], Document | None] | None = None) -> Document:
+        """The checked document, or `Invalid` with every mistake. `before`: what was recorded before it, whose mistakes
+        it may keep."""
         try:
             document = loads_document(found.body, max_bytes=self.max_bytes)
         except Invalid as mistake:
             mistake.key = found.key
             raise
-        self.definition.check_document(document, id=entity_id, key=found.key)
+        self.definition.check_document(document, id=entity_id, key=found.key, before=before)
         return document

@@ -333,11 +333,11 @@ class _Round:
             return None, None
         current = self._current
         if current is not None and (current.version_id, current.etag) == (version.version_id, version.etag):
-            return self._documents.parse(self._id, current), current
+            return self._documents.parse(self._id, current, self._state), current
         found = self._documents.version(version)
         if found is None or found.etag != version.etag:
             raise _StartAgain(None)
-        return self._documents.parse(self._id, found), found
+        return self._documents.parse(self._id, found, self._state), found
 
     def _entry(
         self,

@@ -12,7 +12,7 @@ point at something that exists.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -318,9 +318,20 @@ class ModelDef(Definition):
             return []
         return [Problem("id", f"must equal the id of the key, {id!r}, not {value!r}")]
 
-    def check_document(self, document: JsonValue, *, id: str | None = None, key: str | None = None) -> None:
-        """Raise `Invalid` listing every rule the document breaks."""
+    def check_document(
+        self,
+        document: JsonValue,
+        *,
+        id: str | None = None,
+        key: str | None = None,
+        before: Callable[[], JsonValue] | None = None,
+    ) -> None:
+        """Raise `Invalid` listing every rule the document breaks. Rules that the document before it broke already do
+        not count: it was valid when it was written, and a change of something else must stay possible."""
         problems = self.validate_document(document, id=id)
+        if problems and before is not None and isinstance(old := before(), dict):
+            known = self.validate_document(old, id=id)
+            problems = [one for one in problems if one not in known]
         if problems:
             raise invalid(f"{self.name} document", problems, key=key)
 

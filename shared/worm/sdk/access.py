@@ -160,7 +160,8 @@ class Access(Generic[D]):
         Unique values that the document gets are claimed before, those that it had are freed after; `UniqueViolation`
         when one is taken.
         """
-        body, actor = self._encoded(entity_id, document), self._actor(about)
+        old = None if parent is None else parent.document
+        body, actor = self._encoded(entity_id, document, old), self._actor(about)
         note = {**(note_of_write(about) or {}), **(note or {})} or None
         if self.logged is not None:
             done = self.logged.put(entity_id, document, parent, actor, op=op, note=note, holders=holders)
@@ -199,10 +200,10 @@ class Access(Generic[D]):
     def _actor(self, about: About) -> str | None:
         return about.get("actor") or self._session.settings.actor
 
-    def _encoded(self, entity_id: str, document: Document) -> bytes:
-        """The bytes of a document that may be stored; else `Invalid`."""
+    def _encoded(self, entity_id: str, document: Document, before: Document | None = None) -> bytes:
+        """The bytes of a document that may be stored; else `Invalid`. It may keep mistakes of the one before it."""
         check_json(document)
-        self._collection.definition.check_document(document, id=entity_id)
+        self._collection.definition.check_document(document, id=entity_id, before=lambda: before)
         body, limit = dumps_document(document), self._collection.max_bytes
         if len(body) > limit:
             key = self._collection.documents.key(entity_id)

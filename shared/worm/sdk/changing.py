@@ -173,7 +173,7 @@ class Changing(Writing[D], Reading[D]):
     def _tried(self, entity_id: str, after: Document, parent: Seen) -> Document:
         """What a dry run shows: checked as a save would."""
         following = self._next(after, entity_id, parent.document)
-        self._encoded(entity_id, following)
+        self._encoded(entity_id, following, parent.document)
         return DocumentDict({"id": entity_id, **following})
 
     def _matching(self, filter: Mapping[str, object] | None) -> list[str]:

@@ -184,7 +184,7 @@ class Writing(Access[D]):
         self._begin_write(creates=before is None)
         given = {name: value for name, value in document.items() if name != "id" or value is not None}
         drafted = self._made(given, entity_id) if before is None else self._next(given, entity_id, before)
-        self._encoded(entity_id, drafted)
+        self._encoded(entity_id, drafted, before)
         return drafted
 
     # Without maintenance: the document as it is stored, and what was touched (None: nothing was to be written)
@@ -282,7 +282,7 @@ class Writing(Access[D]):
                     return self._inserted(document, entity_id, about, holders)
                 if found is None:
                     raise self._missing(entity_id)
-                parent = self._seen(entity_id, found, self._readable(entity_id, found.body))
+                parent = self._seen(entity_id, found, self._collection.documents.recorded(found))
                 self._check_version(entity_id, parent, if_version)
                 return self._update(document, entity_id, parent, about, holders=holders)
             except Conflict:
