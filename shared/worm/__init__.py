@@ -19,17 +19,46 @@ if TYPE_CHECKING:
     from worm.model import Model as Model
     from worm.model import Worm as Worm
     from worm.model import connect as connect
+    from worm.sdk.class_schema import schema_of as schema_of
+    from worm.sdk.classes import Document as Document
+    from worm.sdk.classes import FieldIndex as Index
+    from worm.sdk.classes import ManifestSettings as ManifestSettings
+    from worm.sdk.classes import ModelSettings as ModelSettings
+    from worm.sdk.classes import Ref as Ref
+    from worm.sdk.classes import SnapshotSettings as SnapshotSettings
 
     __version__: str
 
-__all__ = ["MISSING", "Model", "Worm", "__version__", "aconnect", "connect", "errors"]
+__all__ = [
+    "MISSING",
+    "Document",
+    "Index",
+    "ManifestSettings",
+    "Model",
+    "ModelSettings",
+    "Ref",
+    "SnapshotSettings",
+    "Worm",
+    "__version__",
+    "aconnect",
+    "connect",
+    "errors",
+    "schema_of",
+]
 
 _HOMES = {
     "MISSING": ("worm.codec.strict_json", "MISSING"),
+    "Document": ("worm.sdk.classes", "Document"),
+    "Index": ("worm.sdk.classes", "FieldIndex"),
+    "ManifestSettings": ("worm.sdk.classes", "ManifestSettings"),
     "Model": ("worm.model", "Model"),
+    "ModelSettings": ("worm.sdk.classes", "ModelSettings"),
+    "Ref": ("worm.sdk.classes", "Ref"),
+    "SnapshotSettings": ("worm.sdk.classes", "SnapshotSettings"),
     "Worm": ("worm.model", "Worm"),
     "aconnect": ("worm.aio", "aconnect"),
     "connect": ("worm.model", "connect"),
+    "schema_of": ("worm.sdk.class_schema", "schema_of"),
     "__version__": ("worm.version", "VERSION"),
 }
 

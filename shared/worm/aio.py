@@ -25,6 +25,7 @@ from worm.codec.diff import Diff, FieldDiff
 from worm.codec.strict_json import JsonObject, JsonValue
 from worm.collections.entries import Document, OplogEntry
 from worm.maintenance.materialize import Materialized
+from worm.maintenance.sweep import SweepReport
 from worm.model import Model, Worm, connect
 from worm.query.aggregate import Percentiles
 from worm.query.planner import Plan
@@ -498,6 +499,11 @@ class AsyncWorm:
     ) -> None:
         await self.aclose()
 
+    async def flush(self) -> list[SweepReport]:
+        """Wait for nobody: what is stored of the models that this session used is in history and tables when this ends,
+        also with `maintenance="events"`. The first failure is raised."""
+        return await self._pool.run(self._worm.flush)
+
     async def materialize(self, space: str) -> Materialized:
         """Do what the apply worker does after a commit: the documents become what the log says."""
         return await self._pool.run(self._worm.materialize, space)
@@ -532,6 +538,7 @@ def aconnect(
     url: str,
     *,
     schema: Mapping[str, object] | str | Path | Schema | None = None,
+    models: Sequence[type[BaseModel]] | None = None,
     endpoint_url: str | None = None,
     actor: str | None = None,
     maintenance: Maintenance | None = None,
@@ -547,6 +554,7 @@ def aconnect(
             connect,
             url,
             schema=schema,
+            models=models,
             endpoint_url=endpoint_url,
             actor=actor,
             maintenance=maintenance,

@@ -6,9 +6,9 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar, cast, overload
+from typing import Self, TypeVar, cast, overload
 
 from pydantic import BaseModel
 
@@ -21,6 +21,7 @@ from worm.maintenance.push_plan import warn_if_different
 from worm.maintenance.sweep import SweepReport
 from worm.schema import Schema, load_schema
 from worm.sdk.access import Result
+from worm.sdk.class_schema import schema_of
 from worm.sdk.document import DocumentDict
 from worm.sdk.model import Model
 from worm.sdk.objects import Dicts, model_name
@@ -40,6 +41,7 @@ def connect(
     url: str,
     *,
     schema: Mapping[str, object] | str | Path | Schema | None = None,
+    models: Sequence[type[BaseModel]] | None = None,
     endpoint_url: str | None = None,
     actor: str | None = None,
     maintenance: Maintenance | None = None,
@@ -49,23 +51,38 @@ def connect(
 ) -> Worm:
     """Open `s3://bucket[/prefix]`, a directory (`./data`, `file://…`) or `memory://name`.
 
-    `schema` None reads the pushed one. `maintenance="events"` leaves history and tables to the deployed workers, so a
-    save is one request; `"inline"` (default; or `WORM_MAINTENANCE`) does it at once. Before the first write the store
-    is probed: one that ignores write conditions is refused. A schema that is not the pushed one is a warning
-    (`SchemaDiffers`).
+    `schema` None reads the pushed one; with `models` the schema is what these classes say, and nothing else. One that
+    is not the pushed one is a warning (`SchemaDiffers`). `maintenance="events"` leaves history and tables to the
+    deployed workers, so a save is one request; `"inline"` (default; or `WORM_MAINTENANCE`) does it at once. Before the
+    first write the store is probed: one that ignores write conditions is refused.
     """
     clock = clock or SystemClock()
     ids = ids or Ids.system(clock)
     store = open_store(url, endpoint_url=endpoint_url, ids=ids, clock=clock)
-    if schema is None:
-        definition = load_pushed_schema(store)
-    else:
-        definition = schema if isinstance(schema, Schema) else load_schema(schema)
-        warn_if_different(store, definition)
+    definition = _definition(store, schema, models)
     mode = maintenance or os.environ.get("WORM_MAINTENANCE") or "inline"
     if mode not in ("inline", "events"):
         raise Invalid(f"maintenance must be 'inline' or 'events', not {mode!r}")
     return Worm(store, definition, actor=actor, maintenance=cast(Maintenance, mode), probe=probe, clock=clock, ids=ids)
+
+
+def _definition(
+    store: Store,
+    schema: Mapping[str, object] | str | Path | Schema | None,
+    models: Sequence[type[BaseModel]] | None,
+) -> Schema:
+    if schema is None and models is None:
+        return load_pushed_schema(store)
+    if models is None:
+        definition = schema if isinstance(schema, Schema) else load_schema(cast("Mapping[str, object]", schema))
+    elif schema is not None:
+        raise Invalid("schema= and models= both say the schema", hint="leave one out")
+    elif isinstance(models, type) or not isinstance(models, Iterable):
+        raise Invalid("models= takes a list of classes", hint="models=[Customer, Order]")
+    else:
+        definition = schema_of(list(models))
+    warn_if_different(store, definition)
+    return definition
 
 
 class Worm(Upkeep):
@@ -86,6 +103,12 @@ class Worm(Upkeep):
         super().__init__(store, settings, schema=schema, probe=probe, clock=clock, ids=ids)
         self._models: dict[str, Model[DocumentDict]] = {}
         self._making = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     @overload
     def model(self, name: str) -> Model[DocumentDict]: ...

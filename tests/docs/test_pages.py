@@ -43,6 +43,7 @@ def _section(title: str) -> str:
 GROUPS = (
     "worm",
     "worm table",
+    "worm schema",
     "worm snapshot",
     "worm trash",
     "worm log",

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from tests.docs.markdown import ROOT
-from worm.codec.strict_json import JsonValue
+from worm.codec.strict_json import MISSING, JsonValue
 from worm.errors import Invalid
 from worm.query.filters import (
     CHARACTERS_MAX,
@@ -463,6 +463,7 @@ def test_names_of_python_are_ordinary_fields() -> None:
         ({"a": {"$elemMatch": [1]}}, "a.$elemMatch: $elemMatch takes an object, not array"),
         ({"a": {"$elemMatch": {"$gt": None}}}, "a.$elemMatch.$gt: $gt takes a number"),
         ({"a": {"$elemMatch": {"b": {"$x": 1}}}}, "a.$elemMatch.b.$x: unknown operator '$x'"),
+        ({"a": MISSING}, "Missing is not a JSON type"),
         ({1: "x"}, "key 1 must be a string"),
         ({"a": "\ud800"}, "lone surrogate"),
     ],

@@ -144,6 +144,13 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
             "export": CommandLeaf("worm.cli.rows:export"),
         },
     ),
+    "schema": CommandGroup(
+        "Schemas and Python classes: make one of the other.",
+        {
+            "export": CommandLeaf("worm.cli.types:export_schema"),
+            "types": CommandLeaf("worm.cli.types:write_types"),
+        },
+    ),
     "snapshot": CommandGroup(
         "Snapshots: take, list and restore full copies of a document.",
         {

@@ -24,7 +24,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
@@ -319,7 +319,7 @@ _PLAIN: frozenset[type] = frozenset((bool, int, float, str, type(None)))
 
 def as_json(value: object, path: str = "") -> object:
     """The value with these replaced, to any depth. What is no JSON otherwise stays, for `check_json` to refuse."""
-    if isinstance(value, Enum):
+    if isinstance(value, Enum) and not isinstance(value, Missing):
         return as_json(value.value, path)
     if isinstance(value, Decimal):
         return number_of(value, path)
@@ -334,7 +334,7 @@ def as_json(value: object, path: str = "") -> object:
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, set | frozenset):
-        return sorted((as_json(item, path) for item in value), key=_sorted_place)
+        return ordered(as_json(item, path) for item in value)
     if isinstance(value, dict):
         return {key: as_json(item, child_path(path, str(key))) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -342,6 +342,11 @@ def as_json(value: object, path: str = "") -> object:
             return list(value)
         return [as_json(item, child_path(path, at)) for at, item in enumerate(value)]
     return value
+
+
+def ordered(members: Iterable[object]) -> list[JsonValue]:
+    """The members of a set as the list that it becomes."""
+    return cast("list[JsonValue]", sorted(members, key=_sorted_place))
 
 
 def _sorted_place(value: object) -> tuple[str, int | float, str]:

@@ -27,6 +27,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Annotated, Literal, get_args
 from uuid import UUID
 
@@ -388,10 +389,12 @@ def check_id(id_type: IdType | None, id: str) -> str:
     return id
 
 
-def id_text(id_type: IdType | None, value: JsonValue) -> str:
-    """The id that the field `id` of a document says: text, in a model with whole numbers as ids also such a number."""
+def id_text(id_type: IdType | None, value: object) -> str:
+    """The id as text: text, a UUID, and in a model with whole numbers as ids also such a number."""
     if isinstance(value, str):
-        return value
+        return value.value if isinstance(value, StrEnum) else value
+    if isinstance(value, UUID):
+        return str(value)
     if id_type == "int" and isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     wanted = "a whole number or its digits as a string" if id_type == "int" else "a string"

@@ -1,0 +1,111 @@
+"""`worm schema export`, `worm schema types`: a schema from Python classes, and classes from a schema."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated
+
+import typer
+from pydantic import BaseModel
+
+from worm.cli.arguments import checked_output, existing_file, opened_output
+from worm.cli.options import Target
+from worm.errors import Conflict, Invalid, NotFound
+from worm.schema import load_schema
+from worm.sdk.class_schema import schema_of
+from worm.sdk.class_source import source_of
+from worm.sdk.classes import Document
+
+OutputFile = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file, not to stdout.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite the output file.")]
+
+
+def export_schema(
+    classes: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODULE[:CLASS,…]",
+            help="A module (crm.models) or file (crm/models.py) with the classes; without names, all of its documents.",
+        ),
+    ],
+    output: OutputFile = None,
+    force: Force = False,
+) -> None:
+    """Write the schema that Python classes make. This imports their module."""
+    found = [one for text in classes for one in _classes(text)]
+    schema = schema_of(list(dict.fromkeys(found)))
+    _write(json.dumps(json.loads(schema.to_json()), indent=2, ensure_ascii=False) + "\n", output, force=force)
+
+
+def write_types(
+    target: Target,
+    schema: Annotated[
+        Path | None, typer.Argument(metavar="[SCHEMA]", help="The schema file; without one, the pushed schema.")
+    ] = None,
+    output: OutputFile = None,
+    force: Force = False,
+) -> None:
+    """Write a Python module with a class for each model of a schema."""
+    definition = target.connect().schema if schema is None else load_schema(existing_file(schema))
+    _write(source_of(definition), output, force=force)
+
+
+def _write(text: str, output: Path | None, *, force: bool) -> None:
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    if checked_output(output).exists() and not force:
+        raise Conflict(f"{output} exists already", hint="choose another --output, or --force to overwrite it")
+    with opened_output(output) as file:
+        file.write(text.encode())
+    typer.echo(f"wrote {output}", err=True)
+
+
+def _classes(text: str) -> list[type[BaseModel]]:
+    place, _, names = text.partition(":")
+    module = _module(place)
+    if not names:
+        found = [one for one in vars(module).values() if _is_document(one) and one.__module__ == module.__name__]
+        if not found:
+            raise NotFound(f"{place} defines no class on worm.Document", hint=f"name classes: {place}:Customer")
+        return found
+    return [_named(module, name.strip()) for name in names.split(",") if name.strip()]
+
+
+def _named(module: ModuleType, name: str) -> type[BaseModel]:
+    found = getattr(module, name, None)
+    if found is None:
+        known = ", ".join(name for name, one in vars(module).items() if _is_document(one)) or "none"
+        raise NotFound(f"{module.__name__} has no class {name!r}; its documents: {known}")
+    if not (isinstance(found, type) and issubclass(found, BaseModel)):
+        raise Invalid(f"{module.__name__}:{name} is not a class of pydantic")
+    return found
+
+
+def _is_document(one: object) -> bool:
+    """A class on `Document`, and no `Document[int]`, which pydantic puts beside the class that is made of it."""
+    return isinstance(one, type) and issubclass(one, Document) and one is not Document and one.__name__.isidentifier()
+
+
+def _module(place: str) -> ModuleType:
+    """Imported from the current directory or, of a file, from its own; so a program finds its neighbours."""
+    path = existing_file(Path(place)) if place.endswith(".py") else None
+    name = place if path is None else path.stem
+    sys.path.insert(0, str(Path.cwd() if path is None else path.resolve().parent))
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            hint = "modules are looked for from the current directory; a file is named with .py"
+            raise NotFound(f"there is no module {name}", hint=hint) from error
+        raise Invalid(f"{place} cannot be imported: {error}") from error
+    except Exception as error:
+        raise Invalid(f"{place} cannot be imported: {type(error).__name__}: {error}") from error
+    finally:
+        del sys.path[0]

@@ -1,0 +1,214 @@
+"""`Document`, the base of classes that are models, and what a class says about its model.
+
+    class Customer(worm.Document):
+        worm_settings = worm.ModelSettings(soft_delete=True)
+
+        name: str
+        email: Annotated[str, worm.Index(unique=True)]
+        owner: Annotated[str, worm.Ref("User")]
+
+`worm_settings` says everything that schema.json can say of a model; a class without it gets a collection named for the
+class, an oplog and a manifest. `Index` and `Ref` mark fields. They travel in the JSON schema of the class, as members
+whose names start with `x-worm-`, so they work wherever pydantic accepts an annotation: in unions, in nested classes.
+
+What an object knows of its origin (`version`, `created_at`, …) is read from its provenance (see `document`). These are
+not fields: neither dumped nor compared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, cast
+
+from pydantic import BaseModel, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+from typing_extensions import TypeVar
+
+from worm.clock import moment_of
+from worm.errors import Invalid
+from worm.schema import IdType, Mode
+from worm.sdk.document import provenance_of
+from worm.sdk.objects import model_name
+
+INDEX_MARK = "x-worm-index"
+REF_MARK = "x-worm-ref"
+REQUIRED_MARK = "x-worm-required"
+
+_ATTRIBUTES = ("version", "seq", "model")
+_TIMES = {"created_at": "createdAt", "updated_at": "updatedAt"}
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[A-Z]+")
+
+Id = TypeVar("Id", default=str)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SnapshotSettings:
+    """Full copies of documents: one every `every` oplog entries, pruned by age and count."""
+
+    every: int = 10
+    max_age: str = "30d"
+    max_count: int = 50
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ManifestSettings:
+    """The table of the collection. `fields` None keeps all fields, with `extra` also those that are not declared."""
+
+    fields: list[str] | None = None
+    extra: bool = True
+    auto_update: bool = True
+    partition_threshold: int = 10_000
+    max_partitions: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class FieldIndex:
+    """`worm.Index`: an index of the field that it annotates, or in `ModelSettings.indexes` of the one that it names.
+
+    The index is named `by` and the field (`byEmail`) unless `name` says otherwise. An index of a list has an entry for
+    each of its members; `multi_value` says so where the type does not.
+    """
+
+    field: str | None = None
+    _: KW_ONLY
+    unique: bool = False
+    multi_value: bool | None = None
+    name: str | None = None
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        if self.field is not None:
+            raise Invalid(
+                f"Index({self.field!r}) names a field, but it annotates one",
+                hint="write Index() in an annotation, or put Index(field) into ModelSettings.indexes",
+            )
+        mark = {"name": self.name, "unique": self.unique, "multiValue": self.multi_value}
+        return {**handler(schema), INDEX_MARK: mark}
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """The annotated text is the id of a document of another model: `Annotated[str, worm.Ref(Customer)]`."""
+
+    to: str | type[BaseModel]
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {**handler(schema), REF_MARK: self.to if isinstance(self.to, str) else model_name(self.to)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSettings:
+    """What schema.json says of a model besides its fields.
+
+    `path` is the whole path, `#org/@customers/(id:slug)`. Without one, documents are in a collection named for the
+    class: `Customer` in `customers`, `OrderLine` in `order-lines`. `id` is then the type of ids where the class only
+    says `str`, and `singleton` makes a model of one document.
+    """
+
+    path: str | None = None
+    id: IdType | None = None
+    singleton: bool = False
+    file: str = "data.json"
+    mode: Mode = "readwrite"
+    oplog: bool = True
+    soft_delete: bool = False
+    trash_ttl_days: int = 30
+    archive_after: str | None = None
+    snapshots: bool | SnapshotSettings = False
+    manifest: bool | ManifestSettings = True
+    indexes: Mapping[str, str | FieldIndex] = field(default_factory=dict)
+    strict: bool = False
+    space: str | None = None
+
+
+class Document(BaseModel, Generic[Id]):
+    """The base of classes that are models. Ids are text; `Document[int]` and `Document[UUID]` have others.
+
+    `id` may be left out of a new object: `insert` chooses one. Until then it is None, whatever its type says.
+    """
+
+    worm_settings: ClassVar[ModelSettings] = ModelSettings()
+
+    if TYPE_CHECKING:
+        id: Id = cast(Any, None)
+
+        @property
+        def version(self) -> str | None:
+            """What the object was read or written as; a save is conditional on it. None for an object that is new."""
+
+        @property
+        def seq(self) -> int | None:
+            """The number of its last oplog entry, where it is known."""
+
+        @property
+        def model(self) -> str | None:
+            """The name of the model that it came from."""
+
+        @property
+        def created_at(self) -> datetime | None:
+            """When the document was created."""
+
+        @property
+        def updated_at(self) -> datetime | None:
+            """When the document was last written."""
+
+    else:
+        id: Id | None = None
+
+        def __getattr__(self, name: str) -> object:
+            """Asked only for what is neither a field nor set, so that a class may have a field `version`."""
+            if name in type(self).model_fields:
+                return super().__getattr__(name)
+            if name in _ATTRIBUTES:
+                return getattr(provenance_of(self), name, None)
+            if name in _TIMES:
+                return _time_of(self, _TIMES[name])
+            return super().__getattr__(name)
+
+
+def _time_of(item: Document[Any], name: str) -> datetime | None:
+    """Of a field that its class does not declare: carried along, or held as an extra field."""
+    origin = provenance_of(item)
+    found = (item.model_extra or {}).get(name) or (None if origin is None else origin.carried.get(name))
+    return moment_of(found) if isinstance(found, str) else None
+
+
+def settings_of(cls: type[BaseModel]) -> ModelSettings:
+    found = getattr(cls, "worm_settings", None) or ModelSettings()
+    if not isinstance(found, ModelSettings):
+        raise Invalid(f"{cls.__name__}.worm_settings must be a ModelSettings, not {type(found).__name__}")
+    return found
+
+
+def collection_of(name: str, *, singleton: bool) -> str:
+    """The collection of a model without a path: `customers`, `order-lines`; a singleton's is not made plural."""
+    words = [word.lower() for word in _WORDS.findall(name)] or [name.lower()]
+    if not singleton:
+        words[-1] = _plural(words[-1])
+    return "-".join(words)
+
+
+def _plural(word: str) -> str:
+    if word in _IRREGULAR:
+        return _IRREGULAR[word]
+    if word.endswith("y") and word[-2:-1] not in ("", *"aeiou"):
+        return f"{word[:-1]}ies"
+    return f"{word}es" if word.endswith(("s", "x", "z", "ch", "sh")) else f"{word}s"
+
+
+_IRREGULAR = {
+    "child": "children",
+    "man": "men",
+    "woman": "women",
+    "person": "people",
+    "data": "data",
+    "metadata": "metadata",
+    "news": "news",
+    "series": "series",
+    "staff": "staff",
+    "equipment": "equipment",
+    "quiz": "quizzes",
+}

@@ -1,0 +1,80 @@
+"""Documents as callers write them, with Python values for JSON ones: the same values that filters take (`as_json`).
+
+A document is made of what `worm.codec.strict_json` calls Python values. Only a Decimal asks the schema: it is text in a
+field that is declared as a string, and a number everywhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import cast
+
+from worm.codec.strict_json import (
+    MAX_DEPTH,
+    MISSING,
+    JsonObject,
+    JsonValue,
+    Missing,
+    as_json,
+    check_json,
+    child_path,
+    ordered,
+    type_name,
+)
+from worm.errors import Invalid
+from worm.schema import FieldDef, ModelDef
+from worm.schema.definition import find_field
+
+_PLAIN: frozenset[type] = frozenset((bool, int, float, str, type(None)))
+
+
+def as_document(value: Mapping[str, object], definition: ModelDef) -> JsonObject:
+    """The document, of exact JSON types and shared with nobody; `Invalid` with the path of what is no JSON value."""
+    _check_mapping(value, definition)
+    found = _object(value, definition.fields, "", MAX_DEPTH)
+    check_json(found)
+    return found
+
+
+def as_changes(value: Mapping[str, object], definition: ModelDef) -> dict[str, JsonValue | Missing]:
+    """As `as_document`, for fields to change: names may be dotted, and `MISSING` stands for 'remove it'."""
+    _check_mapping(value, definition)
+    kept = {name: item for name, item in value.items() if item is not MISSING}
+    known = {name: find_field(definition.fields, str(name))[1] for name in kept}
+    fields = {name: field for name, field in known.items() if field is not None}
+    found = _object(kept, fields, "", MAX_DEPTH)
+    check_json(found)
+    return {name: MISSING if item is MISSING else found[name] for name, item in value.items()}
+
+
+def _check_mapping(value: object, definition: ModelDef) -> None:
+    if not isinstance(value, Mapping):
+        raise Invalid(f"{definition.name} takes an object of fields, not {type_name(value)}", path="$")
+
+
+def _object(value: Mapping[str, object], fields: Mapping[str, FieldDef], path: str, depth_left: int) -> JsonObject:
+    if depth_left <= 0:
+        raise Invalid("nested too deep", path=path or "$")
+    found: JsonObject = {}
+    for name, item in value.items():
+        if type(item) in _PLAIN:
+            found[name] = cast(JsonValue, item)
+        else:
+            found[name] = _value(item, fields.get(name), child_path(path, str(name)), depth_left - 1)
+    return found
+
+
+def _value(value: object, field: FieldDef | None, path: str, depth_left: int) -> JsonValue:
+    """What is no JSON value after all stays, for `check_json` to refuse."""
+    if isinstance(value, Mapping):
+        return _object(value, (field.properties if field is not None else None) or {}, path, depth_left)
+    if isinstance(value, Decimal) and field is not None and field.type == "string":
+        return str(value)
+    if isinstance(value, list | tuple | set | frozenset):
+        if depth_left <= 0:
+            raise Invalid("nested too deep", path=path)
+        of = None if field is None else field.items
+        items = [_value(item, of, child_path(path, at), depth_left - 1) for at, item in enumerate(value)]
+        return ordered(items) if isinstance(value, set | frozenset) else items
+    return cast(JsonValue, as_json(value, path))
