@@ -5,7 +5,20 @@ from __future__ import annotations
 import csv
 import io
 
-from worm.cli.output import cell, count, csv_text, printable, size, table_lines
+import pytest
+
+from worm.cli.output import (
+    RowFormat,
+    cell,
+    count,
+    csv_text,
+    echo_rows,
+    fitting_columns,
+    printable,
+    size,
+    table_lines,
+    with_others,
+)
 from worm.codec.strict_json import JsonValue
 
 
@@ -58,6 +71,26 @@ def test_what_a_terminal_would_act_on_is_escaped() -> None:
 def test_numbers_of_things_are_spoken() -> None:
     numbers = [count(1, "entry"), count(2, "entry"), count(1200, "document"), count(2, "key"), count(2, "index")]
     assert numbers == ["1 entry", "2 entries", "1,200 documents", "2 keys", "2 indexes"]
+
+
+def test_fields_that_nobody_declared_get_columns_after_the_others() -> None:
+    rows: list[dict[str, JsonValue]] = [{"id": "a", "z": 1}, {"id": "b", "n": 2, "name": "x"}]
+    assert with_others(["id", "name"], rows) == ["id", "name", "n", "z"]
+
+
+def test_columns_that_a_terminal_has_no_room_for_are_left_out_and_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"column{at}" for at in range(9)]
+    assert fitting_columns(names, None) == names
+    assert fitting_columns(names, 5) == names[:1]
+    assert fitting_columns(names, 38) == names[:4]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "38")
+    echo_rows(names[:5], [{"column0": "a"}], RowFormat.table)
+    shown = capsys.readouterr()
+    assert "column4" not in shown.out
+    assert shown.err == "worm: note: 1 column left out (--format json): column4\n"
 
 
 def test_columns_have_at_least_the_width_that_is_asked() -> None:

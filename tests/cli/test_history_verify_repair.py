@@ -108,6 +108,7 @@ def test_a_rejected_document_is_listed_but_is_no_difference(worm: Command, url: 
                     {"key": "org/customers/bad/data.json", "reason": "name: must be a string, not integer"},
                 ],
                 "outgrown": [],
+                "unseen": {"count": 0, "first": []},
             }
         ],
     }
@@ -115,6 +116,22 @@ def test_a_rejected_document_is_listed_but_is_no_difference(worm: Command, url: 
         "rejected  org/customers/bad/data.json: name: must be a string, not integer\n"
         in worm("verify", "--url", url).stdout
     )
+
+
+def test_an_upload_that_nobody_will_see_is_a_warning(worm: Command, url: str, session: Worm) -> None:
+    """Whoever uploaded it believes that it is stored as a document."""
+    session.store.put("org/customers/new/profile.json", b'{"name": "New"}')
+    reason = "a Customer is org/customers/<id>/data.json: the file is named 'profile.json', not 'data.json'"
+    ended = worm("verify", "Customer", "--url", url)
+    assert (ended.exit_code, ended.stderr) == (
+        0,
+        f"worm: warning: unseen  org/customers/new/profile.json: {reason}\n",
+    )
+    shape = json.loads(worm("verify", "Customer", "--format", "json", "--url", url).stdout)
+    assert shape["models"][0]["unseen"] == {
+        "count": 1,
+        "first": [{"key": "org/customers/new/profile.json", "reason": reason}],
+    }
 
 
 def test_repair_makes_everything_derived_true_again(worm: Command, url: str, session: Worm) -> None:

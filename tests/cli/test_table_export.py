@@ -17,7 +17,7 @@ import pytest
 
 from tests.cli.company import Command
 from worm.cli.output import Progress
-from worm.cli.rows import ExportFormat, export_chunks
+from worm.cli.rows import Choice, ExportFormat, export_chunks
 from worm.codec.strict_json import JsonValue
 from worm.errors import Unavailable
 from worm.model import Model, Worm
@@ -27,17 +27,27 @@ Row = dict[str, JsonValue]
 
 
 def _text(format: ExportFormat, *batches: list[Row]) -> str:
-    return "".join(text for _, text in export_chunks(format, ["id", "name"], batches))
+    return "".join(text for _, text in export_chunks(format, Choice(columns=["id", "name"]), batches))
 
 
 def test_batches_make_one_text() -> None:
     one: list[Row] = [{"id": "a", "name": "Ä"}, {"id": "b", "more": 1}]
     two: list[Row] = [{"id": "c"}]
-    assert _text(ExportFormat.csv, one, [], two) == "id,name\r\na,Ä\r\nb,\r\nc,\r\n"
+    assert _text(ExportFormat.csv, one, [], two) == "id,name,more\r\na,Ä,\r\nb,,1\r\nc,,\r\n"
     assert _text(ExportFormat.ndjson, one, two) == '{"id": "a", "name": "Ä"}\n{"id": "b", "more": 1}\n{"id": "c"}\n'
     assert _text(ExportFormat.json, [], one, [], two) == (
         '[\n{"id": "a", "name": "Ä"},\n{"id": "b", "more": 1},\n{"id": "c"}\n]\n'
     )
+
+
+def test_csv_has_a_column_for_every_field_that_any_row_has() -> None:
+    """Fields that the schema does not declare are data, too; the header is known when the last row is."""
+    batches: list[list[Row]] = [[{"id": "a", "z": 1}], [{"id": "b", "a b": "x\u2028y", "name": "n"}], [{"id": "c"}]]
+    chunks = list(export_chunks(ExportFormat.csv, Choice(columns=["id", "name"]), batches))
+    assert "".join(text for _, text in chunks) == "id,name,a b,z\r\na,,,1\r\nb,n,x\u2028y,\r\nc,,,\r\n"
+    assert sum(rows for rows, _ in chunks) == 3
+    selected = Choice(columns=["id", "name"], is_closed=True)
+    assert list(export_chunks(ExportFormat.csv, selected, batches))[1] == (1, "a,\r\n")
 
 
 @pytest.mark.parametrize(
@@ -58,7 +68,7 @@ def test_batches_are_taken_one_at_a_time() -> None:
 
     for one_format in ExportFormat:
         taken.clear()
-        next(one for one in export_chunks(one_format, ["id"], batches()) if one[0])
+        next(one for one in export_chunks(one_format, Choice(columns=["id"]), batches()) if one[0])
         assert taken == [0]
 
 
@@ -128,7 +138,7 @@ def test_progress_is_told_by_rows_and_not_among_them(
     monkeypatch.setattr("worm.cli.rows._is_watched", lambda: is_terminal)
     file = str(tmp_path / "rows.csv") if to_file else "-"
     assert worm("table", "export", "Customer", "-o", file, "--url", url).exit_code == 0
-    assert told == [("Exporting Customer", is_hidden), (0, None), (3, None)]
+    assert told == [("Exporting Customer", is_hidden), (3, None)]
 
 
 def test_an_error_leaves_the_old_file_and_nothing_else(

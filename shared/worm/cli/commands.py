@@ -106,6 +106,9 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
         "worm.cli.history:rollback",
         "Save the document of an earlier entry again. History is not rewritten: this appends an entry.",
     ),
+    "why": CommandLeaf(
+        "worm.cli.why:why", "Explain what became of an upload: which model, entry and row it has, or why it has none."
+    ),
     "verify": CommandLeaf(
         "worm.cli.verify:verify",
         "Compare oplogs, manifests, indexes and heads with the documents. Reads only.",

@@ -2,7 +2,9 @@
 acts on many documents; and a bar while it works.
 
 - A table shows control characters escaped, so that a document cannot move the cursor or recolour the terminal. Columns
-  are cut to the terminal's width; in a pipe or a file nothing is cut.
+  are cut to the terminal's width, and what is cut ends in `…`; those that do not fit at all are left out and named on
+  stderr. In a pipe or a file nothing is cut.
+- Rows may have fields that the schema does not declare. Their columns follow the declared ones, in order of name.
 - JSON output is UTF-8 and complete, whatever the terminal.
 - CSV quotes by RFC 4180. A text that a spreadsheet would run as a formula gets a leading apostrophe unless `raw`. One
   that has apostrophes there already gets one more, so taking one away gives the text back.
@@ -80,6 +82,12 @@ def echo_document(document: JsonRow, format: RowFormat) -> None:
         echo_rows(list(document), [document], format)
 
 
+def with_others(columns: Sequence[str], rows: Iterable[JsonRow]) -> list[str]:
+    """The columns, and after them the other fields that the rows have."""
+    others = {name for row in rows for name in row}.difference(columns)
+    return [*columns, *sorted(others)]
+
+
 def echo_rows(columns: Sequence[str], rows: Sequence[JsonRow], format: RowFormat, *, raw_csv: bool = False) -> None:
     """Rows of a query. JSON and NDJSON keep every field; table and CSV show the columns."""
     if format is RowFormat.json:
@@ -89,7 +97,20 @@ def echo_rows(columns: Sequence[str], rows: Sequence[JsonRow], format: RowFormat
     elif format is RowFormat.csv:
         typer.echo(csv_text(columns, rows, raw=raw_csv), nl=False)
     else:
-        echo_table(columns, [[cell(row.get(name)) if name in row else "" for name in columns] for row in rows])
+        fitting = fitting_columns(columns, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
+        echo_table(fitting, [[cell(row.get(name)) if name in row else "" for name in fitting] for row in rows])
+        left_out = columns[len(fitting) :]
+        if left_out:
+            names = printable(", ".join(left_out))
+            typer.echo(f"worm: note: {count(len(left_out), 'column')} left out (--format json): {names}", err=True)
+
+
+def fitting_columns(columns: Sequence[str], width_max: int | None) -> Sequence[str]:
+    """The columns, from the first on, that a line of this width has room for; at least one."""
+    if width_max is None:
+        return columns
+    room = (width_max + len(GAP)) // (COLUMN_MIN + len(GAP))
+    return columns[: max(room, 1)]
 
 
 def echo_table(

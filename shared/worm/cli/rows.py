@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, TypedDict, cast
+from tempfile import TemporaryFile
+from typing import IO, Annotated, TypedDict, cast
 
 import typer
 
@@ -31,6 +33,7 @@ from worm.cli.output import (
     echo_rows,
     echo_table,
     progress_bar,
+    with_others,
 )
 from worm.codec.strict_json import JsonObject, JsonValue
 from worm.errors import Invalid
@@ -49,6 +52,7 @@ from worm.query.filter_text import (
 from worm.query.planner import Plan
 from worm.schema import ModelDef
 
+SPOOL_ROWS = 1000
 Filters = Annotated[
     list[str] | None,
     typer.Option(
@@ -82,6 +86,12 @@ class Choice:
     sort: list[dict[str, str]] = field(default_factory=list)
     select: list[str] | None = None
     columns: list[str] = field(default_factory=list)
+    is_closed: bool = False
+    """Rows have no fields but the columns: they are selected, or the model is strict."""
+
+    def columns_of(self, rows: Iterable[JsonRow]) -> list[str]:
+        """The declared fields, then what else the rows have."""
+        return self.columns if self.is_closed else with_others(self.columns, rows)
 
 
 def choose(
@@ -101,7 +111,8 @@ def choose(
     selected = parse_select(once(select, "--select", "several fields go with commas: --select name,score"))
     named = [*filter_fields(chosen), *(order["field"] for order in orders), *(selected or []), *(others or [])]
     note_undeclared(definition, named)
-    return Choice(chosen, orders, selected, columns_of(definition, selected))
+    columns = columns_of(definition, selected)
+    return Choice(chosen, orders, selected, columns, selected is not None or definition.strict)
 
 
 def once(given: list[str] | None, option: str, hint: str) -> str | None:
@@ -174,7 +185,7 @@ def query(
         note_no_manifest(documents, plan)
         return
     rows = documents.find_all(**asked)
-    echo_rows(choice.columns, rows, format, raw_csv=csv_raw)
+    echo_rows(choice.columns_of(rows), rows, format, raw_csv=csv_raw)
     note_no_manifest(documents, rows.plan)
     if rows.cursor is not None:
         typer.echo(f"worm: note: more rows follow: --cursor {rows.cursor}", err=True)
@@ -235,6 +246,8 @@ def aggregate(
         name: once(given, f"--{name}", "one field at a time: run it once for each") for name, given in asked.items()
     }
     named = [*groups, *(name for name in fields.values() if name is not None)]
+    if "" in named:
+        raise Invalid("a field has an empty name", hint=f"worm table aggregate {model} --sum FIELD")
     choice = choose(session.schema.model(model), filter, where, others=named)
     is_json = format is RowFormat.json
     found = session.model(model).aggregate(
@@ -299,22 +312,29 @@ def export(
     batches = _batches(session.model(model), choice)
     with _writing(path) as write, progress_bar(f"Exporting {model}", is_hidden=path is None and _is_watched()) as show:
         done = 0
-        for rows, text in export_chunks(format, choice.columns, batches, raw_csv=csv_raw):
+        for rows, text in export_chunks(format, choice, batches, raw_csv=csv_raw):
             write(text)
             done += rows
-            show(done, None)
+            if rows:
+                show(done, None)
     if path is not None:
         typer.echo(f"wrote {output}: {done:,} {'row' if done == 1 else 'rows'}", err=True)
 
 
 def export_chunks(
-    format: ExportFormat, columns: Sequence[str], batches: Iterable[Sequence[JsonRow]], *, raw_csv: bool = False
+    format: ExportFormat, choice: Choice, batches: Iterable[Sequence[JsonRow]], *, raw_csv: bool = False
 ) -> Iterator[tuple[int, str]]:
-    """How many rows, and their text. JSON is one array with a row on each line; JSON and NDJSON keep every field."""
+    """How many rows, and their text. JSON is one array with a row on each line; JSON and NDJSON keep every field. The
+    first line of CSV names all columns: unless they are known, the rows wait in a temporary file until all are read."""
     if format is ExportFormat.csv:
-        yield 0, csv_text(columns, [], raw=raw_csv)
-        for batch in batches:
-            yield len(batch), csv_text(columns, batch, raw=raw_csv, header=False)
+        with TemporaryFile("w+", encoding="utf-8", newline="\n") as spool:
+            known = choice.columns
+            if not choice.is_closed:
+                known = yield from _spooled(spool, choice.columns, batches)
+                batches = _unspooled(spool)
+            yield 0, csv_text(known, [], raw=raw_csv)
+            for batch in batches:
+                yield len(batch) if choice.is_closed else 0, csv_text(known, batch, raw=raw_csv, header=False)
     elif format is ExportFormat.ndjson:
         for batch in batches:
             yield len(batch), "".join(f"{_line(row)}\n" for row in batch)
@@ -325,6 +345,24 @@ def export_chunks(
                 yield len(batch), f"{before}\n" + ",\n".join(map(_line, batch))
                 before = ","
         yield 0, "[]\n" if before == "[" else "\n]\n"
+
+
+def _spooled(
+    spool: IO[str], columns: list[str], batches: Iterable[Sequence[JsonRow]]
+) -> Generator[tuple[int, str], None, list[str]]:
+    """Writes the rows there and counts them; returns the columns of all."""
+    known = columns
+    for batch in batches:
+        spool.writelines(f"{_line(row)}\n" for row in batch)
+        known = [*columns, *sorted({*known[len(columns) :], *with_others(columns, batch)[len(columns) :]})]
+        yield len(batch), ""
+    return known
+
+
+def _unspooled(spool: IO[str]) -> Iterator[Sequence[JsonRow]]:
+    spool.seek(0)
+    while lines := list(islice(spool, SPOOL_ROWS)):
+        yield [json.loads(line) for line in lines]
 
 
 def _batches(documents: Model, choice: Choice) -> Iterable[Sequence[JsonRow]]:

@@ -17,6 +17,7 @@ from worm.cli.output import Report, ReportFormat, count, echo_json, echo_table, 
 from worm.codec.strict_json import JsonValue
 from worm.maintenance.purge import PurgeReport
 from worm.maintenance.repair import repair_model
+from worm.maintenance.why import Unseen, unseen_uploads
 from worm.tables.verify import VerifyReport, verify_collection
 
 EXIT_DIFFERENCES = 1
@@ -35,12 +36,15 @@ def verify(
     """Compare oplogs, manifests, indexes and heads with the documents. Reads only.
 
     Exit code 1 when there are differences. A document that breaks its schema is rejected, not different; one that
-    was valid when it was written is only mentioned.
+    was valid when it was written is only mentioned. An upload that is no document is a warning.
     """
-    reports = [verify_collection(session.collection(name)) for name in chosen_models(session, models)]
+    names = chosen_models(session, models)
+    reports = [verify_collection(session.collection(name)) for name in names]
+    unseen = [unseen_uploads(session, name) for name in names]
     if format is ReportFormat.json:
-        echo_json(report_shape(reports))
+        echo_json(report_shape(reports, unseen))
     else:
+        show_unseen(unseen)
         show_verify(reports)
     if not all(report.is_clean for report in reports):
         raise typer.Exit(EXIT_DIFFERENCES)
@@ -70,8 +74,18 @@ def show_verify(reports: Sequence[VerifyReport]) -> None:
     typer.echo(f"{count(differences, 'difference')}" if differences else "no differences")
 
 
-def report_shape(reports: Sequence[VerifyReport]) -> JsonValue:
+def show_unseen(unseen: Sequence[Unseen]) -> None:
+    """Warnings on stderr: nothing is wrong with what is kept."""
+    for one in unseen:
+        for key, reason in one.first:
+            typer.echo(f"worm: warning: unseen  {printable(key)}: {printable(reason)}", err=True)
+        if one.count > len(one.first):
+            typer.echo(f"worm: warning: {count(one.count, 'unseen upload')} of {one.model} in all", err=True)
+
+
+def report_shape(reports: Sequence[VerifyReport], unseen: Sequence[Unseen] = ()) -> JsonValue:
     """The report for scripts. The kinds of differences are listed in docs/cli.md."""
+    by_model = {one.model: one for one in unseen}
     return {
         "clean": all(report.is_clean for report in reports),
         "models": [
@@ -84,10 +98,17 @@ def report_shape(reports: Sequence[VerifyReport]) -> JsonValue:
                 ],
                 "rejected": [{"key": key, "reason": reason} for key, reason in sorted(report.rejected.items())],
                 "outgrown": [{"key": key, "reason": reason} for key, reason in sorted(report.outgrown.items())],
+                "unseen": _unseen_shape(by_model.get(report.model)),
             }
             for report in reports
         ],
     }
+
+
+def _unseen_shape(unseen: Unseen | None) -> JsonValue:
+    if unseen is None:
+        return {"count": 0, "first": []}
+    return {"count": unseen.count, "first": [{"key": key, "reason": reason} for key, reason in unseen.first]}
 
 
 def repair(

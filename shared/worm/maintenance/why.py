@@ -3,13 +3,17 @@
 Follows the way of an upload and stops where it stops: the key (does a model match?), the object (is it there, is it
 valid?), the entry of the oplog that records this version, the row of the table. A *verdict* names that place.
 
-Reads only. The number of requests depends on neither the size of the collection nor, beyond its logarithm, the length
-of the history: nothing is listed but the versions of this one key, one page of them. Dead letters are looked up by the
-function that is given; the queue is not this room's business.
+*Unseen uploads* are the objects in a model's directory that nobody will ever see: no documents, no system keys. They
+are found by a listing, for `worm verify`.
+
+Reads only. The number of requests of an explanation depends on neither the size of the collection nor, beyond its
+logarithm, the length of the history: nothing is listed but the versions of this one key, one page of them. Dead letters
+are looked up by the function that is given; the queue is not this room's business.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -24,6 +28,7 @@ from worm.clock import iso_seconds
 from worm.codec.strict_json import JsonObject
 from worm.collections.collection import Collection
 from worm.collections.entries import Head, OplogEntry
+from worm.collections.id_ranges import IdRange
 from worm.collections.layout import KeyInfo, KeyKind, StorageResolver
 from worm.errors import Corrupt, Invalid
 from worm.schema import ModelDef
@@ -222,6 +227,7 @@ class _Upload:
         self._definition = self._collection.definition
         self._id = cast(str, info.id)
         self._is_watched = session.store.url.startswith(S3)
+        self._row_etag: str | None = None
         self._why = Why(
             key,
             Verdict.RECORDED,
@@ -272,10 +278,9 @@ class _Upload:
             rows = self._session.table(self._collection.name).manifest.among([self._id])
         except Corrupt as damage:
             return None, damage
-        return self._row_of(rows or Manifest(self._collection.name)), None
-
-    def _row_of(self, rows: Manifest) -> RowFacts:
-        return RowFacts(self._id in rows.entities, rows.seqs.get(self._id) if self._definition.oplog else None, 0)
+        rows = rows or Manifest(self._collection.name)
+        self._row_etag = rows.etags.get(self._id)
+        return RowFacts(self._id in rows.entities, rows.seqs.get(self._id) if self._definition.oplog else None, 0), None
 
     def _entry(self, found: ObjectInfo | None, at_least: int) -> EntryFacts | None:
         if not self._definition.oplog:
@@ -326,7 +331,10 @@ class _Upload:
             kept = recorded or f"{name} keeps neither history nor a table; reading by id finds the document"
             return self._said(Verdict.RECORDED, kept, "nothing")
         if row.behind or not row.is_there or not self._is_row_of(found):
-            missing = f"its table is {row.behind} entries behind" if row.behind else "its table does not have it yet"
+            lacking = (
+                f"is {row.behind} {'entry' if row.behind == 1 else 'entries'} behind" if row.behind else "lacks it"
+            )
+            missing = f"the table {lacking} so far"
             told = ", but ".join(filter(None, [recorded, missing]))
             return self._said(Verdict.BEHIND, told, self._fold())
         told = " and ".join(filter(None, [recorded, "the table has its row"]))
@@ -334,10 +342,7 @@ class _Upload:
 
     def _is_row_of(self, found: ObjectInfo) -> bool:
         """Without an oplog, the table remembers the etag that it has read."""
-        if self._definition.oplog:
-            return True
-        rows = self._session.table(self._collection.name).manifest.among([self._id])
-        return rows is None or rows.etags.get(self._id, found.etag) == found.etag
+        return self._definition.oplog or self._row_etag == found.etag
 
     def _gone(self, entry: EntryFacts | None) -> Why:
         name = self._collection.name
@@ -367,11 +372,11 @@ class _Upload:
         return f"wait a minute: a worker folds it. {now}" if self._is_watched else now
 
     def _restore(self) -> str:
-        name = self._collection.name
+        named = f"{self._collection.name} {shlex.quote(self._id)}"
         if self._definition.soft_delete and self._collection.trash.tombstone(self._id) is not None:
-            return f"`worm trash restore {name} {self._id}` brings it back"
+            return f"`worm trash restore {named}` brings it back"
         if self._why.entry is not None and self._why.entry.seq > 1:
-            return f"`worm rollback {name} {self._id} {self._why.entry.seq - 1}` brings it back"
+            return f"`worm rollback {named} --to {self._why.entry.seq - 1}` brings it back"
         return "upload it again if it is wanted"
 
 
@@ -423,7 +428,8 @@ def _inside(resolver: StorageResolver, model: ModelDef, rest: list[str], info: K
         return Miss(
             model, f"{wanted}: the file is named {rest[1]!r}, not {model.file!r}", _key(resolver, model, rest[0])
         )
-    return Miss(model, f"{wanted}: it lies {len(rest) - 2} folders too deep")
+    depth = len(rest) - 2
+    return Miss(model, f"{wanted}: it lies {depth} folder{'s' if depth > 1 else ''} too deep")
 
 
 def _key(resolver: StorageResolver, model: ModelDef, id: str | None) -> str | None:
@@ -467,3 +473,32 @@ def _unmatched(session: Session, key: str, info: KeyInfo) -> Why:
         object=None if found is None else ObjectFacts(found.size, found.last_modified, found.etag, found.version_id),
         rejection=info.reason if info.model is not None else None,
     )
+
+
+UNSEEN_SHOWN_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """Uploads in a model's directory that are no documents: how many, and the first of them with the reasons."""
+
+    model: str
+    count: int
+    first: tuple[tuple[str, str], ...]
+
+
+def unseen_uploads(session: Session, name: str) -> Unseen:
+    """Lists the collection without its system keys."""
+    collection, models = session.collection(name), list(session.schema.models.values())
+    count, first = 0, list[tuple[str, str]]()
+    for scan in IdRange().scans(collection.path, beside_system_keys=True):
+        for listed in session.store.list(scan.prefix, start_after=scan.after):
+            if scan.is_over(listed.key):
+                break
+            if _is_hidden(listed.key) or session.resolver.parse(listed.key).kind is not KeyKind.UNKNOWN:
+                continue
+            miss = nearest_miss(session.resolver, models, listed.key)
+            if miss.model is not None and miss.model.name == name:
+                count += 1
+                first += [(listed.key, miss.reason)] if count <= UNSEEN_SHOWN_MAX else []
+    return Unseen(name, count, tuple(first))

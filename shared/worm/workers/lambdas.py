@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
-from worm.clock import Ids, SystemClock
-from worm.errors import Unavailable
+from worm.clock import Ids, SystemClock, iso_seconds
+from worm.errors import Invalid, Unavailable
 from worm.session import Session, Settings
 from worm.store.s3 import S3Store
-from worm.workers.batch import BatchOutcome, Message
+from worm.workers.batch import BatchOutcome, Message, hints_of
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_sqs.type_defs import MessageTypeDef
 
 
 Event = Mapping[str, Any]
@@ -111,13 +114,17 @@ def seconds_left(context: Any) -> Callable[[], float]:
 
 
 REASON_CHARACTERS_MAX = 1000
+PEEKS_MAX = 20
+"""How often a queue is asked for messages when one is looked for; each answer has up to ten."""
+PEEK_SECONDS = 60
 
 
 class DeadLetters:
     """The DLQ of one worker. boto3 is imported at the first dead letter, not at start: good batches never need it."""
 
-    def __init__(self, queue_url: str) -> None:
+    def __init__(self, queue_url: str, *, endpoint_url: str | None = None) -> None:
         self._queue_url = queue_url
+        self._endpoint_url = endpoint_url
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> DeadLetters | None:
@@ -129,7 +136,7 @@ class DeadLetters:
     def _client(self) -> SQSClient:
         import boto3
 
-        return boto3.client("sqs")
+        return boto3.client("sqs", endpoint_url=self._endpoint_url)
 
     def send(self, body: str, reason: str) -> None:
         """`Unavailable` when the queue did not take it."""
@@ -145,3 +152,61 @@ class DeadLetters:
             )
         except (BotoCoreError, ClientError) as error:
             raise Unavailable(f"the dead letter queue did not take the message: {error}") from error
+
+    def about(self, key: str, *, bucket: str, prefix: str = "") -> list[tuple[str, str]]:
+        """Reason and time of the messages about this key, among the first few hundred. They stay in the queue."""
+        seen: dict[str, MessageTypeDef] = {}
+        try:
+            for _ in range(PEEKS_MAX):
+                found = self._peek()
+                if not found:
+                    break
+                seen.update({message["MessageId"]: message for message in found})
+        finally:
+            self._release(list(seen.values()))
+        return sorted(_letter(one) for one in seen.values() if _is_about(one["Body"], key, bucket, prefix))
+
+    def _peek(self) -> list[MessageTypeDef]:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            answer = self._client.receive_message(
+                QueueUrl=self._queue_url,
+                MaxNumberOfMessages=10,
+                VisibilityTimeout=PEEK_SECONDS,
+                MessageAttributeNames=["reason"],
+                MessageSystemAttributeNames=["SentTimestamp"],
+            )
+        except (BotoCoreError, ClientError, ValueError) as error:
+            raise Unavailable(
+                f"the dead letter queue cannot be read: {error}", hint="look at --dlq (WORM_DLQ_URL)"
+            ) from error
+        return answer.get("Messages", [])
+
+    def _release(self, messages: Sequence[MessageTypeDef]) -> None:
+        """Others may receive them at once; if that fails, after a minute."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        for at in range(0, len(messages), 10):
+            with suppress(BotoCoreError, ClientError):
+                self._client.change_message_visibility_batch(
+                    QueueUrl=self._queue_url,
+                    Entries=[
+                        {"Id": str(number), "ReceiptHandle": message["ReceiptHandle"], "VisibilityTimeout": 0}
+                        for number, message in enumerate(messages[at : at + 10])
+                    ],
+                )
+
+
+def _letter(message: MessageTypeDef) -> tuple[str, str]:
+    attribute = message.get("MessageAttributes", {}).get("reason")
+    reason = None if attribute is None else attribute.get("StringValue")
+    sent = datetime.fromtimestamp(int(message.get("Attributes", {}).get("SentTimestamp", "0")) / 1000, UTC)
+    return reason or "it failed too often", iso_seconds(sent)
+
+
+def _is_about(body: str, key: str, bucket: str, prefix: str) -> bool:
+    try:
+        return any(hint.key == key for hint in hints_of(body, bucket=bucket, prefix=prefix))
+    except Invalid:
+        return False  # no event, so of no key

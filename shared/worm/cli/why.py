@@ -1,0 +1,108 @@
+"""`worm why`: what became of an upload, where it stopped, and what to do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from worm.cli.options import Target
+from worm.cli.output import Report, ReportFormat, count, echo_json, printable, size
+from worm.clock import iso_seconds
+from worm.maintenance.why import DeadLetterFacts, LookUp, Verdict, Why, explain_key
+from worm.model import Worm
+
+EXIT_NOT_RECORDED = 1
+WIDTH = 13
+UNTOLD = "not looked for: name the queue with --dlq or WORM_DLQ_URL"
+FINE = (Verdict.RECORDED, Verdict.SYSTEM, Verdict.DELETED)
+
+
+def why(
+    target: Target,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Key of an object, its s3:// url, or the path of a file.")],
+    dlq: Annotated[
+        str | None, typer.Option("--dlq", metavar="URL", help="Look for dead letters in this SQS queue.")
+    ] = None,
+    format: Report = ReportFormat.table,
+) -> None:
+    """Explain what became of an upload: which model, entry and row it has, or why it has none.
+
+    Reads only, and a few objects only. Exit code 1 unless the upload, or its deletion, is recorded.
+    """
+    session = target.connect()
+    found = explain_key(session, key, dead_letters=_letters(session, dlq, target.endpoint_url))
+    if format is ReportFormat.json:
+        echo_json(found.shape())
+    else:
+        for name, text in lines(found):
+            typer.echo(f"{name + ':':{WIDTH}}{printable(text)}".rstrip())
+    if found.verdict not in FINE:
+        raise typer.Exit(EXIT_NOT_RECORDED)
+
+
+def _letters(session: Worm, dlq: str | None, endpoint_url: str | None) -> LookUp | None:
+    queue, place = dlq or os.environ.get("WORM_DLQ_URL"), urlsplit(session.store.url)
+    if not queue or place.scheme != "s3":
+        return None
+    from worm.workers.lambdas import DeadLetters  # what a queue needs takes long to import
+
+    letters, prefix = DeadLetters(queue, endpoint_url=endpoint_url), place.path.strip("/")
+
+    def look_up(key: str) -> Sequence[DeadLetterFacts]:
+        found = letters.about(key, bucket=place.netloc, prefix=f"{prefix}/" if prefix else "")
+        return [DeadLetterFacts(reason, sent) for reason, sent in found]
+
+    return look_up
+
+
+def lines(found: Why) -> list[tuple[str, str]]:
+    """What is shown to people: a name and a text each."""
+    matched = "none" if found.model is None else found.model
+    if found.verdict is Verdict.UNMATCHED and found.model is not None:
+        matched = f"none; {found.model} is the nearest"
+    shown = [("Key", found.key), ("Verdict", found.verdict.value), ("Model", matched)]
+    if found.rule is not None:
+        shown.append(("Rule", found.rule))
+    if found.id is not None:
+        shown.append(("Id", found.id))
+    shown.append(("Object", _object(found)))
+    if found.verdict not in (Verdict.UNMATCHED, Verdict.SYSTEM):
+        shown += [("Entry", _entry(found)), ("Row", _row(found))]
+    if found.rejection is not None:
+        shown.append(("Rejection", found.rejection))
+    if found.dead_letters is not None:
+        shown += [("Dead letter", f"{one.sent}: {one.reason}") for one in found.dead_letters] or [
+            ("Dead letter", "none")
+        ]
+    elif found.verdict in (Verdict.WAITING, Verdict.REJECTED):
+        shown.append(("Dead letter", UNTOLD))
+    return [*shown, ("Why", found.explanation), ("Next", found.next_step)]
+
+
+def _object(found: Why) -> str:
+    if found.object is None:
+        return "none"
+    version = f", version {found.object.version_id}" if found.object.version_id else ""
+    return f"{size(found.object.size)}, {iso_seconds(found.object.modified)}{version}"
+
+
+def _entry(found: Why) -> str:
+    if found.entry is None:
+        return "none"
+    by = f" by {found.entry.actor}" if found.entry.actor else ""
+    is_older = found.object is not None and not found.entry.is_of_object
+    return f"{found.entry.seq} ({found.entry.op}) at {found.entry.ts}{by}" + (
+        ", of another version" if is_older else ""
+    )
+
+
+def _row(found: Why) -> str:
+    if found.row is None:
+        return "none kept"
+    seq = "" if found.row.seq is None else f" of entry {found.row.seq}"
+    behind = f", {count(found.row.behind, 'entry')} behind" if found.row.behind else ""
+    return ("there" if found.row.is_there else "none") + seq + behind
