@@ -180,6 +180,66 @@ def test_aggregates_are_a_row_for_each_group(worm: Command, url: str, session: W
     assert json.loads(run("--min", "score", "--max", "score", "--format", "json")) == {"min": 2, "max": 10.5}
 
 
+def test_aggregates_of_several_fields_with_percentiles_and_having(worm: Command, url: str, session: Worm) -> None:
+    def run(*options: str) -> str:
+        ended = worm("table", "aggregate", "Customer", *options, "--url", url)
+        assert (ended.exit_code, ended.stderr) == (0, "")
+        return ended.stdout
+
+    several = ("--sum", "score,seats", "--max", "seats", "--percentiles", "score:50:95,seats:50")
+    assert run(*several, "--format", "csv") == (
+        "sum(score),sum(seats),max(seats),p50(score),p95(score),p50(seats)\n12.5,15,12,6.25,10.075,7.5\n"
+    )
+    assert json.loads(run(*several, "--format", "json")) == {
+        "sum": {"score": 12.5, "seats": 15},
+        "max": 12,
+        "percentiles": {"score": {"50": 6.25, "95": 10.075}, "seats": {"50": 7.5}},
+    }
+    having = ("--group-by", "status", "--sum", "seats", "--having", "sum.seats>3,count=1", "--format", "csv")
+    assert run(*having) == "status,sum(seats)\nactive,12\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--percentiles", "score"), "--percentiles 'score' is not understood (write field:50 or, for several, field"),
+        (("--percentiles", "score:x"), "--percentiles 'score:x' is not understood"),
+        (("--percentiles", "score:101"), "percentiles: takes fields, each with up to 100 numbers from 0 to 100"),
+        (("--having", "count>1"), "having: having chooses groups"),
+        (("--group-by", "status", "--having", "count=>1"), "--having 'count=>1': the operator '=>' is not understood"),
+        (("--group-by", "status", "--having", "avg>1"), "having: 'avg' is not computed (computed: count)"),
+        (("--sum", "name"), "sum: 'name' of document "),
+    ],
+)
+def test_wrong_totals_are_refused(
+    worm: Command, url: str, session: Worm, options: tuple[str, ...], problem: str
+) -> None:
+    ended = worm("table", "aggregate", "Customer", *options, "--url", url)
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert ended.stderr.startswith(f"worm: {problem}")
+
+
+def test_distinct_lists_the_values_of_a_field(worm: Command, url: str, session: Worm) -> None:
+    def run(*options: str) -> str:
+        ended = worm("table", "distinct", "Customer", *options, "--url", url)
+        assert (ended.exit_code, ended.stderr) == (0, "")
+        return ended.stdout
+
+    assert run("status") == "status\n--------\nactive\nchurned\ninactive\n"
+    assert json.loads(run("status", "--filter", "status=~/^IN/i", "--format", "json")) == ["inactive"]
+    assert run("seats", "--format", "ndjson") == '{"seats": 3}\n{"seats": 12}\n'
+
+
+def test_a_sort_may_be_written_with_a_sign(worm: Command, url: str, session: Worm) -> None:
+    for sort in ("-name", "name:desc"):
+        ended = worm(
+            "table", "query", "Customer", "--select", "name", "--sort", sort, "--format", "ndjson", "--url", url
+        )
+        names = [json.loads(line)["name"] for line in ended.stdout.splitlines()]
+        assert names == sorted(names, reverse=True)
+        assert len(names) == 3
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -188,6 +248,8 @@ def test_aggregates_are_a_row_for_each_group(worm: Command, url: str, session: W
         ("export", "--select", "floor"),
         ("aggregate", "--group-by", "floor"),
         ("aggregate", "--max", "floor"),
+        ("aggregate", "--percentiles", "floor:50"),
+        ("distinct", "floor"),
     ],
 )
 def test_an_undeclared_field_is_noted_wherever_it_is_named(
@@ -237,7 +299,7 @@ def test_an_undeclared_field_is_noted_and_still_looked_for(worm: Command, url: s
             (
                 "--filter 'status': this is not understood at character 7 (understood are = != > >= < <= ~ (contains) "
                 "^= (starts with) and, with commas, several that must all hold: "
-                'status=active,amount>100,name="Acme, Inc.")'
+                'status=active,amount>100,name="Acme, Inc."; =~ matches a pattern: name=~/^acme/i)'
             ),
         ),
         (["--filter", "vip=yes"], "--filter: 'vip' is boolean; write true, false or null, not 'yes'"),
@@ -286,6 +348,7 @@ def test_the_url_may_stand_before_the_command_or_in_the_environment(
         (["aggregate", "Customer", "--avg", "score", "--avg", "seats"], "--avg"),
         (["aggregate", "Customer", "--min", "score", "--min", "seats"], "--min"),
         (["aggregate", "Customer", "--max", "score", "--max", "seats"], "--max"),
+        (["aggregate", "Customer", "--percentiles", "score:5", "--percentiles", "seats:5"], "--percentiles"),
         (["aggregate", "Customer", "--group-by", "status", "--group-by", "vip"], "--group-by"),
         (["query", "Customer", "--sort", "name:asc", "--sort", "score:asc"], "--sort"),
         (["query", "Customer", "--select", "name", "--select", "score"], "--select"),

@@ -28,6 +28,7 @@ from worm.query.filters import (
     Not,
     Or,
 )
+from worm.query.patterns import PATTERN_MAX, STATES_MAX, WORK_MAX
 from worm.tables.columns import Columns
 
 ROWS: dict[str, dict[str, JsonValue]] = {
@@ -513,7 +514,7 @@ def test_size_is_bounded_in_conditions_values_and_characters() -> None:
 def test_the_page_about_queries_names_every_operator_and_every_limit() -> None:
     page = (ROOT / "docs" / "queries.md").read_text()
     assert [name for name in (*OPERATORS, *LOGICAL) if f"`{name}`" not in page and f'"{name}"' not in page] == []
-    limits = (DEPTH_MAX, NODES_MAX, LIST_MAX, VALUES_MAX, CHARACTERS_MAX)
+    limits = (DEPTH_MAX, NODES_MAX, LIST_MAX, VALUES_MAX, CHARACTERS_MAX, PATTERN_MAX, STATES_MAX, WORK_MAX)
     assert [number for number in limits if f"{number:,}" not in page] == []
 
 

@@ -137,12 +137,13 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
         "Run the deployed wiring on this machine: bucket, queues, functions and schedules of template.yaml.",
     ),
     "table": CommandGroup(
-        "Tables: list, inspect, query, aggregate, export and rebuild them.",
+        "Tables: list, inspect, query, aggregate, export and rebuild them; values of a field.",
         {
             "list": CommandLeaf("worm.cli.table:list_tables"),
             "inspect": CommandLeaf("worm.cli.table:inspect"),
             "query": CommandLeaf("worm.cli.rows:query"),
             "aggregate": CommandLeaf("worm.cli.rows:aggregate"),
+            "distinct": CommandLeaf("worm.cli.rows:distinct"),
             "rebuild": CommandLeaf("worm.cli.table:rebuild"),
             "export": CommandLeaf("worm.cli.rows:export"),
         },

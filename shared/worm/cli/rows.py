@@ -1,6 +1,7 @@
-"""`worm table query`, `aggregate`, `export`: the rows of a model, totals of them, or all of them into a file.
+"""`worm table query`, `aggregate`, `distinct`, `export`: the rows of a model, totals of them, the values of a field, or
+all rows into a file.
 
-The options that choose rows are the same for all three, and are checked against the schema. `export` reads and writes
+The options that choose rows are the same for all four, and are checked against the schema. `export` reads and writes
 batch by batch.
 """
 
@@ -44,7 +45,9 @@ from worm.query.filter_text import (
     columns_of,
     filter_fields,
     parse_filter,
+    parse_having,
     parse_names,
+    parse_percentiles,
     parse_select,
     parse_sort,
     parse_where,
@@ -58,7 +61,7 @@ Filters = Annotated[
     typer.Option(
         "--filter",
         metavar="CONDITIONS",
-        help="status=active, 'amount>100', tags~vip, …; commas or repeating: all hold.",
+        help="status=active, 'amount>100', tags~vip, name=~/^a/i, …; commas or repeating: all hold.",
     ),
 ]
 Where = Annotated[
@@ -66,7 +69,8 @@ Where = Annotated[
     typer.Option("--where", metavar="JSON", help="A filter of the whole language; holds beside --filter."),
 ]
 Sort = Annotated[
-    list[str] | None, typer.Option("--sort", metavar="FIELD:ORDER", help="asc or desc; several with commas.")
+    list[str] | None,
+    typer.Option("--sort", metavar="FIELDS", help="name or name:asc, -name or name:desc; several with commas."),
 ]
 Select = Annotated[
     list[str] | None,
@@ -227,58 +231,111 @@ def aggregate(
         typer.Option("--group-by", metavar="FIELDS", help="A result for each value; several with commas."),
     ] = None,
     count: Annotated[bool, typer.Option("--count", help="How many; the default where nothing is asked for.")] = False,
-    sum: Annotated[list[str] | None, typer.Option("--sum", metavar="FIELD", help="Sum of a number.")] = None,
-    avg: Annotated[list[str] | None, typer.Option("--avg", metavar="FIELD", help="Average of a number.")] = None,
-    min: Annotated[list[str] | None, typer.Option("--min", metavar="FIELD", help="Least number, time or text.")] = None,
+    sum: Annotated[
+        list[str] | None, typer.Option("--sum", metavar="FIELDS", help="Sum of a number; several with commas.")
+    ] = None,
+    avg: Annotated[list[str] | None, typer.Option("--avg", metavar="FIELDS", help="Average of a number.")] = None,
+    min: Annotated[
+        list[str] | None, typer.Option("--min", metavar="FIELDS", help="Least number, time or text.")
+    ] = None,
     max: Annotated[
-        list[str] | None, typer.Option("--max", metavar="FIELD", help="Greatest number, time or text.")
+        list[str] | None, typer.Option("--max", metavar="FIELDS", help="Greatest number, time or text.")
+    ] = None,
+    percentiles: Annotated[
+        list[str] | None,
+        typer.Option("--percentiles", metavar="FIELD:P:P", help="total:50:95; several fields with commas."),
+    ] = None,
+    having: Annotated[
+        list[str] | None,
+        typer.Option("--having", metavar="CONDITIONS", help="Only groups for which these hold: 'count>3,sum>=100'."),
     ] = None,
     filter: Filters = None,
     where: Where = None,
     format: Rows = RowFormat.table,
     csv_raw: CsvRaw = False,
 ) -> None:
-    """Count rows, or add up, average and compare a field; whole or by group."""
-    grouped = once(group_by, "--group-by", "several fields go with commas: --group-by status,currency")
-    groups = parse_names(grouped, "--group-by")
+    """Count rows, or add up, average and compare fields; whole or by group."""
+    groups = _listed(group_by, "--group-by")
     asked = {"sum": sum, "avg": avg, "min": min, "max": max}
-    fields = {
-        name: once(given, f"--{name}", "one field at a time: run it once for each") for name, given in asked.items()
-    }
-    named = [*groups, *(name for name in fields.values() if name is not None)]
+    fields = {name: _listed(given, f"--{name}") for name, given in asked.items()}
+    ranks = parse_percentiles(once(percentiles, "--percentiles", "several go with commas: total:50:95,tax:50"))
+    named = [*groups, *(field for listed in fields.values() for field in listed), *ranks]
     if "" in named:
         raise Invalid("a field has an empty name", hint=f"worm table aggregate {model} --sum FIELD")
     choice = choose(session.schema.model(model), filter, where, others=named)
     is_json = format is RowFormat.json
     found = session.model(model).aggregate(
-        count=count or not any(fields.values()),
-        sum=fields["sum"],
-        avg=fields["avg"],
-        min=fields["min"],
-        max=fields["max"],
+        count=count or not (any(fields.values()) or ranks),
+        sum=_one_or_several(fields["sum"]),
+        avg=_one_or_several(fields["avg"]),
+        min=_one_or_several(fields["min"]),
+        max=_one_or_several(fields["max"]),
+        percentiles=ranks,
         # of one field, JSON has groups by name, as the SDK gives them; a table shows the values themselves
-        group_by=(groups[0] if is_json and len(groups) == 1 else groups) if groups else None,
+        group_by=_one_or_several(groups) if is_json else groups or None,
+        having=parse_having(having),
         filter=choice.filter,
     )
     if is_json:
         echo_json(found)
         return
-    rows = aggregate_rows(found, groups, {name: field for name, field in fields.items() if field is not None})
+    rows = aggregate_rows(found, groups, {name: listed[0] for name, listed in fields.items() if len(listed) == 1})
     echo_rows(list(dict.fromkeys((*groups, *(name for row in rows for name in row)))), rows, format, raw_csv=csv_raw)
 
 
+def _listed(given: list[str] | None, option: str) -> list[str]:
+    return parse_names(once(given, option, f"several fields go with commas: {option} name,score"), option)
+
+
+def _one_or_several(fields: list[str]) -> str | list[str] | None:
+    """One field gives a value, several give one by field."""
+    return (fields[0] if len(fields) == 1 else fields) if fields else None
+
+
 def aggregate_rows(found: JsonObject, groups: list[str], fields: dict[str, str]) -> list[JsonObject]:
-    """A row for each group: its values, then `count`, `sum(amount)` and so on."""
+    """A row for each group: its values, then `count`, `sum(amount)`, `p95(amount)` and so on. `fields`: those of totals
+    that are of one field."""
     totals = cast("list[JsonObject]", found["groups"]) if groups else [found]
     rows: list[JsonObject] = []
     for one in totals:
         row = dict(cast(JsonObject, one.get("key", {})))
         for name, value in one.items():
-            if name != "key":
-                label = f"{name}({fields[name]})" if name in fields else name
-                row[f"{label}(*)" if label in groups else label] = value
+            for label, number in _labelled(name, value, fields) if name != "key" else ():
+                row[f"{label}(*)" if label in groups else label] = number
         rows.append(row)
     return rows
+
+
+def _labelled(name: str, value: JsonValue, fields: dict[str, str]) -> Iterator[tuple[str, JsonValue]]:
+    if name in fields:
+        yield f"{name}({fields[name]})", value
+    elif not isinstance(value, dict):
+        yield name, value
+    else:
+        for field_name, inner in value.items():
+            if name != "percentiles":
+                yield f"{name}({field_name})", inner
+                continue
+            for rank, number in cast(JsonObject, inner).items():
+                yield f"p{rank}({field_name})", number
+
+
+def distinct(
+    session: Session,
+    model: ModelName,
+    field: Annotated[str, typer.Argument(metavar="FIELD", help="Name of the field; dotted into objects.")],
+    filter: Filters = None,
+    where: Where = None,
+    format: Rows = RowFormat.table,
+    csv_raw: CsvRaw = False,
+) -> None:
+    """List the different values of a field, sorted; of arrays their elements."""
+    choice = choose(session.schema.model(model), filter, where, others=[field])
+    values = session.model(model).distinct(field, choice.filter)
+    if format is RowFormat.json:
+        echo_json(values)
+    else:
+        echo_rows([field], [{field: value} for value in values], format, raw_csv=csv_raw)
 
 
 class ExportFormat(StrEnum):

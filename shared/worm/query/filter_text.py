@@ -2,8 +2,9 @@
 
 Filter: `field=value`, several with commas (all must hold); the other operators are in `OPERATORS`. A value is read as
 the field's type; `null` is null; in double quotes it is always a text, as JSON writes one, and may hold commas:
-`name="Acme, Inc."`. Dotted names reach into objects. What is not understood is refused, never guessed. The result is a
-filter of the query language (`filters.py`); `--where` takes one as JSON."""
+`name="Acme, Inc."`. A pattern stands between slashes: `name=~/^acme/i`. Dotted names reach into objects. What is not
+understood is refused, never guessed. The result is a filter of the query language (`filters.py`); `--where` takes one
+as JSON."""
 
 from __future__ import annotations
 
@@ -28,15 +29,17 @@ OPERATORS = {
     "<=": "$lte",
     "~": "$contains",
     "^=": "$startsWith",
+    "=~": "$regex",
 }
 UNDERSTOOD = (
     "understood are = != > >= < <= ~ (contains) ^= (starts with) and, with commas, several that must all hold: "
-    'status=active,amount>100,name="Acme, Inc."'
+    'status=active,amount>100,name="Acme, Inc."; =~ matches a pattern: name=~/^acme/i'
 )
 WHERE_EXAMPLE = """write a filter as JSON, in single quotes for the shell: '{"status": {"$in": ["active", "new"]}}'"""
 
 _FIELD = re.compile(r"[^=<>~!^,]+")
 _OPERATOR = re.compile(r"[=<>~!^]+")
+_PATTERN = re.compile(r"\s*/((?:[^/\\]|\\.)*)/([a-z]*)\s*(?=,|\Z)", re.DOTALL)
 _DECODER = json.JSONDecoder()
 _ORDERED = frozenset({"$gt", "$gte", "$lt", "$lte"})
 
@@ -51,6 +54,7 @@ class _Condition:
     sign: str
     text: str
     is_quoted: bool
+    options: str = ""
 
     @property
     def operator(self) -> str:
@@ -64,21 +68,34 @@ class _Condition:
         return Invalid(f"--filter: {self.field!r} is {problem}", hint=hint)
 
 
-def parse_filter(definition: ModelDef, texts: Iterable[str]) -> JsonFilter:
-    """The conditions as one filter: `{field: value}`, `{field: {"$gt": value}}`; an operator twice needs `$and`."""
+def parse_filter(definition: ModelDef | None, texts: Iterable[str]) -> JsonFilter:
+    """The conditions as one filter: `{field: value}`, `{field: {"$gt": value}}`; an operator twice needs `$and`.
+
+    Without a definition, values are read as those of fields that no schema declares."""
     found: dict[str, JsonFilter] = {}
     further: list[JsonValue] = []
     for text in texts:
         for condition in _conditions(text):
             field, operator, value = condition.field, condition.operator, _typed(definition, condition)
+            tests: JsonFilter = {operator: value, **({"$options": condition.options} if condition.options else {})}
             if operator not in found.setdefault(field, {}):
-                found[field][operator] = value
+                found[field].update(tests)
             elif operator == "$eq":
                 raise _twice(field, found[field][operator], value)
             else:
-                further.append({field: {operator: value}})
+                further.append({field: tests})
     merged: JsonFilter = {field: tests["$eq"] if list(tests) == ["$eq"] else tests for field, tests in found.items()}
     return {**merged, "$and": further} if further else merged
+
+
+def parse_having(texts: list[str] | None) -> JsonFilter | None:
+    """Conditions on the totals of a group: `count>3,sum.total>=100`."""
+    if not texts:
+        return None
+    try:
+        return parse_filter(None, texts)
+    except Invalid as mistake:
+        raise Invalid(mistake.message.replace("--filter", "--having", 1), hint=mistake.hint) from mistake
 
 
 def parse_where(text: str | None) -> JsonFilter:
@@ -136,6 +153,20 @@ def parse_names(text: str | None, option: str) -> list[str]:
     return names
 
 
+def parse_percentiles(text: str | None) -> dict[str, list[float]]:
+    """`total:50:95,tax:50`: of each field these percentiles."""
+    found: dict[str, list[float]] = {}
+    for part in parse_names(text, "--percentiles"):
+        field, *ranks = part.split(":")
+        numbers = [_json_scalar(rank.strip()) for rank in ranks]
+        listed = [number for number in numbers if isinstance(number, int | float) and not isinstance(number, bool)]
+        if not field or not listed or len(listed) < len(numbers):
+            hint = "write field:50 or, for several, field:50:95"
+            raise Invalid(f"--percentiles {part!r} is not understood", hint=hint)
+        found.setdefault(field, []).extend(listed)
+    return found
+
+
 def columns_of(definition: ModelDef, select: Sequence[str] | None) -> list[str]:
     """The columns of a result: those selected, else the declared fields; the id comes first."""
     names = (*definition.fields, *TIME_FIELDS) if select is None else tuple(select)
@@ -157,8 +188,12 @@ def _conditions(text: str) -> Iterator[_Condition]:
         sign = _OPERATOR.match(text, end)
         if not field or sign is None or sign[0] not in OPERATORS:
             raise _not_understood(text, end, sign[0] if field and sign else None)
-        value, is_quoted, at = _value(text, sign.end())
-        yield _Condition(field, sign[0], value, is_quoted)
+        if sign[0] == "=~":
+            pattern, options, at = _pattern(text, sign.end())
+            yield _Condition(field, sign[0], pattern, is_quoted=True, options=options)
+        else:
+            value, is_quoted, at = _value(text, sign.end())
+            yield _Condition(field, sign[0], value, is_quoted)
         if at >= len(text):
             return
         at += 1
@@ -187,11 +222,23 @@ def _value(text: str, start: int) -> tuple[str, bool, int]:
     return text[start:end].strip(), False, end
 
 
-def _typed(definition: ModelDef, condition: _Condition) -> JsonValue:
+def _pattern(text: str, start: int) -> tuple[str, str, int]:
+    """The pattern, its options, and where it ends. It may hold commas; a slash in it has a backslash before it."""
+    found = _PATTERN.match(text, start)
+    if found is None:
+        hint = "write name=~/^acme/i; a value that starts with a sign goes in double quotes"
+        raise Invalid(f"--filter {text!r}: a pattern stands between slashes", hint=hint)
+    return re.sub(r"\\(.)", lambda one: "/" if one[1] == "/" else one[0], found[1]), found[2], found.end()
+
+
+def _typed(definition: ModelDef | None, condition: _Condition) -> JsonValue:
     """The value, as the field's type and the operator want it."""
     declared = _declared(definition, condition.field)
     if condition.operator in _ORDERED:
         return _ordered(declared, condition)
+    if condition.operator == "$regex":
+        is_list = declared is not None and declared.type == "array"
+        return _text(declared.items if is_list and declared is not None else declared, condition)
     if condition.operator == "$startsWith":
         return _text(declared, condition)
     if condition.operator == "$contains":
@@ -255,8 +302,10 @@ def _scalar(declared: FieldDef | None, condition: _Condition) -> JsonValue:
     return _moment(condition) if kind == "datetime" else condition.text
 
 
-def _declared(definition: ModelDef, field: str) -> FieldDef | None:
+def _declared(definition: ModelDef | None, field: str) -> FieldDef | None:
     """Its definition; id and times have one also where the schema says nothing of them."""
+    if definition is None:
+        return None
     if field == "id" and field not in definition.fields:
         return FieldDef(type="string")
     if field in TIME_FIELDS and field not in definition.fields:

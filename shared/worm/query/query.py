@@ -8,17 +8,25 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from worm.codec.strict_json import JsonValue, Missing, field_value, type_name
 from worm.collections.entries import Row
 from worm.errors import Invalid
 from worm.query.filters import Filter
-from worm.query.sort import Order, Place, Sort, after, arrange, decode_cursor, encode_cursor, orders_of, place_of
+from worm.query.sort import Order, Place, after, arrange, decode_cursor, encode_cursor, place_of
 from worm.tables.columns import Columns
 from worm.tables.parts import copied
 
 __all__ = ["Page", "Query", "Row", "Sort"]
 
+SortField: TypeAlias = str | Mapping[str, str | int] | tuple[str, str | int]
+Sort: TypeAlias = SortField | Sequence[SortField]
+"""What callers write: `"name"`, `"-name"`, `{"name": "desc"}`, `{"name": -1}`, `("name", -1)`,
+`{"field": "name", "order": "desc"}`, or a list of such."""
+
+SORT_FIELDS_MAX = 32
+_DESCENDING: dict[object, bool] = {"asc": False, "desc": True, 1: False, -1: True}
 _FEW = 4  # for less than this part of the rows it does not pay to make columns of all of them
 
 
@@ -153,3 +161,86 @@ def _names(select: Sequence[str] | None) -> tuple[str, ...] | None:
     if isinstance(select, str) or not all(isinstance(name, str) for name in names):
         raise Invalid("takes a list of field names", path="select")
     return None if select is None else tuple(select)
+
+
+# Sort, as callers write it
+
+
+def orders_of(sort: Sort | None) -> tuple[Order, ...]:
+    """The checked orders; `Invalid` says what to write instead."""
+    orders = _orders([] if sort is None else sort)
+    if len(orders) > SORT_FIELDS_MAX:
+        raise Invalid(f"takes at most {SORT_FIELDS_MAX} fields", path="sort")
+    return orders
+
+
+def _orders(sort: object) -> tuple[Order, ...]:
+    if isinstance(sort, str):
+        return (_named(sort),)
+    if isinstance(sort, Mapping):
+        return _mapped(sort)
+    if not isinstance(sort, list | tuple):
+        raise _no_order(sort)
+    if _is_pair(sort):
+        return (_pair(*sort),)
+    if len(sort) == 2 and sort[1] in ("asc", "desc"):  # a field called so is `{"desc": 1}`
+        raise _no_order(sort)
+    return tuple(order for one in sort for order in _orders_of_one(one))
+
+
+def _orders_of_one(given: object) -> tuple[Order, ...]:
+    if isinstance(given, list | tuple):
+        if len(given) != 2 or not isinstance(given[0], str):
+            raise _no_order(given)
+        return (_pair(*given),)
+    if isinstance(given, str | Mapping):
+        return _orders(given)
+    raise _no_order(given)
+
+
+def _named(text: str) -> Order:
+    """`name` or `-name`."""
+    field = text.removeprefix("-")
+    if not field or text.endswith((":asc", ":desc", " asc", " desc")):
+        raise _no_order(text)
+    return field, field != text
+
+
+def _mapped(given: Mapping[object, object]) -> tuple[Order, ...]:
+    """`{"field": "name", "order": "desc"}`, or `{"name": "desc"}` with one member or more."""
+    if isinstance(given.get("field"), str):
+        if not given.keys() <= {"field", "order"}:
+            raise _no_order(given)
+        return (_pair(given["field"], given.get("order", "asc"), given),)
+    if not given:
+        raise _no_order(given)
+    return tuple(_pair(field, direction, given) for field, direction in given.items())
+
+
+def _is_pair(given: Sequence[object]) -> bool:
+    return len(given) == 2 and isinstance(given[0], str) and not isinstance(given[1], str | Mapping | list | tuple)
+
+
+def _pair(field: object, direction: object, given: object = None) -> Order:
+    is_known = isinstance(direction, str | int) and not isinstance(direction, bool) and direction in _DESCENDING
+    if not isinstance(field, str) or not field or not is_known:
+        raise _no_order((field, direction) if given is None else given)
+    return field, _DESCENDING[direction]
+
+
+def _no_order(given: object) -> Invalid:
+    """The error, with what the caller may have meant."""
+    field, is_descending = _meant(given)
+    name = f"-{field}" if is_descending else field
+    hint = f'write "{name}", or {{"{field}": "{"desc" if is_descending else "asc"}"}}, or a list of such'
+    return Invalid("a sort needs a field, and an order of 'asc' or 'desc'", path="sort", hint=hint)
+
+
+def _meant(given: object) -> tuple[str, bool]:
+    """The first text in it that can be a field; descending where something in it sounds so."""
+    pairs = [part for pair in given.items() for part in pair] if isinstance(given, Mapping) else [given]
+    parts = list(given) if isinstance(given, list | tuple) else pairs
+    texts = [word for part in parts if isinstance(part, str) for word in part.replace(":", " ").split()]
+    fields = [text for text in texts if text.lower() not in ("field", "order", "asc", "desc", "-")]
+    is_descending = any(text.lower().startswith("desc") for text in texts if text not in fields[:1])
+    return (fields[0].removeprefix("-") if fields else "name"), is_descending or -1 in parts
