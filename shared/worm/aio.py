@@ -36,6 +36,7 @@ from worm.sdk.access import D, Result
 from worm.sdk.document import About, DocumentDict
 from worm.sdk.reading import Fields
 from worm.sdk.rows import Rows
+from worm.sdk.searching import HistoryEntry, HistoryRows, Recorded
 from worm.sdk.transacting import DocumentTransaction
 from worm.session import Maintenance
 from worm.tables.build import Progress, silent
@@ -335,7 +336,7 @@ class AsyncModel(Generic[D]):
 
     async def get_history(
         self, id: object = SINGLETON_ID, *, limit: int | None = None, before_seq: int | None = None
-    ) -> list[OplogEntry]:
+    ) -> HistoryRows[OplogEntry]:
         """Entries of a document's oplog, oldest first. With `limit`, the newest ones of those before `before_seq`; the
         requests are as many as the entries, whatever the length of the history."""
         return await self._pool.run(self._model.get_history, id, limit=limit, before_seq=before_seq)
@@ -384,6 +385,10 @@ class AsyncModel(Generic[D]):
     ) -> D:
         """Save the document of a snapshot again, as `rollback` does with an entry."""
         return await self._pool.run(self._model.restore_snapshot, id, ts, if_version=if_version, **about)
+
+    async def recorded(self) -> Recorded:
+        """What a search over the histories of all documents starts from: `Worm.history`."""
+        return await self._pool.run(self._model.recorded)
 
     async def list_trashed(self) -> list[JsonObject]:
         """The deleted documents that can be restored: their ids and what the tombstones say."""
@@ -503,6 +508,37 @@ class AsyncWorm:
         """Wait for nobody: what is stored of the models that this session used is in history and tables when this ends,
         also with `maintenance="events"`. The first failure is raised."""
         return await self._pool.run(self._worm.flush)
+
+    async def history(
+        self,
+        *,
+        model: str | type[BaseModel] | None = None,
+        actor: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        op: str | None = None,
+        reason: str | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
+        limit: int | None = 100,
+        cursor: str | None = None,
+    ) -> HistoryRows[HistoryEntry]:
+        """Entries of all documents of a model, or of all models with an oplog, newest first.
+
+        `reason` is a part of the reason, in any case; `metadata` names values that an entry must have. Times as for
+        `get_at`. `limit=None`: all. With `since`, only documents that changed since then are read (docs/history.md).
+        """
+        return await self._pool.run(
+            self._worm.history,
+            model=model,
+            actor=actor,
+            since=since,
+            until=until,
+            op=op,
+            reason=reason,
+            metadata=metadata,
+            limit=limit,
+            cursor=cursor,
+        )
 
     async def materialize(self, space: str) -> Materialized:
         """Do what the apply worker does after a commit: the documents become what the log says."""

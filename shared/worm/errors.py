@@ -19,6 +19,11 @@ class WormError(Exception):
         self.key = key
         self.hint = hint
 
+    def __repr__(self) -> str:
+        facts = [repr(self.message)]
+        facts += [f"{name}={value!r}" for name, value in (("key", self.key), ("hint", self.hint)) if value]
+        return f"{type(self).__name__}({', '.join(facts)})"
+
     def __str__(self) -> str:
         where = f" [{self.key}]" if self.key and self.key not in self.message else ""
         hint = f" ({self.hint})" if self.hint else ""

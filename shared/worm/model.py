@@ -7,12 +7,14 @@ import math
 import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Self, TypeVar, cast, overload
 
 from pydantic import BaseModel
 
 from worm.clock import Clock, Ids, SystemClock
+from worm.codec.strict_json import JsonValue
 from worm.collections.push import load_pushed_schema
 from worm.errors import Invalid
 from worm.maintenance.adopt import push
@@ -25,12 +27,14 @@ from worm.sdk.class_schema import schema_of
 from worm.sdk.document import DocumentDict
 from worm.sdk.model import Model
 from worm.sdk.objects import Dicts, model_name
+from worm.sdk.searching import HistoryEntry, HistoryRows, Search, search_history
 from worm.sdk.transacting import DocumentTransaction
 from worm.sdk.upkeep import Upkeep
 from worm.session import Maintenance, Settings
 from worm.spaces.opening import database_id
 from worm.store.base import Store
 from worm.store.open import open_store
+from worm.store.parallel import in_parallel
 
 __all__ = ["DocumentDict", "Maintenance", "Model", "Result", "Worm", "connect", "push"]
 
@@ -134,6 +138,41 @@ class Worm(Upkeep):
             if failure is not None:
                 raise failure
         return reports
+
+    def history(
+        self,
+        *,
+        model: str | type[BaseModel] | None = None,
+        actor: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        op: str | None = None,
+        reason: str | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
+        limit: int | None = 100,
+        cursor: str | None = None,
+    ) -> HistoryRows[HistoryEntry]:
+        """Entries of all documents of a model, or of all models with an oplog, newest first.
+
+        `reason` is a part of the reason, in any case; `metadata` names values that an entry must have. Times as for
+        `get_at`. `limit=None`: all. With `since`, only documents that changed since then are read (docs/history.md).
+        """
+        search = Search.of(
+            actor=actor,
+            since=since,
+            until=until,
+            op=op,
+            reason=reason,
+            metadata=metadata,
+            limit=limit,
+            cursor=cursor,
+        )
+        name = model if model is None or isinstance(model, str) else model_name(model)
+        names = [one for one, known in self.schema.models.items() if known.oplog] if name is None else [name]
+        return search_history(in_parallel(Model.recorded, [self.model(one) for one in names]), search)
+
+    def __repr__(self) -> str:
+        return f"<Worm {self.store.url} ({', '.join(self.schema.models)})>"
 
     def materialize(self, space: str) -> Materialized:
         """Do what the apply worker does after a commit: the documents become what the log says."""

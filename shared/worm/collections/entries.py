@@ -52,9 +52,24 @@ class OplogEntry:
         return cast("str | None", self.metadata.get("etag"))
 
     @property
+    def reason(self) -> str | None:
+        """Why, as the writer said it."""
+        said = self.metadata.get("reason")
+        return said if isinstance(said, str) else None
+
+    @property
     def is_base(self) -> bool:
         """Does it tell the document after it without the entries before it?"""
         return self.op == "delete" or self.snapshot is not None
+
+    def __repr__(self) -> str:
+        by = f" by {self.actor}" if self.actor else ""
+        named = self.diff if self.diff is not None else self.snapshot or {}
+        return f"<{type(self).__name__} {self.about()}seq {self.seq}, {self.op} at {self.ts}{by}: {', '.join(named)}>"
+
+    def about(self) -> str:
+        """Of which document, where it is known."""
+        return ""
 
     def to_bytes(self) -> bytes:
         shape: dict[str, JsonValue] = {"seq": self.seq, "op": self.op, "ts": self.ts}

@@ -131,6 +131,9 @@ class StorageResolver:
         self._by_directory = {model.location.directory: model for model in schema.models.values()}
         self._by_collection = {model.collection: model for model in schema.models.values()}
 
+    def __repr__(self) -> str:
+        return f"<StorageResolver ({', '.join(self._schema.models)})>"
+
     # -- building
 
     def collection_path(self, model: str) -> str:

@@ -304,6 +304,22 @@ class Plan:
         """Was every document read because a manifest that the model keeps cannot be used? A build makes it anew."""
         return self.reason == UNUSABLE
 
+    def __repr__(self) -> str:
+        took = "" if self.actual is None else f"; took {_spent(self.actual.cost)} for {self.actual.rows:,} rows"
+        return f"<Plan {self.strategy}: {self.reason}; estimated {_spent(self.estimate)}{took}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: strategy, reason and cost."""
+        from html import escape  # slow to import, and no worker needs it
+
+        facts = {"strategy": self.strategy, "reason": self.reason, "estimate": _spent(self.estimate)}
+        if self.indexes:
+            facts["indexes"] = ", ".join(self.indexes)
+        if self.actual is not None:
+            facts["actual"] = f"{_spent(self.actual.cost)}, {self.actual.rows:,} rows"
+        rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in facts.items())
+        return f"<table><caption>Plan</caption><tbody>{rows}</tbody></table>"
+
     def shape(self) -> dict[str, JsonValue]:
         """For JSON, with the names of the wire."""
         shape: dict[str, JsonValue] = {
@@ -324,6 +340,10 @@ class Plan:
                 "actualUsd": self.actual.cost.usd,
             }
         return shape
+
+
+def _spent(cost: Cost) -> str:
+    return f"{cost.total:,} requests, {cost.bytes:,} bytes, {cost.usd:.7f} USD"
 
 
 def estimate(needs: Needs, strategy: Strategy, size: Size, read: int | None = None) -> Cost:

@@ -348,6 +348,9 @@ class Schema(Definition):
         for name, model in self.models.items():
             model._name = name
 
+    def __repr__(self) -> str:
+        return f"<Schema {self.version} ({', '.join(self.models)})>"
+
     def model(self, name: str) -> ModelDef:
         """The model of this name; `NotFound` lists the known ones."""
         found = self.models.get(name)

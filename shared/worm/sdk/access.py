@@ -57,6 +57,13 @@ class Result(Generic[D]):
     def ok(self) -> bool:
         return self.error is None
 
+    def __repr__(self) -> str:
+        done = "nothing" if self.document is None else "created" if self.created else "done"
+        state = done if self.error is None else repr(self.error)
+        late = "" if self.error is None or self.document is None else "done, but "
+        shown = "" if self.document is None else f", {self.document!r}"
+        return f"<Result {self.id!r}: {late}{state}{shown}>"
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:

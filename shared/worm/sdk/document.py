@@ -23,6 +23,7 @@ from worm.codec.strict_json import JsonObject, JsonValue, dumps, dumps_document,
 from worm.collections.documents import RESERVED, TRUST, DocumentVersion
 from worm.collections.entries import Document
 from worm.errors import Invalid
+from worm.sdk.html import document_html
 
 ATTRIBUTE = "__worm__"
 """Under this name an object of a pydantic class has its provenance in its `__dict__`: not a field, so it is neither
@@ -102,6 +103,9 @@ class DocumentDict(dict[str, JsonValue]):
     @property
     def model(self) -> str | None:
         return None if self.provenance is None else self.provenance.model
+
+    def _repr_html_(self) -> str:
+        return document_html(self, model=self.model, version=self.version, seq=self.seq)
 
     def copy(self) -> Self:
         return self.of(self, self.provenance)

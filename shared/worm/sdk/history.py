@@ -11,7 +11,7 @@ A module of its own because it is one group of verbs: `Model` (`model.py`) is ma
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Unpack
 
 from worm.clock import iso_seconds
@@ -24,6 +24,7 @@ from worm.errors import Invalid, NotFound, Unavailable
 from worm.schema.fields import SINGLETON_ID
 from worm.sdk.access import D, Touched
 from worm.sdk.document import About, DocumentDict
+from worm.sdk.searching import HistoryRows, Recorded, moment_in_utc
 from worm.sdk.writing import Writing
 from worm.store.base import ObjectInfo, Version
 
@@ -33,21 +34,21 @@ class History(Writing[D]):
 
     def get_history(
         self, id: object = SINGLETON_ID, *, limit: int | None = None, before_seq: int | None = None
-    ) -> list[OplogEntry]:
+    ) -> HistoryRows[OplogEntry]:
         """Entries of a document's oplog, oldest first. With `limit`, the newest ones of those before `before_seq`; the
         requests are as many as the entries, whatever the length of the history."""
         entity_id = self._require_oplog(id)
         if (limit is not None and limit < 1) or (before_seq is not None and before_seq < 1):
             raise Invalid("limit and before_seq must be at least 1")
         if limit is None and before_seq is None:
-            entries = list(self._collection.oplog.entries(entity_id))
+            entries = HistoryRows(self._collection.oplog.entries(entity_id))
             if not entries:
                 raise self._no_history(entity_id)
             return entries
         end = self._tail(entity_id).seq + 1
         if before_seq is not None:
             end = min(end, before_seq)
-        return self._collection.oplog.page(entity_id, end, limit or end)
+        return HistoryRows(self._collection.oplog.page(entity_id, end, limit or end))
 
     def get_at(
         self, id: object = SINGLETON_ID, *, seq: int | None = None, time: datetime | str | None = None
@@ -65,7 +66,7 @@ class History(Writing[D]):
             raise Invalid("get_at needs a seq or a time, one of them")
         if seq is None:
             assert time is not None
-            moment = iso_seconds(_moment(time))
+            moment = iso_seconds(moment_in_utc(time))
             found, state = self._collection.oplog.at_time(entity_id, moment)
             if found == 0 and self._collection.oplog.read(entity_id, 1) is None:
                 raise self._no_history(entity_id)
@@ -197,33 +198,27 @@ class History(Writing[D]):
             )
         return found.document
 
+    def recorded(self) -> Recorded:
+        """What a search over the histories of all documents starts from: `Worm.history`."""
+        self._check_oplog()
+        with self._tables:
+            return Recorded(self._collection, self.table.heads.read())
+
     def _require_oplog(self, given: object) -> str:
         """The checked id."""
         entity_id = self._checked(given)
+        self._check_oplog()
+        return entity_id
+
+    def _check_oplog(self) -> None:
         if not self._collection.definition.oplog:
             raise Invalid(f"{self.name} keeps no oplog", hint='set "oplog": true in the schema and push it')
-        return entity_id
 
     def _no_history(self, entity_id: str) -> NotFound:
         return NotFound(f"{self.name} '{entity_id}' has no history", key=self._document_key(entity_id))
 
     def _document_key(self, entity_id: str) -> str:
         return self._collection.documents.key(entity_id)
-
-
-def _moment(time: datetime | str) -> datetime:
-    if isinstance(time, str):
-        try:
-            parsed = datetime.fromisoformat(time)
-        except ValueError as mistake:
-            raise Invalid(f"{time!r} is no time", hint="write 2026-02-24T12:00:00Z") from mistake
-        time = parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
-    if time.tzinfo is None:
-        raise Invalid("a datetime needs a zone", hint="datetime(…, tzinfo=UTC)")
-    try:
-        return time.astimezone(UTC)
-    except OverflowError as mistake:
-        raise Invalid(f"{time.isoformat()} is outside the calendar in UTC") from mistake
 
 
 def _is_of(tail: OplogEntry, current: ObjectInfo | None) -> bool:

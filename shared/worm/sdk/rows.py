@@ -29,6 +29,7 @@ from worm.errors import Invalid
 from worm.query.planner import Plan
 from worm.schema import FieldDef, ModelDef
 from worm.schema.definition import TIME_FIELDS, find_field
+from worm.sdk.html import list_repr, rows_html
 from worm.sdk.objects import dump
 
 if TYPE_CHECKING:
@@ -64,6 +65,13 @@ class Rows(list[R]):
         rows = cast("list[Row]", self)
         made._records = {id(item): (item, row) for item, row in zip(items, rows, strict=True)}  # the item keeps its id
         return made
+
+    def __repr__(self) -> str:
+        return list_repr(type(self).__name__, self, self.cursor)
+
+    def _repr_html_(self) -> str:
+        records = [self._record(item) for item in self]
+        return rows_html(self._names(records), records, self.cursor)
 
     def to_arrow(self) -> pyarrow.Table:
         """A `pyarrow.Table`, one column per field, typed by the schema."""

@@ -61,6 +61,11 @@ class DocumentTransaction:
         self._is_over = False
         self.seq: int | None = None
 
+    def __repr__(self) -> str:
+        state = f"commit {self.seq}" if self.seq is not None else "over" if self._is_over else "open"
+        where = "" if self._space is None else f" in the space {self._space!r}"
+        return f"<DocumentTransaction{where}, {state}: {', '.join(self._entries) or 'nothing read or written'}>"
+
     def get(self, model: str | Model, id: str = SINGLETON_ID) -> DocumentDict | None:
         """The document, with what this transaction did to it; None where there is none."""
         entry = self._entry(self._model_of(model), id)

@@ -188,6 +188,9 @@ class PageBackend(PageReads):
         self._reader = PageReader.open(store, db_id, clock=clock, ids=ids)
         super().__init__(_Durable(lambda: self.reader))
 
+    def __str__(self) -> str:
+        return f"{self._db_id} at {self._store.url}"
+
     @property
     def reader(self) -> PageReader:
         """The reader that knows most: the writer, or the last one that there was."""

@@ -56,6 +56,9 @@ class Space:
         self._numbers = 0
         self._numbering = threading.Lock()
 
+    def __repr__(self) -> str:
+        return f"<Space {self._backend}>"
+
     @property
     def seq(self) -> int:
         """The newest commit; 0 before the first one."""

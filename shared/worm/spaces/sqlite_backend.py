@@ -375,6 +375,9 @@ class SqliteBackend:
         self._readers: list[SqliteMoment] = []
         self._closed = False
 
+    def __str__(self) -> str:
+        return f"sqlite://{self.path}"
+
     def turn(self) -> AbstractContextManager[SqliteTurn]:
         return SqliteTurn(self._writer, self.path, self._lock)
 

@@ -1,0 +1,330 @@
+"""Search the history of many documents: who changed what, when and why, newest entry first.
+
+A model's heads (`tables/`) name the newest entry of every document and its time. A search reads the heads, takes only
+documents whose newest entry is not before `since`, and merges their histories backwards by time. It stops at `limit`.
+Cost: one conditional GET for the heads of a model (of a spread table, the files that changed since the last time), and
+for each document that is reached at most twice as many GETs as it has entries in the time asked for, plus one. Nothing
+is read of a document whose newest entry comes after the last one returned. A document with changes after `until` is
+entered by its time marks: one LIST and a binary search. Without heads the oplogs are listed, and the newest entry of
+every document is read.
+
+The heads are as new as the tables: inline they know every entry of this session at once, with workers some seconds
+later.
+"""
+
+from __future__ import annotations
+
+import heapq
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as NotBase64
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from typing import TypeVar, cast
+
+from worm.clock import iso_seconds
+from worm.codec.strict_json import JsonValue, check_json, dumps, loads
+from worm.collections.collection import Collection
+from worm.collections.entries import OPS, Heads, OplogEntry
+from worm.collections.layout import ArchiveName
+from worm.errors import Corrupt, Invalid
+from worm.query.filters import identity
+from worm.sdk.html import history_html, list_repr
+from worm.store.parallel import THREADS, in_parallel
+
+STEP_MAX = 64
+DAMAGES_MAX = 10
+"""After so many damaged entries the rest of a document's history is left out."""
+ANY_TIME = "~"
+"""Sorts after every time."""
+
+E = TypeVar("E", bound=OplogEntry)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class HistoryEntry(OplogEntry):
+    """An entry, and the document that it is of."""
+
+    model: str = ""
+    id: str = ""
+
+    @classmethod
+    def of(cls, entry: OplogEntry, model: str, id: str) -> HistoryEntry:
+        return cls(**{one.name: getattr(entry, one.name) for one in fields(OplogEntry)}, model=model, id=id)
+
+    def about(self) -> str:
+        return f"{self.model} {self.id!r} "
+
+
+class HistoryRows(list[E]):
+    """Entries of one answer. `cursor` continues a search after the last one; None: nothing is left to look at.
+    `damages`: what could not be read, each with its key; the entries around it are here."""
+
+    def __init__(
+        self, entries: Iterable[E] = (), *, cursor: str | None = None, damages: Iterable[Corrupt] = ()
+    ) -> None:
+        super().__init__(entries)
+        self.cursor = cursor
+        self.damages = list(damages)
+
+    def __repr__(self) -> str:
+        return list_repr(type(self).__name__, self, self.cursor)
+
+    def _repr_html_(self) -> str:
+        return history_html(self, cursor=self.cursor, damages=len(self.damages))
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Where the history of a model is, and its heads; None where there are none."""
+
+    collection: Collection
+    heads: Heads | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where an entry comes in the order of an answer: time descending, model, id, seq descending."""
+
+    ts: str
+    model: str
+    id: str
+    seq: int
+
+    def __lt__(self, other: _Place) -> bool:
+        if self.ts != other.ts:
+            return self.ts > other.ts
+        return (self.model, self.id, -self.seq) < (other.model, other.id, -other.seq)
+
+    def cursor(self) -> str:
+        return urlsafe_b64encode(dumps([self.ts, self.model, self.id, self.seq])).decode().rstrip("=")
+
+    @classmethod
+    def of_cursor(cls, cursor: object) -> _Place:
+        try:
+            body = urlsafe_b64decode(str(cursor).encode() + b"=" * (-len(str(cursor)) % 4))
+            ts, model, entity_id, seq = cast("list[JsonValue]", loads(body))
+        except (ValueError, TypeError, NotBase64, Invalid):
+            raise _no_cursor() from None
+        if not (isinstance(ts, str) and isinstance(model, str) and isinstance(entity_id, str) and type(seq) is int):
+            raise _no_cursor()
+        return cls(ts, model, entity_id, seq)
+
+
+def _no_cursor() -> Invalid:
+    return Invalid("not the cursor of a search", path="cursor", hint="take it from the rows of the page before")
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A checked question. Times are whole seconds, as those of entries; all entries of both seconds count."""
+
+    since: str = ""
+    until: str = ANY_TIME
+    actor: str | None = None
+    op: str | None = None
+    reason: str | None = None
+    metadata: Mapping[str, bytes] = field(default_factory=dict)
+    after: _Place | None = None
+    limit: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        actor: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        op: str | None = None,
+        reason: str | None = None,
+        metadata: Mapping[str, JsonValue] | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Search:
+        if op is not None and op not in OPS:
+            raise Invalid(f"{op!r} is not an operation", path="op", hint=f"one of {', '.join(sorted(OPS))}")
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise Invalid(f"takes a whole number from 1 on, not {limit!r}", path="limit")
+        for name, text in (("actor", actor), ("reason", reason)):
+            if text is not None and not isinstance(text, str):
+                raise Invalid(f"takes text, not {text!r}", path=name)
+        if metadata is not None and not isinstance(metadata, Mapping):
+            raise Invalid(f"takes an object, not {metadata!r}", path="metadata")
+        first = "" if since is None else iso_seconds(moment_in_utc(since))
+        last = ANY_TIME if until is None else iso_seconds(moment_in_utc(until))
+        place = None if cursor is None else _Place.of_cursor(cursor)
+        wanted = {name: identity(check_json(value)) for name, value in (metadata or {}).items()}
+        last = last if place is None else min(last, place.ts)
+        folded = None if reason is None else reason.casefold()
+        return cls(first, last, actor, op, folded, wanted, place, limit)
+
+    @property
+    def takes_all(self) -> bool:
+        """Does every entry of the time count?"""
+        return self.actor is None and self.op is None and self.reason is None and not self.metadata
+
+    def matches(self, entry: OplogEntry, place: _Place) -> bool:
+        return (
+            self.since <= entry.ts <= self.until
+            and self.actor in (None, entry.actor)
+            and self.op in (None, entry.op)
+            and (self.reason is None or self.reason in (entry.reason or "").casefold())
+            and all(
+                name in entry.metadata and identity(entry.metadata[name]) == wanted
+                for name, wanted in self.metadata.items()
+            )
+            and (self.after is None or self.after < place)
+        )
+
+
+class _Trail:
+    """The history of one document backwards, read a few entries at a time: 1, 2, 4, …"""
+
+    def __init__(self, collection: Collection, search: Search, entity_id: str, seq: int, ts: str) -> None:
+        self._oplog = collection.oplog
+        self._collection = collection
+        self._search = search
+        self._id = entity_id
+        self._view = self._oplog.archives.view(entity_id)
+        self._next = seq
+        self._step = 1
+        self._must_enter = ts > search.until and seq > self._oplog.every
+        self._read: deque[OplogEntry] = deque()
+        self.damages: list[Corrupt] = []
+        self._ts = min(ts, search.until)
+
+    @property
+    def place(self) -> _Place:
+        """Of its next entry; of one that is not read yet, the earliest that it can have."""
+        ts, seq = (self._read[0].ts, self._read[0].seq) if self._read else (self._ts, self._next)
+        return _Place(ts, self._collection.name, self._id, seq)
+
+    @property
+    def is_unread(self) -> bool:
+        return not self._read
+
+    @property
+    def is_over(self) -> bool:
+        return not self._read and self._next < 1
+
+    def take(self) -> HistoryEntry:
+        entry = self._read.popleft()
+        self._ts = min(entry.ts, self._search.until)
+        return HistoryEntry.of(entry, self._collection.name, self._id)
+
+    def read(self) -> None:
+        """Some more entries, or the end."""
+        if self._must_enter:
+            self._enter()
+        while self.is_unread and not self.is_over:
+            first = max(1, self._next - self._step + 1)
+            self._step = min(self._step * 2, STEP_MAX)
+            for entry in self._run(first):
+                if entry.ts < self._search.since:
+                    self._next = 0
+                    break
+                if entry.ts <= self._search.until:
+                    self._read.append(entry)
+
+    def _enter(self) -> None:
+        """Skip what came after `until`. A false time mark costs requests, not answers."""
+        self._must_enter = False
+        try:
+            marked = min(self._oplog.marks.newest(self._id, self._search.until), self._next)
+            seq = self._oplog.seq_at_time(self._id, self._search.until, at_least=marked)
+        except Corrupt:  # the walk back meets the damage, and reports it
+            return
+        self._next = min(seq, self._next)
+
+    def _run(self, first: int) -> list[OplogEntry]:
+        """The entries from the next back to `first`, newest first."""
+        last = self._next
+        try:
+            run = list(self._oplog.entries(self._id, first=first, last=last, view=self._view))
+        except Corrupt:
+            run = []
+        if len(run) < last - first + 1:
+            return self._undamaged(first)
+        self._next = first - 1
+        return run[::-1]
+
+    def _undamaged(self, first: int) -> list[OplogEntry]:
+        """One by one, without those that cannot be read."""
+        found = []
+        while self._next >= first:
+            try:
+                entry = self._oplog.read(self._id, self._next)
+                if entry is None:
+                    key = self._oplog.key(self._id, self._next)
+                    raise Corrupt("a gap in the oplog", key=key, hint="run `worm verify`")
+                found.append(entry)
+                self._next -= 1
+            except Corrupt as damage:
+                self.damages.append(damage)
+                self._next = 0 if len(self.damages) >= DAMAGES_MAX else self._before(damage)
+        return found
+
+    def _before(self, damage: Corrupt) -> int:
+        """The seq to go on with: before the damaged entry, or before all that a damaged archive holds."""
+        info = None if damage.key is None else self._collection.resolver.parse(damage.key)
+        archive = None if info is None else ArchiveName.parse(info.name or "")
+        return self._next - 1 if archive is None else min(archive.first, self._next) - 1
+
+
+def search_history(sources: Sequence[Recorded], search: Search) -> HistoryRows[HistoryEntry]:
+    """The newest entries that match, of all these models."""
+    trails = [trail for source in sources for trail in _trails(source, search)]
+    heap = [(trail.place, trail) for trail in trails]
+    heapq.heapify(heap)
+    found: list[HistoryEntry] = []
+    while heap and (search.limit is None or len(found) < search.limit):
+        if heap[0][1].is_unread:
+            _read_ahead(heap, THREADS if search.limit is None or not search.takes_all else search.limit - len(found))
+            continue
+        place, trail = heapq.heappop(heap)
+        entry = trail.take()
+        if search.matches(entry, place):
+            found.append(entry)
+        if not trail.is_over:
+            heapq.heappush(heap, (trail.place, trail))
+    cursor = _Place(found[-1].ts, found[-1].model, found[-1].id, found[-1].seq).cursor() if heap and found else None
+    damages = sorted((one for trail in trails for one in trail.damages), key=lambda one: one.key or "")
+    return HistoryRows(found, cursor=cursor, damages=damages)
+
+
+def _trails(source: Recorded, search: Search) -> list[_Trail]:
+    """Those that can have entries of the time asked for."""
+    collection = source.collection
+    if source.heads is None:
+        listed = sorted(collection.recorded_seqs().items())
+        return [_Trail(collection, search, one, max(seqs), ANY_TIME) for one, seqs in listed]
+    heads = source.heads.heads.items()
+    return [_Trail(collection, search, one, head.seq, head.ts) for one, head in heads if head.ts >= search.since]
+
+
+def _read_ahead(heap: list[tuple[_Place, _Trail]], most: int) -> None:
+    """Read the trails that come next, several at once."""
+    taken = [heapq.heappop(heap)[1] for _ in range(min(most, THREADS, len(heap)))]
+    in_parallel(_Trail.read, [trail for trail in taken if trail.is_unread])
+    for trail in taken:
+        if not trail.is_over:
+            heapq.heappush(heap, (trail.place, trail))
+
+
+def moment_in_utc(time: datetime | str) -> datetime:
+    """In UTC; `Invalid` for what names no time. Text without a zone is UTC."""
+    if isinstance(time, str):
+        try:
+            parsed = datetime.fromisoformat(time)
+        except ValueError as mistake:
+            raise Invalid(f"{time!r} is no time", hint="write 2026-02-24T12:00:00Z") from mistake
+        time = parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
+    if not isinstance(time, datetime):
+        raise Invalid(f"{time!r} is no time", hint="give a datetime with a zone, or text: 2026-02-24T12:00:00Z")
+    if time.tzinfo is None:
+        raise Invalid("a datetime needs a zone", hint="datetime(…, tzinfo=UTC)")
+    try:
+        return time.astimezone(UTC)
+    except OverflowError as mistake:
+        raise Invalid(f"{time.isoformat()} is outside the calendar in UTC") from mistake
