@@ -105,7 +105,7 @@ def aconnect({arguments}) -> _Connecting:
 def generate() -> str:
     """The text of shared/worm/aio.py, before it is formatted."""
     model = [node for name in VERBS for node in _public(WORM / "sdk" / f"{name}.py", name.capitalize())]
-    session = _public(WORM / "model.py", "Worm")
+    session = [*_public(WORM / "model.py", "Worm"), *_public(WORM / "sdk" / "upkeep.py", "Upkeep")]
     transaction = _public(WORM / "sdk" / "transacting.py", "DocumentTransaction")
     parts = [_class("AsyncModel(Generic[D])", MODEL_START, model, "_model")]
     parts.append(_class("AsyncTransaction", TRANSACTION_START, transaction, "_transaction"))
@@ -259,7 +259,7 @@ def _abstract(body: str) -> str:
 def _imports(body: str) -> str:
     """Import lines of the sources for every name that the verbs use."""
     wanted, lines = _used(body), set[str]()
-    sources = [*(WORM / "sdk" / f"{name}.py" for name in (*VERBS, "transacting")), WORM / "model.py"]
+    sources = [*(WORM / "sdk" / f"{name}.py" for name in (*VERBS, "transacting", "upkeep")), WORM / "model.py"]
     skipped = {"typing", "collections.abc", "__future__", "types", "functools", "contextlib", "copy"}
     local = {"DocumentTransaction": "worm.sdk.transacting", "Model": "worm.model", "Worm": "worm.model"}
     local |= {"connect": "worm.model"}

@@ -24,7 +24,11 @@ from worm.clock import Clock, Ids
 from worm.codec.diff import Diff, FieldDiff
 from worm.codec.strict_json import JsonObject, JsonValue
 from worm.collections.entries import Document, OplogEntry
+from worm.collections.push import PushReport
 from worm.maintenance.materialize import Materialized
+from worm.maintenance.purge import PurgeReport
+from worm.maintenance.push_plan import ModelProgress, PushPlan, unwatched
+from worm.maintenance.repair import RepairReport
 from worm.maintenance.sweep import SweepReport
 from worm.model import Model, Worm, connect
 from worm.query.aggregate import Percentiles
@@ -38,9 +42,11 @@ from worm.sdk.reading import Fields
 from worm.sdk.rows import Rows
 from worm.sdk.searching import HistoryEntry, HistoryRows, Recorded
 from worm.sdk.transacting import DocumentTransaction
+from worm.sdk.upkeep import Names
 from worm.session import Maintenance
 from worm.tables.build import Progress, silent
 from worm.tables.status import IndexStatus, ManifestStatus
+from worm.tables.verify import VerifyReport
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -243,7 +249,7 @@ class AsyncModel(Generic[D]):
 
         Without `select` they are whole and can be changed and saved. With it they are rows of these fields: dicts, also
         where the model has a class, because a partial document cannot be validated. `populate` replaces references by
-        the documents that they name. `cursor` is that of the page before.
+        the documents that they name. `cursor` is that of the page before. `whole` is accepted and changes nothing.
 
         What this session wrote, restored or deleted is in it (or not) at once, also before the workers have folded it.
         """
@@ -543,6 +549,42 @@ class AsyncWorm:
     async def materialize(self, space: str) -> Materialized:
         """Do what the apply worker does after a commit: the documents become what the log says."""
         return await self._pool.run(self._worm.materialize, space)
+
+    async def push(
+        self,
+        *,
+        force: bool = False,
+        adopt: bool = True,
+        sample: int | None = None,
+        planned: Callable[[PushPlan], None] = lambda plan: None,
+        progress: ModelProgress = unwatched,
+    ) -> PushReport:
+        """Make the schema of this session that of the place, and adopt the documents that are there; as `worm push`.
+        `Invalid` where documents would be left behind or would not fit any more, unless `force`."""
+        return await self._pool.run(
+            self._worm.push, force=force, adopt=adopt, sample=sample, planned=planned, progress=progress
+        )
+
+    async def plan_push(self, *, sample: int | None = None, progress: ModelProgress = unwatched) -> PushPlan:
+        """What `push` would mean; as `worm push --dry-run`. Reads only."""
+        return await self._pool.run(self._worm.plan_push, sample=sample, progress=progress)
+
+    async def verify(self, models: Names = None) -> list[VerifyReport]:
+        """Compare everything derived with the documents, as `worm verify`. Reads only."""
+        return await self._pool.run(self._worm.verify, models)
+
+    async def repair(self, models: Names = None) -> list[RepairReport]:
+        """Make everything derived good from its source, as `worm repair`."""
+        return await self._pool.run(self._worm.repair, models)
+
+    async def sweep(self, models: Names = None) -> list[SweepReport]:
+        """Record and fold what no event reported, as the function `sweep` does by schedule, without its time limit."""
+        return await self._pool.run(self._worm.sweep, models)
+
+    async def prune(self, models: Names = None, *, dry_run: bool = False) -> list[PurgeReport]:
+        """Remove expired trash, snapshots beyond `maxAge` and `maxCount`, and replaced files of tables, as `worm prune`
+        and the function `purge` do."""
+        return await self._pool.run(self._worm.prune, models, dry_run=dry_run)
 
 
 class _Connecting:

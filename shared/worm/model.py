@@ -27,7 +27,7 @@ from worm.sdk.class_schema import schema_of
 from worm.sdk.document import DocumentDict
 from worm.sdk.model import Model
 from worm.sdk.objects import Dicts, model_name
-from worm.sdk.searching import HistoryEntry, HistoryRows, Search, search_history
+from worm.sdk.searching import HistoryEntry, HistoryRows, HistorySearch, search_history
 from worm.sdk.transacting import DocumentTransaction
 from worm.sdk.upkeep import Upkeep
 from worm.session import Maintenance, Settings
@@ -157,7 +157,7 @@ class Worm(Upkeep):
         `reason` is a part of the reason, in any case; `metadata` names values that an entry must have. Times as for
         `get_at`. `limit=None`: all. With `since`, only documents that changed since then are read (docs/history.md).
         """
-        search = Search.of(
+        search = HistorySearch.of(
             actor=actor,
             since=since,
             until=until,

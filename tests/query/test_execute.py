@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import pytest
 
@@ -21,7 +22,7 @@ def room() -> Room:
     return Room(40)
 
 
-def ids(rows: list[Row]) -> list[str]:
+def ids(rows: Sequence[Row]) -> list[str]:
     return [str(row["id"]) for row in rows]
 
 
@@ -40,7 +41,7 @@ def test_an_unsorted_page_of_documents_reads_until_it_is_full(room: Room) -> Non
     page = room.fresh().find_all(limit=3, strategy="full_scan")
     assert room.spent(lambda: room.fresh().find_all(limit=3, strategy="full_scan")) == listing + 4
     assert ids(page) == ["c000", "c001", "c002"]
-    following: list[list[Row]] = []
+    following: list[Sequence[Row]] = []
 
     def read_on() -> None:
         following.append(room.fresh().find_all(limit=3, cursor=page.cursor, strategy="full_scan"))

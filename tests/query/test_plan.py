@@ -249,11 +249,11 @@ def test_a_strategy_that_is_not_possible_is_refused_with_the_reason(
 
 def test_a_forced_strategy_is_taken_by_either_name(room: Room) -> None:
     active = {"filter": {"status": "active"}, "select": ["name"]}
-    plain = room.fresh().find_all(**active)  # type: ignore[arg-type]
+    plain = room.fresh().find_all(**active)  # type: ignore[call-overload]
     assert plain.plan.strategy == "manifest_scan"
     for strategy in ("index_lookup", "manifest_targeted", "full_scan"):
         for name in ("strategy", "_strategy"):
-            forced = room.fresh().find_all(**active, **{name: strategy})  # type: ignore[arg-type]
+            forced = room.fresh().find_all(**active, **{name: strategy})  # type: ignore[call-overload]
             assert (forced, forced.plan.strategy) == (plain, strategy)
 
 

@@ -36,11 +36,11 @@ def test_a_look_up_that_finds_more_than_a_scan_has_to_read_is_left(room: Room) -
     session = room.fresh()
     files = state_of(room).requests
     active = {"filter": {"status": "active"}, "select": ["name"]}
-    first = room.spent(lambda: session.find_all(**active))  # type: ignore[arg-type]
+    first = room.spent(lambda: session.find_all(**active))  # type: ignore[call-overload]
     assert first == 1 + files + 2  # the root, all files, and of the index: the root again and one part
-    found = session.find_all(**active)  # type: ignore[arg-type]
+    found = session.find_all(**active)  # type: ignore[call-overload]
     assert (found.plan.strategy, len(found)) == ("manifest_scan", 80)
-    assert room.spent(lambda: session.find_all(**active)) == 1  # type: ignore[arg-type]
+    assert room.spent(lambda: session.find_all(**active)) == 1  # type: ignore[call-overload]
 
 
 def test_a_look_up_that_finds_fewer_is_taken_until_the_rows_are_in_memory(room: Room) -> None:
@@ -70,8 +70,8 @@ def test_two_partitions_are_scanned_at_once() -> None:
     assert state_of(room).partitions == 2
     session = room.fresh()
     vip = {"filter": {"tags": "vip"}, "select": ["name"]}
-    assert room.spent(lambda: session.find_all(**vip)) == 3  # type: ignore[arg-type]
-    assert room.spent(lambda: session.find_all(**vip)) == 1  # type: ignore[arg-type]
+    assert room.spent(lambda: session.find_all(**vip)) == 3  # type: ignore[call-overload]
+    assert room.spent(lambda: session.find_all(**vip)) == 1  # type: ignore[call-overload]
     assert room.spent(lambda: room.fresh().find_all(filter={"email": "1@x.org"}, select=["name"])) == 4
 
 
@@ -150,7 +150,7 @@ def test_rows_tell_how_many_documents_were_really_read(room: Room) -> None:
 def test_every_strategy_gives_the_same_rows_cold_and_warm(room: Room) -> None:
     wanted = {"filter": {"status": "active", "tags": "all"}, "select": ["name", "tags"]}
     session = room.fresh()
-    plain = session.find_all(**wanted)  # type: ignore[arg-type]
+    plain = session.find_all(**wanted)  # type: ignore[call-overload]
     for strategy in STRATEGIES:
         for model in (session, room.fresh()):
-            assert model.find_all(**wanted, strategy=strategy) == plain, strategy  # type: ignore[arg-type]
+            assert model.find_all(**wanted, strategy=strategy) == plain, strategy  # type: ignore[call-overload]

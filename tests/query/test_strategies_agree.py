@@ -194,7 +194,7 @@ class World:
             self.model.find_by_id(f"d{at}")
         self.model.delete("d0")
         for name in ("d1", "d2", "n1", "n2"):
-            self.model.save({"id": name, **self.dice.document(100 + ord(name[1]) + ord(name[0]))})
+            self.model.upsert({"id": name, **self.dice.document(100 + ord(name[1]) + ord(name[0]))})
 
     def documents(self) -> list[Row]:
         found = []

@@ -13,8 +13,9 @@ from tests.sdk.sessions import Bench, must, spent
 from worm.codec.strict_json import JsonValue
 from worm.collections.documents import DocumentVersion
 from worm.model import Model
-from worm.query.execute import CONFIRM_AFTER, Reader
+from worm.query.execute import Reader
 from worm.query.needs import Request
+from worm.query.own_writes import CONFIRM_AFTER
 from worm.query.query import Query
 
 KEY = "org/customers/a/profile.json"
@@ -23,7 +24,7 @@ LONG = CONFIRM_AFTER.total_seconds() * 2
 
 def overwritten(other: Model) -> None:
     found = must(other.find_by_id("a"))
-    other.save({**found, "status": "theirs", "extra": 1})
+    other.save(found | {"status": "theirs", "extra": 1})
 
 
 def deleted(other: Model) -> None:
@@ -54,7 +55,7 @@ def test_what_another_did_is_shown_after_some_seconds(
     if is_known:  # the table has an older version
         bench.customers().save({"id": "a", "status": "before"})
         bench.tick()
-        mine.save({**must(mine.find_by_id("a")), "status": "mine"})
+        mine.save(must(mine.find_by_id("a")) | {"status": "mine"})
     else:
         mine.save({"id": "a", "status": "mine"})
     assert shown(mine) == ["mine"]
@@ -94,7 +95,7 @@ def test_own_writes_stay_and_are_asked_for_once_in_a_while(tmp_path: Path) -> No
     assert spent(bench.store, lambda: mine.find_all(limit=3)) == 1
     assert spent(bench.store, lambda: mine.find_all(limit=4)) == 1 + 1
     assert len(mine.find_all()) == 10
-    mine.save({**must(mine.find_by_id("c1")), "status": "newer"})
+    mine.save(must(mine.find_by_id("c1")) | {"status": "newer"})
     assert mine.count({"status": "newer"}) == 1
 
 
@@ -103,7 +104,7 @@ def test_a_broken_upload_tells_nothing_of_what_was_written_before(tmp_path: Path
     bench.customers().save({"id": "a", "status": "before"})
     mine = bench.customers(maintenance="events")
     bench.tick()
-    mine.save({**must(mine.find_by_id("a")), "status": "mine"})
+    mine.save(must(mine.find_by_id("a")) | {"status": "mine"})
     bench.store.put(KEY, b"no json")
     bench.tick(LONG)
     assert [row["status"] for row in mine.find_all(strategy="manifest_scan")] == ["mine"]
@@ -131,7 +132,7 @@ def test_of_a_model_in_a_space_the_log_tells() -> None:
     bench.clock.advance(LONG)
     assert [row["balance"] for row in mine.find_all(strategy="manifest_scan")] == [1]
     bench.materialize()
-    other.save({**must(other.find_by_id("a")), "balance": 2})
+    other.save(must(other.find_by_id("a")) | {"balance": 2})
     bench.clock.advance(LONG)
     assert [row["balance"] for row in mine.find_all(strategy="manifest_scan")] == [2]
     answer = Reader(mine.table, mine._memory).run(Request(Query.of()))

@@ -220,7 +220,7 @@ def test_a_damaged_archive_is_reported_once_and_what_is_newer_is_there() -> None
 
 def test_wrong_questions_are_invalid(desk: Desk) -> None:
     history = desk.db.history
-    with pytest.raises(Invalid, match="'change' is not an operation.*create, delete"):
+    with pytest.raises(Invalid, match=r"'change' is not an operation.*create, delete"):
         history(op="change")
     with pytest.raises(Invalid, match="limit"):
         history(limit=0)

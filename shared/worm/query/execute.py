@@ -14,18 +14,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from typing import Protocol, TypeVar
+from datetime import datetime
+from typing import TypeVar
 
 from worm.codec.strict_json import JsonValue, loads_own
 from worm.collections.collection import Collection
-from worm.collections.documents import DocumentVersion
+from worm.collections.documents import NO_VERSION, DocumentVersion
 from worm.collections.entries import APART, Document, Row, table_row
 from worm.errors import Corrupt, Invalid
 from worm.query.aggregate import Aggregate, Computed, Distinct
 from worm.query.filters import Filter
-from worm.query.needs import Needs, Request, Strategy
-from worm.query.planner import Actual, Cost, Decision, Facts, Plan, Question, ScanFacts, decide, estimate
+from worm.query.needs import Needs, Request
+from worm.query.own_writes import DocumentState, NoWrites, OwnWrite, OwnWrites, is_doubtful
+from worm.query.planner import (
+    TOLD_BEHIND,
+    Actual,
+    Cost,
+    Decision,
+    Facts,
+    Plan,
+    Question,
+    ScanFacts,
+    decide,
+    estimate,
+)
 from worm.query.query import Page, Query
 from worm.query.sort import decode_cursor
 from worm.schema import IndexDef
@@ -36,71 +48,10 @@ from worm.tables.table import Table
 from worm.tables.view import Size, TableView
 
 CHUNK = 500
-CONFIRM_AFTER = timedelta(seconds=5)
-"""A table mostly knows a write by then; if it does not, a query on which the write bears reads the document again."""
-UNKNOWN = DocumentVersion()
 R = TypeVar("R")
 
 
 # Facts and candidates
-
-
-class OwnWrite(Protocol):
-    """A write of the session. `document` None: deleted; `version`: of the document that was written, as far as it is
-    known; `checked`: when it was last known to be the newest."""
-
-    @property
-    def document(self) -> Document | None: ...
-    @property
-    def version(self) -> DocumentVersion: ...
-    @property
-    def checked(self) -> datetime: ...
-    def is_in(self, row: Row | None) -> bool: ...
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentState:
-    """A document as it is now. `document` None: there is none; `version` None: the object is broken, and this is the
-    last state that was recorded."""
-
-    document: Document | None
-    version: DocumentVersion | None
-
-
-class OwnWrites(Protocol):
-    """What the session wrote."""
-
-    def own_writes(self, known: TableView) -> Mapping[str, OwnWrite]:
-        """What the table does not know yet."""
-        ...
-
-    def recent_writes(self) -> Mapping[str, OwnWrite]:
-        """All that it wrote lately, whether the table knows or not."""
-        ...
-
-    def ids_with(self, index: IndexDef, values: Sequence[JsonValue]) -> set[str]:
-        """The ids of those among them that have one of the values in the indexed field."""
-        ...
-
-    def confirm(self, asked: Mapping[str, OwnWrite], found: Mapping[str, DocumentState]) -> None:
-        """What became of these writes: others may have written since. Of those that are not found nothing is known."""
-        ...
-
-
-class NoWrites:
-    """A reader that wrote nothing."""
-
-    def own_writes(self, known: TableView) -> Mapping[str, OwnWrite]:
-        return {}
-
-    def recent_writes(self) -> Mapping[str, OwnWrite]:
-        return {}
-
-    def ids_with(self, index: IndexDef, values: Sequence[JsonValue]) -> set[str]:
-        return set()
-
-    def confirm(self, asked: Mapping[str, OwnWrite], found: Mapping[str, DocumentState]) -> None:
-        """There is nothing to confirm."""
 
 
 class Search:
@@ -226,21 +177,29 @@ class Search:
             entity_id = str(row["id"])
             own = self._overlay.get(entity_id)
             if own is not None:
-                found = None if own.version == UNKNOWN else own.version
+                found = None if own.version == NO_VERSION else own.version
             else:
                 found = None if self._read is None else self._read.version(at if self._kept is None else self._kept[at])
             if found is not None:
                 versions[entity_id] = found
         return versions
 
-    def plan(self, decision: Decision, cost: Cost) -> Plan:
-        lookup = self.needs.lookup if decision.strategy == "index_lookup" else None
-        names = () if lookup is None else lookup.names
-        return Plan(decision.strategy, decision.reason, cost, self.needs.manifest_fields, names)
-
-
-def is_doubtful(own: OwnWrite, now: datetime) -> bool:
-    return now - own.checked >= CONFIRM_AFTER
+    def plan(self, decision: Decision, size: Size, read: int | None = None) -> Plan:
+        """The plan, with the estimate for a collection of this size; `read` documents, where that is known."""
+        strategy, reason, as_of = decision.strategy, decision.reason, None
+        lookup = self.needs.lookup if strategy == "index_lookup" else None
+        if strategy in ("manifest_scan", "manifest_targeted") and self._view is not None:
+            as_of = self._view.last_updated
+            reason += f"; {TOLD_BEHIND}" if self._view.etag == self._table.told_behind else ""
+        return Plan(
+            strategy,
+            reason,
+            estimate(self.needs, strategy, size, read),
+            self.needs.manifest_fields,
+            () if lookup is None else lookup.names,
+            as_of=as_of,
+            assumed=size.count if size.is_assumed else None,
+        )
 
 
 # Documents
@@ -389,8 +348,7 @@ class Reader:
             page = _filtered(needs.request.query, self._ids(search), documents)
             versions = documents.versions_of(page.rows)
         given_rows(needs, page.rows)
-        size = search.size or Size(count=documents.read)
-        plan = search.plan(decision, estimate(needs, decision.strategy, size, documents.read))
+        plan = search.plan(decision, search.size or Size(count=documents.read), documents.read)
         return Answer(page, plan, versions, request.is_whole)
 
     def count(self, filter: Filter) -> int:
@@ -421,8 +379,7 @@ class Reader:
         collection's sentinel tells."""
         with self._lock:
             search = Search(self._table, self._own, request)
-            decision = search.decide(only_root=True)
-            return search.plan(decision, self._estimated(search, decision.strategy))
+            return self._estimated(search, search.decide(only_root=True))
 
     def analyze(self, request: Request, work: Callable[[], Answer]) -> Plan:
         """The plan of the work, which runs the request, with what it took. Counts all requests of the store meanwhile,
@@ -433,16 +390,18 @@ class Reader:
             answer = work()
         cost = Cost({kind: count for kind, count in spent.items() if kind != "total"}, requests.bytes_read - before)
         with self._lock:
-            estimated = self._estimated(Search(self._table, self._own, request), answer.plan.strategy)
-        return replace(answer.plan, estimate=estimated, actual=Actual(cost, len(answer.page.rows)))
+            taken = Decision(answer.plan.strategy, answer.plan.reason)
+            estimated = self._estimated(Search(self._table, self._own, request), taken)
+        actual = Actual(cost, len(answer.page.rows))
+        return replace(answer.plan, estimate=estimated.estimate, assumed=estimated.assumed, actual=actual)
 
-    def _estimated(self, search: Search, strategy: Strategy) -> Cost:
+    def _estimated(self, search: Search, decision: Decision) -> Plan:
         """Of a whole manifest the rows tell which documents will be read. Those of a partitioned one may be in memory
         too, but not in another session's."""
         view = search.view
-        size = search.size or Size(count=counted(self._table))
-        is_told = view is not None and not view.is_partitioned and strategy == "manifest_targeted"
-        return estimate(search.needs, strategy, size, search.at_hand() if is_told else None)
+        size = search.size or Size.counted(counted(self._table))
+        is_told = view is not None and not view.is_partitioned and decision.strategy == "manifest_targeted"
+        return search.plan(decision, size, search.at_hand() if is_told else None)
 
     def _decided(self, request: Request) -> tuple[Search, Decision]:
         with self._lock:
@@ -497,8 +456,11 @@ def _filtered(query: Query, ids: list[str], documents: DocumentReads) -> Page:
     return query.page(matching)
 
 
-def counted(table: Table) -> int:
-    """How many documents the collection's sentinel tells of, as of the last fold; for estimates only."""
+def counted(table: Table) -> int | None:
+    """How many documents the collection's sentinel tells of, as of the last fold; for estimates only. None where no
+    fold keeps it."""
+    if not table.collection.definition.oplog and not table.is_kept:
+        return None
     stored = table.sentinel.read()
     count = None if stored is None else loads_own(stored, table.sentinel.key).get("count")
-    return count if isinstance(count, int) else 0
+    return count if isinstance(count, int) else None

@@ -23,8 +23,9 @@ no rule needs.
 
 Estimates are for a session that has nothing in memory. They are made from what the root of the manifest says, and
 nothing else, so they do not change while it stays the same: a whole manifest has the rows, which are counted; a
-partitioned one has the sizes of its files. Nothing is known of what an index will find: a value of a unique one counts
-as one document, everything else as `ASSUMED_MATCHES`.
+partitioned one has the sizes of its files. Where there is none, the sentinel of the collection tells the count if folds
+keep it; else `ASSUMED_COUNT` documents are assumed, and the plan says so. Nothing is known of what an index will find:
+a value of a unique one counts as one document, everything else as `ASSUMED_MATCHES`.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ LIST_PAGE = 1000
 UNUSABLE = "the manifest is missing, damaged or behind"
 COVERED = "manifest has all needed fields"
 FORCED = "the caller asked for it"
+TOLD_BEHIND = "the manifest was behind when its status was asked for"
 
 Question = Literal["root", "ids", "rows"]
 """A fact that a rule needs: what the root of the manifest says; which ids the look-up names; the rows, to be read."""
@@ -290,7 +292,9 @@ class Actual:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The strategy of one query. `indexes` are the names of those that are looked up."""
+    """The strategy of one query. `indexes` are the names of those that are looked up; `as_of`: the newest change that a
+    manifest which is used knows of ("": none); `assumed`: so many documents were assumed for the estimate, because
+    nobody counts those of the model."""
 
     strategy: Strategy
     reason: str
@@ -298,6 +302,8 @@ class Plan:
     manifest_fields: tuple[str, ...] = ()
     indexes: tuple[str, ...] = ()
     actual: Actual | None = None
+    as_of: str | None = None
+    assumed: int | None = None
 
     @property
     def misses_manifest(self) -> bool:
@@ -330,6 +336,10 @@ class Plan:
             "estimatedUsd": self.estimate.usd,
             "manifestFields": list(self.manifest_fields),
         }
+        if self.assumed is not None:
+            shape["assumedDocuments"] = self.assumed
+        if self.as_of:
+            shape["manifestAsOf"] = self.as_of
         if self.indexes:
             shape["indexes"] = list(self.indexes)
         if self.actual is not None:

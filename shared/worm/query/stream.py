@@ -15,19 +15,10 @@ from contextlib import AbstractContextManager, nullcontext
 from worm.collections.documents import DocumentVersion
 from worm.collections.entries import Row
 from worm.errors import Corrupt, Invalid
-from worm.query.execute import (
-    Answer,
-    DocumentReads,
-    NoWrites,
-    OwnWrites,
-    Search,
-    counted,
-    given_rows,
-    is_doubtful,
-    live_ids,
-)
+from worm.query.execute import Answer, DocumentReads, Search, counted, given_rows, live_ids
 from worm.query.needs import Request
-from worm.query.planner import decide_stream, estimate
+from worm.query.own_writes import NoWrites, OwnWrites, is_doubtful
+from worm.query.planner import decide_stream
 from worm.query.query import Page
 from worm.store.parallel import chunked
 from worm.tables.table import Table
@@ -56,8 +47,8 @@ class Stream:
             self._view = search.view if decision.strategy == "manifest_scan" else None
             self._own = dict((own or NoWrites()).recent_writes())
             read = None if self._ids is None else len(self._ids)
-            size = search.size or Size(count=counted(table) if read is None else 0)
-            self.plan = search.plan(decision, estimate(self._needs, decision.strategy, size, read))
+            size = search.size or (Size.counted(counted(table)) if read is None else Size())
+            self.plan = search.plan(decision, size, read)
 
     def batches(self, size: int) -> Iterator[Answer]:
         """Batches of `size` rows; only the last one may be smaller."""

@@ -28,7 +28,7 @@ from worm.clock import Clock, moment_of
 from worm.codec.strict_json import JsonValue, Missing, field_value
 from worm.collections.documents import NO_VERSION, DocumentVersion
 from worm.collections.entries import Document, Row
-from worm.query.execute import DocumentState, OwnWrite
+from worm.query.own_writes import DocumentState, OwnWrite
 from worm.schema import IndexDef, ModelDef
 from worm.tables.index import entry_key
 

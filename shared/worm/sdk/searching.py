@@ -1,4 +1,4 @@
-"""Search the history of many documents: who changed what, when and why, newest entry first.
+"""HistorySearch the history of many documents: who changed what, when and why, newest entry first.
 
 A model's heads (`tables/`) name the newest entry of every document and its time. A search reads the heads, takes only
 documents whose newest entry is not before `since`, and merges their histories backwards by time. It stops at `limit`.
@@ -117,7 +117,7 @@ def _no_cursor() -> Invalid:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class HistorySearch:
     """A checked question. Times are whole seconds, as those of entries; all entries of both seconds count."""
 
     since: str = ""
@@ -141,7 +141,7 @@ class Search:
         metadata: Mapping[str, JsonValue] | None = None,
         limit: int | None = None,
         cursor: str | None = None,
-    ) -> Search:
+    ) -> HistorySearch:
         if op is not None and op not in OPS:
             raise Invalid(f"{op!r} is not an operation", path="op", hint=f"one of {', '.join(sorted(OPS))}")
         if limit is not None and (type(limit) is not int or limit < 1):
@@ -181,7 +181,7 @@ class Search:
 class _Trail:
     """The history of one document backwards, read a few entries at a time: 1, 2, 4, …"""
 
-    def __init__(self, collection: Collection, search: Search, entity_id: str, seq: int, ts: str) -> None:
+    def __init__(self, collection: Collection, search: HistorySearch, entity_id: str, seq: int, ts: str) -> None:
         self._oplog = collection.oplog
         self._collection = collection
         self._search = search
@@ -272,7 +272,7 @@ class _Trail:
         return self._next - 1 if archive is None else min(archive.first, self._next) - 1
 
 
-def search_history(sources: Sequence[Recorded], search: Search) -> HistoryRows[HistoryEntry]:
+def search_history(sources: Sequence[Recorded], search: HistorySearch) -> HistoryRows[HistoryEntry]:
     """The newest entries that match, of all these models."""
     trails = [trail for source in sources for trail in _trails(source, search)]
     heap = [(trail.place, trail) for trail in trails]
@@ -293,7 +293,7 @@ def search_history(sources: Sequence[Recorded], search: Search) -> HistoryRows[H
     return HistoryRows(found, cursor=cursor, damages=damages)
 
 
-def _trails(source: Recorded, search: Search) -> list[_Trail]:
+def _trails(source: Recorded, search: HistorySearch) -> list[_Trail]:
     """Those that can have entries of the time asked for."""
     collection = source.collection
     if source.heads is None:

@@ -63,7 +63,8 @@ class ManifestStatus:
 
 def manifest_status(table: Table) -> ManifestStatus:
     """Requests: one listing page per 1,000 versions, one GET per derived file and per unrecorded document. Without a
-    manifest the documents are counted."""
+    manifest the documents are counted. Queries of this session that use a manifest which is not fresh say so from then
+    on, until it changes."""
     collection = table.collection
     latest = dict(collection.latest_versions())
     manifest = table.manifest.read() if collection.definition.keeps_manifest else None
@@ -74,6 +75,7 @@ def manifest_status(table: Table) -> ManifestStatus:
         return ManifestStatus(False, is_empty, live, newest, 0, False, ())
     root, size = table.manifest.held_spread, table.manifest.file.held.size
     fresh = not table.manifest.is_stale(manifest) and _is_fresh(table, manifest, latest)
+    table.told_behind = None if fresh else table.manifest.file.etag
     updated = manifest.last_updated or None
     fields = tuple(name for name in manifest.fields if name != EVERYTHING_ELSE)
     status = ManifestStatus(True, fresh, manifest.count, updated, size, False, fields)

@@ -56,6 +56,8 @@ class Table:
         self.heads = HeadsTree(collection)
         self._view: TableView | None = None
         self._is_invalidated = False
+        self.told_behind: str | None = None
+        """The etag of a manifest that was found to be behind when its status was asked for: only a listing tells."""
 
     # Capture reads heads only; the rest is made when a fold or a query comes.
 
@@ -137,7 +139,8 @@ class Table:
             found = files.file.read()
             if found is not None and not found.partitioned:
                 same = (found.type, found.unique) == (index.type, index.unique)
-                return {entity_id for key in keys for entity_id in found.ids_under(key)} if same else None
+                is_behind = self._view is not None and found.revision < self._view.revision
+                return {one for key in keys for one in found.ids_under(key)} if same and not is_behind else None
         return self._ids_in_parts(files, keys)
 
     def _ids_in_parts(self, files: IndexFiles, keys: Sequence[str]) -> set[str] | None:

@@ -31,6 +31,8 @@ from worm.tables.tree import ManifestTree
 V = TypeVar("V")
 ASSUMED_BYTES = 1000
 """Of a document, where nothing is known of the collection."""
+ASSUMED_COUNT = 1000
+"""Of documents, where nobody counts them."""
 
 
 class PartFiles:
@@ -140,6 +142,10 @@ class TableView:
         return self._root.last_updated
 
     @property
+    def revision(self) -> int:
+        return self._root.revision
+
+    @property
     def size_bytes(self) -> int:
         """Of all files that hold the rows."""
         return self._root_size + self._root.size
@@ -231,13 +237,19 @@ def _joined(of_parts: Sequence[Mapping[str, V]]) -> Mapping[str, V]:
 @dataclass(frozen=True, slots=True)
 class Size:
     """What is known of a collection: how many documents, bytes of one, bytes that a scan reads and of the root that has
-    or names the rows, and that root where the table is partitioned."""
+    or names the rows, and that root where the table is partitioned. `is_assumed`: nobody counted the documents."""
 
     count: int = 0
     each: int = ASSUMED_BYTES
     manifest_bytes: int = 0
     root_bytes: int = 0
     root: Root[Counted] | None = None
+    is_assumed: bool = False
+
+    @classmethod
+    def counted(cls, count: int | None) -> Size:
+        """Where nothing else is known."""
+        return cls(ASSUMED_COUNT, is_assumed=True) if count is None else cls(count)
 
     @classmethod
     def known(cls, tree: ManifestTree, view: TableView | None) -> Size | None:
