@@ -38,6 +38,8 @@ from worm.schema import Schema
 from worm.schema.fields import SINGLETON_ID
 from worm.sdk.access import D, Result
 from worm.sdk.document import About, DocumentDict
+from worm.sdk.migrating import Change, MigrationReport
+from worm.sdk.migration_rules import Rule
 from worm.sdk.reading import Fields
 from worm.sdk.rows import Rows
 from worm.sdk.searching import HistoryEntry, HistoryRows, Recorded
@@ -544,6 +546,30 @@ class AsyncWorm:
             metadata=metadata,
             limit=limit,
             cursor=cursor,
+        )
+
+    async def migrate(
+        self,
+        model: str,
+        change: Change | Sequence[Rule] | Sequence[Mapping[str, JsonValue]],
+        *,
+        filter: Mapping[str, object] | None = None,
+        dry_run: bool = False,
+        restart: bool = False,
+        progress: Progress = silent,
+        **about: Unpack[About],
+    ) -> MigrationReport:
+        """Change the documents of a model, all or those that match, by rules (`worm.sdk.migration_rules`, or their
+        JSON) or by a function, each by a save with history; as `worm migrate`. Run it again after an interruption."""
+        return await self._pool.run(
+            self._worm.migrate,
+            model,
+            change,
+            filter=filter,
+            dry_run=dry_run,
+            restart=restart,
+            progress=progress,
+            **about,
         )
 
     async def materialize(self, space: str) -> Materialized:

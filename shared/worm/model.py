@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Self, TypeVar, cast, overload
+from typing import Self, TypeVar, Unpack, cast, overload
 
 from pydantic import BaseModel
 
@@ -24,7 +24,9 @@ from worm.maintenance.sweep import SweepReport
 from worm.schema import Schema, load_schema
 from worm.sdk.access import Result
 from worm.sdk.class_schema import schema_of
-from worm.sdk.document import DocumentDict
+from worm.sdk.document import About, DocumentDict
+from worm.sdk.migrating import Change, MigrationOptions, MigrationReport, migrate
+from worm.sdk.migration_rules import Rule
 from worm.sdk.model import Model
 from worm.sdk.objects import Dicts, model_name
 from worm.sdk.searching import HistoryEntry, HistoryRows, HistorySearch, search_history
@@ -35,6 +37,7 @@ from worm.spaces.opening import database_id
 from worm.store.base import Store
 from worm.store.open import open_store
 from worm.store.parallel import in_parallel
+from worm.tables.build import Progress, silent
 
 __all__ = ["DocumentDict", "Maintenance", "Model", "Result", "Worm", "connect", "push"]
 
@@ -173,6 +176,22 @@ class Worm(Upkeep):
 
     def __repr__(self) -> str:
         return f"<Worm {self.store.url} ({', '.join(self.schema.models)})>"
+
+    def migrate(
+        self,
+        model: str,
+        change: Change | Sequence[Rule] | Sequence[Mapping[str, JsonValue]],
+        *,
+        filter: Mapping[str, object] | None = None,
+        dry_run: bool = False,
+        restart: bool = False,
+        progress: Progress = silent,
+        **about: Unpack[About],
+    ) -> MigrationReport:
+        """Change the documents of a model, all or those that match, by rules (`worm.sdk.migration_rules`, or their
+        JSON) or by a function, each by a save with history; as `worm migrate`. Run it again after an interruption."""
+        options = MigrationOptions(filter, dry_run, restart, progress)
+        return migrate(self.model(model), change, options, about)
 
     def materialize(self, space: str) -> Materialized:
         """Do what the apply worker does after a commit: the documents become what the log says."""

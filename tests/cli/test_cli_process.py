@@ -110,7 +110,7 @@ def test_every_command_takes_the_shared_options() -> None:
     without_url = {"dev", "pack", "unpack", "space pull", *(name for name in taken if name.startswith("log "))}
     assert {name for name, options in taken.items() if "--url" not in options} == without_url
     assert {name for name, options in taken.items() if "--endpoint-url" not in options} == {"pack", "unpack"}
-    writers = {"put", "rm", "rollback", "snapshot restore", "trash restore"}
+    writers = {"migrate", "put", "rm", "rollback", "snapshot restore", "trash restore"}
     assert {name for name, options in taken.items() if "--actor" in options} == writers
 
 

@@ -117,6 +117,10 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
         "worm.cli.verify:repair",
         "Write missing oplog entries, then rebuild time marks, manifests, indexes, heads and claims from the oplogs.",
     ),
+    "migrate": CommandLeaf(
+        "worm.cli.migration:migrate",
+        "Change the documents of a model by rules or a function, each by a save with history.",
+    ),
     "prune": CommandLeaf(
         "worm.cli.verify:prune",
         "Remove expired trash, snapshots beyond maxAge and maxCount, and replaced files of tables, as `purge` does.",

@@ -1,0 +1,259 @@
+"""migrate: change many documents of a model by rules or by a function, each by a save with history.
+
+Documents are read and saved in chunks, each save on the condition of the version that was read; one that somebody else
+changed meanwhile is read and changed again. What the change leaves as it is, is not saved: a migration may run again at
+any time. One document's error fails no other.
+
+A raw upload that breaks the schema is changed, too: mending it is what a migration may be for.
+
+*checkpoint*: `.worm.migrate/<Model>-<digest>.json`, how far a migration has come, and which documents failed. The
+digest is of the rules (or the function's name) and the filter. It is written after every chunk and deleted at the end,
+so an interrupted migration goes on where it stopped, and a finished one starts from the beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
+from typing import cast
+
+from worm.clock import attempts
+from worm.codec.strict_json import JsonObject, JsonValue, check_json, dumps, loads_own
+from worm.collections.documents import DocumentVersion
+from worm.collections.entries import Document
+from worm.errors import Conflict, Corrupt, Invalid, WormError
+from worm.sdk.document import About, DocumentDict, encode_version, is_same
+from worm.sdk.migration_rules import Rule, apply_rules, rules_of
+from worm.sdk.model import Model
+from worm.store.parallel import chunked
+from worm.tables.build import Progress, silent
+
+CHUNK = 200
+ATTEMPTS = 10
+EXAMPLES_MAX = 5
+Change = Callable[[Document], Document | None]
+"""Gets a document to change in place, or returns another one. It may be called again: it must do nothing else."""
+
+
+@dataclass
+class MigrationReport:
+    """What a migration came to (in a dry run: would come to). `failed` are reasons by id; `examples` some of the
+    documents that change, before and after."""
+
+    model: str
+    looked_at: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+    examples: list[tuple[Document, Document]] = field(default_factory=list)
+    resumed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationOptions:
+    """`filter`: only documents that match. `restart`: forget where an interrupted run stopped."""
+
+    filter: Mapping[str, object] | None = None
+    dry_run: bool = False
+    restart: bool = False
+    progress: Progress = silent
+
+
+def migrate(
+    model: Model[DocumentDict],
+    change: Change | Sequence[Rule] | Sequence[Mapping[str, JsonValue]],
+    options: MigrationOptions | None = None,
+    about: About | None = None,
+) -> MigrationReport:
+    """Change the documents of a model by rules (or their JSON), or by a function."""
+    return _Migration(model, _named_change(change), options or MigrationOptions(), about or About()).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _NamedChange:
+    name: JsonValue
+    apply: Callable[[Document], Document]
+
+
+def _named_change(change: object) -> _NamedChange:
+    if callable(change):
+        name = f"{getattr(change, '__module__', '')}:{getattr(change, '__qualname__', '')}"
+        return _NamedChange(name, partial(_called, change))
+    if isinstance(change, str | bytes) or not isinstance(change, Sequence):
+        raise Invalid(f"takes rules or a function, not {change!r}", path="change")
+    rules = [one for given in change for one in ([given] if isinstance(given, Rule) else rules_of([given]))]
+    if not rules:
+        raise Invalid("there are no rules", hint="a migration needs at least one, or a function")
+    return _NamedChange([one.shape() for one in rules], lambda document: apply_rules(rules, document))
+
+
+def _called(function: Callable[[Document], object], document: Document) -> Document:
+    returned = function(document)
+    result = document if returned is None else returned
+    if not isinstance(result, dict):
+        raise Invalid(f"the function returned {type(result).__name__}, not a document", path="function")
+    check_json(result)
+    return result
+
+
+class _Migration:
+    """One run."""
+
+    def __init__(
+        self, model: Model[DocumentDict], change: _NamedChange, options: MigrationOptions, about: About
+    ) -> None:
+        self._model = model
+        self._collection = model.table.collection
+        self._change = change
+        self._options = options
+        self._about = about
+        self._report = MigrationReport(model.name)
+
+    def run(self) -> MigrationReport:
+        if not self._options.dry_run:
+            self._model.check_removing()  # whoever may not replace documents may not migrate them
+        after, again = self._resumed()
+        total = None if self._options.progress is silent else len(list(self._ids(None)))
+        for ids in chunked(again, CHUNK):
+            self._do(ids)
+        done = total - sum(1 for _ in self._ids(after)) if total is not None and after else 0
+        for ids in chunked(self._ids(after), CHUNK):
+            self._do(ids)
+            done += len(ids)
+            self._options.progress(done, total)
+            self._keep(self._collection.documents.key(ids[-1]))
+        if not self._options.dry_run:
+            self._collection.store.delete(self._key)
+        return self._report
+
+    def _ids(self, after: str | None) -> Iterator[str]:
+        """The documents to look at, by key, after this one."""
+        collection = self._collection
+        if self._options.filter is None:
+            for entity_id, version in collection.latest_versions(after):
+                if not version.is_delete_marker:
+                    yield entity_id
+            return
+        rows = self._model.find_all(filter=self._options.filter, select=["id"])
+        keys = sorted((collection.documents.key(str(row["id"])), str(row["id"])) for row in rows)
+        yield from (entity_id for key, entity_id in keys if after is None or key > after)
+
+    # One chunk
+
+    def _do(self, ids: Sequence[str]) -> None:
+        """Read, change and save them; what is not saved then is done one by one."""
+        wanted: dict[str, DocumentDict] = {}
+        for found in self._model.find_many(ids):
+            self._report.failed.pop(found.id, None)
+            if found.document is None and found.error is None:
+                continue  # deleted since the listing
+            self._report.looked_at += 1
+            if isinstance(found.error, Invalid):
+                self._attempt(found.id, self._mend)
+            elif found.error is not None or found.document is None:
+                self._report.failed[found.id] = str(found.error)
+            else:
+                self._attempt(found.id, partial(self._prepare, read=found.document, wanted=wanted))
+        for result in self._model.save_many(list(wanted.values()), **self._about) if wanted else ():
+            if isinstance(result.error, Conflict):
+                self._attempt(result.id, self._modify)
+            elif result.error is not None and result.document is None:
+                self._report.failed[result.id] = str(result.error)
+            else:
+                self._report.changed += 1
+
+    def _attempt(self, entity_id: str, work: Callable[[str], None]) -> None:
+        try:
+            work(entity_id)
+        except WormError as error:
+            self._report.failed[entity_id] = str(error)
+        except Exception as error:  # noqa: BLE001 - a function of the caller; its mistake is that of one document
+            self._report.failed[entity_id] = f"{type(error).__name__}: {error}"
+
+    def _prepare(self, entity_id: str, read: DocumentDict, wanted: dict[str, DocumentDict]) -> None:
+        changed = self._changed(entity_id, read)
+        if changed is not None:
+            wanted[entity_id] = DocumentDict.of(changed, read.provenance)
+
+    def _changed(self, entity_id: str, read: Mapping[str, JsonValue]) -> Document | None:
+        """The document after the change; None where there is nothing to be saved."""
+        before = dict(read)
+        changed = {**self._change.apply(_copy(before)), "id": before["id"]}
+        if is_same(changed, before):
+            self._report.unchanged += 1
+            return None
+        if not self._options.dry_run:
+            return changed
+        self._collection.definition.check_document(changed, id=entity_id)
+        self._report.changed += 1
+        if len(self._report.examples) < EXAMPLES_MAX:
+            self._report.examples.append((before, changed))
+        return None
+
+    def _modify(self, entity_id: str) -> None:
+        """Somebody else was faster: again, until it holds."""
+        was = self._report.unchanged
+
+        def again(document: DocumentDict) -> DocumentDict:
+            self._report.unchanged = was
+            changed = self._changed(entity_id, document)
+            return document if changed is None else DocumentDict.of(changed, document.provenance)
+
+        self._model.modify(entity_id, again, **self._about)
+        self._report.changed += self._report.unchanged == was
+
+    def _mend(self, entity_id: str) -> None:
+        """A stored document that breaks the schema, by the very version that was read."""
+        clock, ids = self._collection.clock, self._collection.ids
+        for attempt in attempts(ATTEMPTS, clock, ids, base_seconds=0.01, cap_seconds=0.5):
+            found = self._collection.documents.current(entity_id)
+            document = None if found is None else self._collection.documents.recorded(found)
+            if found is None or document is None:
+                raise Invalid("the stored object is not a JSON document", key=self._collection.documents.key(entity_id))
+            changed = self._changed(entity_id, {**document, "id": document.get("id", entity_id)})
+            if changed is None and not self._options.dry_run:
+                self._report.unchanged -= 1
+                self._collection.documents.parse(entity_id, found)  # says what is wrong with it
+            if changed is None:
+                return
+            try:
+                commit = self._collection.origins.commit_of(entity_id, found)
+                version = encode_version(DocumentVersion(found.etag, found.version_id, commit))
+                self._model.replace(changed, if_version=version, **self._about)
+            except Conflict:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                continue
+            self._report.changed += 1
+            return
+
+    # Checkpoint
+
+    @property
+    def _key(self) -> str:
+        shown = f"{dumps(self._change.name).decode()} {self._options.filter!r}"
+        return f".worm.migrate/{self._model.name}-{sha256(shown.encode()).hexdigest()[:16]}.json"
+
+    def _resumed(self) -> tuple[str | None, list[str]]:
+        """Where an interrupted run stopped, and what had failed until then."""
+        if self._options.restart or self._options.dry_run:
+            return None, []
+        found = self._collection.store.get(self._key)
+        try:
+            shape = {} if found is None else loads_own(found.body, key=self._key)
+        except Corrupt:
+            return None, []  # from the beginning; the next checkpoint replaces it
+        self._report.resumed = bool(shape.get("after"))
+        failed = shape.get("failed")
+        return str(shape.get("after") or "") or None, list(failed) if isinstance(failed, dict) else []
+
+    def _keep(self, after: str) -> None:
+        if not self._options.dry_run:
+            failed = cast("JsonObject", dict(self._report.failed))
+            self._collection.store.put(self._key, dumps({"version": 1, "after": after, "failed": failed}))
+
+
+def _copy(document: Document) -> Document:
+    return apply_rules((), document)
