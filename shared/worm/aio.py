@@ -42,7 +42,7 @@ from worm.sdk.migrating import Change, MigrationReport
 from worm.sdk.migration_rules import Rule
 from worm.sdk.reading import Fields
 from worm.sdk.rows import Rows
-from worm.sdk.searching import HistoryEntry, HistoryRows, Recorded
+from worm.sdk.searching import HistoryEntry, HistoryRows
 from worm.sdk.transacting import DocumentTransaction
 from worm.sdk.upkeep import Names
 from worm.session import Maintenance
@@ -393,10 +393,6 @@ class AsyncModel(Generic[D]):
     ) -> D:
         """Save the document of a snapshot again, as `rollback` does with an entry."""
         return await self._pool.run(self._model.restore_snapshot, id, ts, if_version=if_version, **about)
-
-    async def recorded(self) -> Recorded:
-        """What a search over the histories of all documents starts from: `Worm.history`."""
-        return await self._pool.run(self._model.recorded)
 
     async def list_trashed(self) -> list[JsonObject]:
         """The deleted documents that can be restored: their ids and what the tombstones say."""

@@ -172,7 +172,7 @@ class Worm(Upkeep):
         )
         name = model if model is None or isinstance(model, str) else model_name(model)
         names = [one for one, known in self.schema.models.items() if known.oplog] if name is None else [name]
-        return search_history(in_parallel(Model.recorded, [self.model(one) for one in names]), search)
+        return search_history(in_parallel(Model._recorded, [self.model(one) for one in names]), search)
 
     def __repr__(self) -> str:
         return f"<Worm {self.store.url} ({', '.join(self.schema.models)})>"

@@ -24,7 +24,7 @@ from worm.errors import Invalid, NotFound, Unavailable
 from worm.schema.fields import SINGLETON_ID
 from worm.sdk.access import D, Touched
 from worm.sdk.document import About, DocumentDict
-from worm.sdk.searching import HistoryRows, Recorded, moment_in_utc
+from worm.sdk.searching import HistoryRows, HistorySource, moment_in_utc
 from worm.sdk.writing import Writing
 from worm.store.base import ObjectInfo, Version
 
@@ -198,11 +198,11 @@ class History(Writing[D]):
             )
         return found.document
 
-    def recorded(self) -> Recorded:
+    def _recorded(self) -> HistorySource:
         """What a search over the histories of all documents starts from: `Worm.history`."""
         self._check_oplog()
         with self._tables:
-            return Recorded(self._collection, self.table.heads.read())
+            return HistorySource(self._collection, self.table.heads.read())
 
     def _require_oplog(self, given: object) -> str:
         """The checked id."""

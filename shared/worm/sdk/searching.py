@@ -76,7 +76,7 @@ class HistoryRows(list[E]):
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class HistorySource:
     """Where the history of a model is, and its heads; None where there are none."""
 
     collection: Collection
@@ -272,7 +272,7 @@ class _Trail:
         return self._next - 1 if archive is None else min(archive.first, self._next) - 1
 
 
-def search_history(sources: Sequence[Recorded], search: HistorySearch) -> HistoryRows[HistoryEntry]:
+def search_history(sources: Sequence[HistorySource], search: HistorySearch) -> HistoryRows[HistoryEntry]:
     """The newest entries that match, of all these models."""
     trails = [trail for source in sources for trail in _trails(source, search)]
     heap = [(trail.place, trail) for trail in trails]
@@ -293,7 +293,7 @@ def search_history(sources: Sequence[Recorded], search: HistorySearch) -> Histor
     return HistoryRows(found, cursor=cursor, damages=damages)
 
 
-def _trails(source: Recorded, search: HistorySearch) -> list[_Trail]:
+def _trails(source: HistorySource, search: HistorySearch) -> list[_Trail]:
     """Those that can have entries of the time asked for."""
     collection = source.collection
     if source.heads is None:
