@@ -227,7 +227,7 @@ def warn_if_different(store: Store, schema: Schema) -> None:
     if lines:
         what = f"the schema given to connect() is not the one pushed to {store.url}: {'; '.join(lines)}"
         hint = "leave schema= out to use the pushed one, or `worm push` yours (db.push())"
-        warnings.warn(f"{what} ({hint})", SchemaDiffers, stacklevel=3)
+        warnings.warn(f"{what} ({hint})", SchemaDiffers, stacklevel=4)
 
 
 def told_changes(plan: ModelPlan) -> str:
