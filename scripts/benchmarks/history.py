@@ -69,7 +69,7 @@ class Writer:
 
     def save(self) -> None:
         self._tick()
-        self._document = self.model.save({**self._document, "score": self.length})
+        self._document = self.model.save(self._document | {"score": self.length})
         self.length += 1
 
     def grow(self, length: int) -> None:

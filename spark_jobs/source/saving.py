@@ -10,18 +10,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from spark_jobs.source.values import Fields, is_same_object, merged, without_nulls
 from worm.clock import backoff, iso_millis, iso_seconds
 from worm.codec.strict_json import JsonObject, JsonValue
+from worm.collections.claims import Holders
 from worm.collections.entries import Document, Heads, OplogEntry
 from worm.errors import CommitStateUnknown, Conflict, Corrupt, Denied, Invalid, Unavailable, WormError
 from worm.schema import FieldDef
 from worm.schema.definition import TIME_FIELDS
-from worm.sdk.access import Result, Touched
+from worm.sdk.access import Result, Seen, Touched
+from worm.sdk.document import About, DocumentDict
 from worm.sdk.model import Model
 
 ROUNDS_MAX = 12
@@ -54,18 +56,40 @@ class JobModel(Model):
         stamped = super()._stamped({**document, **times}, is_new=is_new)
         return stamped if is_new else {**stamped, "updatedAt": self.stamp}
 
-    def known(self, entity_id: str) -> str | None:
-        """The etag of the version that this session read or wrote last."""
-        seen = self._memory.seen(entity_id)
-        return None if seen is None else seen.etag
+    def is_broken(self, found: Result[DocumentDict]) -> bool:
+        """Is something stored there that is no valid document?"""
+        return isinstance(found.error, Invalid) and self._is_id(found.id)
 
-    def record(self, ids: Sequence[str]) -> None:
+    def save_over(
+        self, documents: Sequence[DocumentDict], broken: Collection[str], actor: str | None
+    ) -> list[Result[DocumentDict]]:
+        """`save_many`; what is stored under these ids was found to be `broken`, and is replaced if it still is."""
+        about: About = {"actor": actor}
+
+        def work(document: DocumentDict, holders: Holders | None) -> tuple[Document, Touched | None]:
+            entity_id = self._id_of(document)
+            if entity_id not in broken:
+                return self._save(document, about, holders)
+            return self._update(document, entity_id, self._broken_version(entity_id), about, holders=holders)
+
+        return self._many(documents, work)
+
+    def _broken_version(self, entity_id: str) -> Seen:
+        found = self._session.store.get(self._collection.documents.key(entity_id))
+        if self.logged is not None:
+            found = self.logged.latest(entity_id, found)
+        if found is None or self._readable(entity_id, found.body) is not None:
+            raise self._conflict(entity_id, "", found)
+        return self._seen(entity_id, found, None)
+
+    def record(self, documents: Sequence[DocumentDict]) -> None:
         """Bring history and table of these documents up to date, where they are behind (inline maintenance)."""
-        behind = list(ids)
+        etags = {origin.id: origin.at.etag for one in documents if (origin := one.provenance) is not None}
+        behind = list(etags)
         if self._collection.definition.oplog and behind:
             with self._tables:
                 heads = self.table.heads.among(behind) or Heads(self.name)
-            behind = [one for one in behind if (head := heads.get(one)) is None or head.etag != self.known(one)]
+            behind = [one for one in behind if (head := heads.get(one)) is None or head.etag != etags[one]]
         self._maintain([Touched(one) for one in behind])
 
     def entries_since(self, entity_id: str, moment: str) -> list[OplogEntry]:
@@ -122,12 +146,14 @@ class Saver:
 
     def _round(self, pending: dict[str, JsonObject]) -> dict[str, JsonObject]:
         """Returns those that lost to another write and must be looked at again."""
-        writes: dict[str, tuple[str, JsonObject]] = {}
-        there: list[str] = []
-        for result in self.model.find_many(list(pending)):
+        writes: dict[str, tuple[str, DocumentDict]] = {}
+        there: list[DocumentDict] = []
+        found = self.model.find_many(list(pending))
+        for result in found:
             self._decide(result, pending[result.id], writes, there)
         self.model.record(there)
-        results = self.model.save_many([document for _, document in writes.values()], actor=self.actor)
+        broken = {result.id for result in found if self.model.is_broken(result)}
+        results = self.model.save_over([document for _, document in writes.values()], broken, self.actor)
         lost: dict[str, JsonObject] = {}
         for entity_id, result in zip(writes, results, strict=True):
             if isinstance(result.error, Conflict):
@@ -140,12 +166,12 @@ class Saver:
 
     def _decide(
         self,
-        found: Result[Document],
+        found: Result[DocumentDict],
         given: JsonObject,
-        writes: dict[str, tuple[str, JsonObject]],
-        there: list[str],
+        writes: dict[str, tuple[str, DocumentDict]],
+        there: list[DocumentDict],
     ) -> None:
-        is_broken = isinstance(found.error, Invalid) and self.model.known(found.id) is not None
+        is_broken = self.model.is_broken(found)
         if found.error is not None and not is_broken:
             self._refuse(found.id, found.error)
         elif found.document is None and not is_broken:
@@ -155,7 +181,7 @@ class Saver:
                 writes[found.id] = "created", self._new(found.id, given)
         elif found.document is not None and self._is_there(found.document, given):
             self.saved.counts["unchanged"] += 1
-            there.append(found.id)
+            there.append(found.document)
         elif not self.overwrite:
             what = "exists with other content" if found.document is not None else "exists, and is no valid document"
             self._refuse(found.id, Conflict(what))
@@ -184,16 +210,17 @@ class Saver:
                 return state is not None and self._is_there(state, given)
         return False
 
-    def _new(self, entity_id: str, given: JsonObject) -> JsonObject:
-        return {**self._defaults, **without_nulls(given, self.fields), "id": entity_id}
+    def _new(self, entity_id: str, given: JsonObject) -> DocumentDict:
+        return DocumentDict({**self._defaults, **without_nulls(given, self.fields), "id": entity_id})
 
-    def _changed(self, entity_id: str, stored: Document | None, given: JsonObject) -> JsonObject:
-        """Over a document that is broken there is nothing to keep."""
+    def _changed(self, entity_id: str, stored: DocumentDict | None, given: JsonObject) -> DocumentDict:
+        """Over the version that was read. Over a document that is broken there is nothing to keep."""
+        origin = None if stored is None else stored.provenance
         if stored is None or self.replace:
             kept = {name: stored[name] for name in ("createdAt",) if stored and name in stored}
-            return {**kept, **without_nulls(given, self.fields), "id": entity_id}
+            return DocumentDict.of({**kept, **without_nulls(given, self.fields), "id": entity_id}, origin)
         times = {name: value for name, value in given.items() if name not in TIME_FIELDS or value is not None}
-        return merged(stored, times, self.fields)
+        return DocumentDict.of(merged(stored, times, self.fields), origin)
 
     def _refuse(self, entity_id: str, error: WormError) -> None:
         if isinstance(error, _STOPPING):  # not the document's fault: the task is run again

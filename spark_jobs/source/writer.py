@@ -26,6 +26,7 @@ from worm.codec.strict_json import JsonObject
 from worm.errors import Conflict, Invalid
 from worm.model import Worm
 from worm.schema.fields import SINGLETON_ID, id_text
+from worm.sdk.objects import Dicts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +46,7 @@ class Writing:
     start: datetime
 
     def saver(self) -> Saver:
-        model = JobModel(_session(self.spec, self.options), self.spec.model)
+        model = JobModel(_session(self.spec, self.options), self.spec.model, Dicts())
         task = TaskContext.get()
         is_rerun = task is not None and task.attemptNumber() > 0
         return Saver(model, self.start, self.overwrite, self.options.replace, self.options.actor, is_rerun)

@@ -61,7 +61,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
         clock.advance(1)
     found = customers.find_by_id("acme")
     assert found is not None
-    customers.save({**found, "status": "churned"})
+    customers.save(found | {"status": "churned"})
     return folder
 
 

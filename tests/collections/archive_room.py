@@ -10,12 +10,12 @@ from spark_jobs.oplog_archives import Compactor, CompactReport, Listing, listing
 from tests.harness import schema_of
 from worm.clock import Ids, VirtualClock
 from worm.collections.collection import Collection
-from worm.collections.entries import Document
 from worm.collections.id_ranges import IdRange
 from worm.collections.layout import SCHEMA_KEY, StorageResolver
 from worm.errors import NotFound
 from worm.model import Model, Worm
 from worm.schema import load_schema
+from worm.sdk.document import DocumentDict
 from worm.store.base import Store
 from worm.store.memory import MemoryStore
 from worm.tables.table import Table
@@ -61,16 +61,16 @@ class Room:
     def history(self, length: int, entity_id: str = "a", deletes: Sequence[int] = ()) -> None:
         """That many entries, two a second; at the seqs of `deletes` the document is deleted, and brought back next."""
         customers = self.session()
-        document: Document | None = None
+        document: DocumentDict | None = None
         for seq in range(1, length + 1):
             self.clock.advance(seq % 2)
             if document is None:
-                document = dict(customers.save(customers.create({"name": "Acme", "score": seq}, id=entity_id)))
+                document = customers.save(customers.create({"name": "Acme", "score": seq}, id=entity_id))
             elif seq in deletes:
                 customers.delete(entity_id)
                 document = None
             else:
-                document = dict(customers.save({**document, "score": seq}))
+                document = customers.save(document | {"score": seq})
 
     def grow_cold(self, age: timedelta = WINDOW) -> None:
         self.clock.advance(age.total_seconds() + 1)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from spark_jobs.oplog_archives import Compactor
 from tests.collections.archive_room import Room, told
 from tests.harness import schema_of
+from tests.sdk.sessions import must
 from worm.codec.frames import frame
 from worm.collections.layout import ArchiveName
 from worm.collections.oplog import MIN_AGE, Archive
@@ -72,10 +73,10 @@ def test_history_goes_on_after_it_was_archived(versioned: bool) -> None:
     customers = room.session()
     back = customers.rollback("a", to_seq=5)
     assert back["score"] == 5
-    customers.save({**back, "score": 99})
+    customers.save(back | {"score": 99})
     customers.delete("a")
     assert [entry.op for entry in customers.get_history("a")][-3:] == ["update", "update", "delete"]
-    assert (customers.get_at("a", seq=5) or {})["score"] == 5
+    assert must(customers.get_at("a", seq=5))["score"] == 5
     room.assert_clean()
     room.grow_cold()
     before = told(room)
@@ -91,7 +92,7 @@ def test_an_entity_that_grows_gets_a_second_archive() -> None:
     room.compact()
     customers = room.session()
     for score in range(100, 120):
-        customers.save({**(customers.find_by_id("a") or {}), "score": score})
+        customers.save(customers.get("a") | {"score": score})
     room.grow_cold()
     before = told(room)
     assert room.compact().archives == 1
@@ -123,7 +124,7 @@ def test_nothing_inside_the_window_is_archived() -> None:
     assert room.compact().cold == 0
     room.grow_cold(timedelta(days=1))
     customers = room.session()
-    customers.save({**(customers.find_by_id("a") or {}), "score": 0})
+    customers.save(customers.get("a") | {"score": 0})
     assert room.compact().cold == 0
     assert room.single() == list(range(1, 22))
     room.grow_cold()
@@ -135,7 +136,7 @@ def test_an_entity_that_was_written_since_the_listing_is_not_cold() -> None:
     room.history(20)
     room.grow_cold()
     listing, customers = room.listing(), room.session()
-    customers.save({**(customers.find_by_id("a") or {}), "score": 0})
+    customers.save(customers.get("a") | {"score": 0})
     assert room.compactor().entity(listing).cold == 0
     assert room.single() == list(range(1, 22))
 
@@ -163,9 +164,9 @@ def test_entries_that_are_too_large_to_be_read_together_are_left_alone(monkeypat
     room = Room()
     room.history(14)
     customers = room.session()
-    customers.save({**(customers.find_by_id("a") or {}), "name": "x" * 3_000})
+    customers.save(customers.get("a") | {"name": "x" * 3_000})
     for score in range(15):
-        customers.save({**(customers.find_by_id("a") or {}), "score": score})
+        customers.save(customers.get("a") | {"score": score})
     room.grow_cold()
     before = told(room)
     assert room.compact().problems == {}

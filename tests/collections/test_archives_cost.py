@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from tests.collections.archive_room import Room
+from tests.sdk.sessions import must
 
 
 def compacted(length: int, every: int) -> Room:
@@ -25,14 +26,14 @@ def test_every_moment_of_an_archived_history_is_within_the_budget(every: int) ->
     assert len(archived) > 20
     for seq in range(1, 46):
         with room.store.requests.measure() as by_seq:
-            assert (customers.get_at("a", seq=seq) or {})["score"] == seq
+            assert must(customers.get_at("a", seq=seq))["score"] == seq
         assert by_seq["total"] <= 2 + every, seq
         if seq in archived:
             assert by_seq["total"] <= 3
     start = datetime.fromisoformat(customers.get_history("a")[0].ts)
     for second in range(24):
         with room.store.requests.measure() as by_time:
-            found = customers.get_at("a", time=start + timedelta(seconds=second)) or {}
+            found = must(customers.get_at("a", time=start + timedelta(seconds=second)))
         assert found["score"] == min(2 * second + 2, 45)
         at_the_end = found["score"] == 45  # nothing after it: the archives are asked
         assert by_time["total"] <= 2 + every + at_the_end, second
@@ -48,7 +49,7 @@ def test_a_long_archived_history_costs_no_more(monkeypatch: pytest.MonkeyPatch) 
     start = datetime.fromisoformat(customers.get_history("a")[0].ts)
     for seq in range(1, 401, 7):
         with room.store.requests.measure() as by_seq:
-            assert (customers.get_at("a", seq=seq) or {})["score"] == seq
+            assert must(customers.get_at("a", seq=seq))["score"] == seq
         with room.store.requests.measure() as by_time:
             customers.get_at("a", time=start + timedelta(seconds=seq // 2))
         assert by_seq["total"] <= 12
@@ -78,10 +79,10 @@ def test_a_write_looks_for_archives_only_after_half_a_day_and_where_there_may_be
         room = Room(every=10, archive_after=archive_after)
         room.history(5)
         customers = room.session()
-        document = customers.find_by_id("a") or {}
+        document = customers.get("a")
         room.clock.advance(hours * 3600)
         with room.store.requests.measure() as requests:
-            customers.save({**document, "score": 9})
+            customers.save(document | {"score": 9})
         listings.append(requests.get("LIST", 0))
     assert listings == expected
 

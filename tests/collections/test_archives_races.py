@@ -9,6 +9,7 @@ from typing import Literal
 import pytest
 
 from tests.collections.archive_room import Room, rebuilt, told
+from tests.sdk.sessions import must
 from worm.collections.entries import Head
 from worm.collections.layout import SCHEMA_KEY
 from worm.collections.reconcile import Reconciled
@@ -158,8 +159,8 @@ def test_a_reader_beside_compaction_sees_the_whole_history() -> None:
     asked: list[Callable[[Model], object]] = [
         lambda customers: [entry.to_bytes() for entry in customers.get_history("a")] == before["history"],
         lambda customers: [entry.seq for entry in customers.get_history("a", limit=9)] == list(range(6, 15)),
-        lambda customers: (customers.get_at("a", seq=6) or {})["score"] == 6,
-        lambda customers: (customers.get_at("a", time="2026-01-01T00:00:03Z") or {})["score"] == 6,
+        lambda customers: must(customers.get_at("a", seq=6))["score"] == 6,
+        lambda customers: must(customers.get_at("a", time="2026-01-01T00:00:03Z"))["score"] == 6,
         lambda customers: customers.diff("a", 2, 6)["score"] == [2, 6],
     ]
     for ask in asked:
@@ -182,7 +183,7 @@ def test_a_reader_that_knows_archives_asks_again_for_those_of_a_second_compactio
         room.compact()
         customers = room.session()
         for score in range(100, 110):
-            customers.save({**(customers.find_by_id("a") or {}), "score": score})
+            customers.save(customers.get("a") | {"score": score})
         room.grow_cold()
         store = Meanwhile(room, number, room.compact)
         entries = room.session(store).get_history("a")
@@ -197,8 +198,8 @@ def test_a_writer_beside_compaction_appends_at_the_end(versioned: bool) -> None:
     def run(number: int) -> Meanwhile:
         room = cold_room(versioned=versioned)
         customers = room.session()
-        document = customers.find_by_id("a") or {}
-        store = Meanwhile(room, number, lambda: customers.save({**document, "score": 100}))
+        document = customers.get("a")
+        store = Meanwhile(room, number, lambda: customers.save(document | {"score": 100}))
         assert room.compact(store).problems == {}
         if store.number <= 0:
             entries = room.session().get_history("a")
@@ -215,7 +216,7 @@ def test_compaction_beside_a_writer_takes_nothing_from_it(versioned: bool) -> No
         room = cold_room(versioned=versioned)
         store = Meanwhile(room, number, room.compact)
         customers = room.session(store)
-        customers.save({**(customers.find_by_id("a") or {}), "score": 100})
+        customers.save(customers.get("a") | {"score": 100})
         assert [entry.seq for entry in room.session().get_history("a")] == list(range(1, LENGTH + 2))
         room.assert_clean()
         return store
@@ -305,7 +306,7 @@ def test_without_versions_a_late_worker_does_not_take_the_past_for_the_present()
     assert past is not None
     assert entry is not None
     for score in range(100, 109):
-        customers.save({**(customers.find_by_id("a") or {}), "score": score})
+        customers.save(customers.get("a") | {"score": score})
     room.grow_cold()
     room.compact()
     room.store.put(key, past.body)

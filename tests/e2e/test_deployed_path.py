@@ -34,7 +34,7 @@ def test_an_upload_by_any_client_appears_in_the_table_with_its_history(deploymen
     document = customers.find_by_id("c0001")
     assert document is not None
     with deployment.store.requests.measure() as spent:
-        customers.save({**document, "status": "churned"}, actor="user:ann")
+        customers.save(document | {"status": "churned"}, actor="user:ann")
     assert spent["PUT"] == 1
     assert "LIST" not in spent
     deployment.environment.wait_quiet(60)

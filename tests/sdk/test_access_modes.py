@@ -74,11 +74,16 @@ def test_everything_can_be_read_in_any_mode(tmp_path: Path, mode: str) -> None:
 
 def test_append_is_write_once_at_the_store_too(tmp_path: Path) -> None:
     bench, customers = stored(tmp_path, "append")
-    customers.save({"id": "b", "name": "new"})
-    with pytest.raises(Invalid, match="append-only"):
-        customers.save({"id": "b", "name": "changed"})
-    with pytest.raises(Conflict, match="exists already"):
-        bench.customers().save({"id": "b", "name": "changed"})  # a session that never saw it
+    saved = customers.save({"id": "b", "name": "new"})
+    read = bench.customers().get("b")
+    for seen in (saved, read):
+        with pytest.raises(Invalid, match="append-only"):
+            customers.save(seen | {"name": "changed"})
+    for session in (customers, bench.customers()):
+        for verb in (session.save, session.insert, session.upsert):
+            with pytest.raises(Conflict, match="exists already"):
+                verb({"id": "b", "name": "changed"})
+    assert bench.customers().get("b") == read
 
 
 def test_what_a_raw_client_removed_from_an_append_model_can_be_put_back(tmp_path: Path) -> None:

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
+from pydantic import BaseModel
 
-from tests.sdk.sessions import Bench
+from tests.sdk.sessions import Bench, must
 from worm.codec.strict_json import JsonValue
+from worm.collections.claims import Holders
 from worm.collections.entries import Document
 from worm.errors import Conflict, Invalid, Unavailable
 from worm.sdk.access import Touched
+from worm.sdk.document import About, DocumentDict
 from worm_dev.faulty_store import Fault, FaultyStore
 
 
@@ -66,10 +70,10 @@ def test_of_documents_with_the_same_id_only_the_first_is_saved(tmp_path: Path) -
     save = customers._save
 
     def first_ones_slowly(
-        document: Mapping[str, JsonValue], actor: str | None, holders: object = None
-    ) -> tuple[Document, Touched]:
+        document: DocumentDict, about: About, holders: Holders | None = None
+    ) -> tuple[Document, Touched | None]:
         time.sleep(0.02 if document["score"] == 0 else 0)
-        return save(document, actor)
+        return save(document, about, holders)
 
     customers._save = first_ones_slowly  # type: ignore[method-assign]
     results = customers.save_many([{"id": "a", "score": number} for number in range(5)])
@@ -86,8 +90,39 @@ def test_a_found_document_can_be_saved_by_bulk(bench: Bench) -> None:
     customers = bench.customers()
     found = [result.document for result in customers.find_many(["a", "b"])]
     bench.tick()
-    results = customers.save_many([{**document, "score": 2} for document in found if document is not None])
+    results = customers.save_many([document | {"score": 2} for document in found if document is not None])
     assert [result.ok for result in results] == [True, True]
+    stale = customers.save_many([document | {"score": 3} for document in found if document is not None])
+    assert [type(result.error) for result in stale] == [Conflict, Conflict]
+    bench.assert_clean()
+
+
+class Named(BaseModel):
+    worm_model: ClassVar[str] = "Customer"
+    id: str | None = None
+    name: str
+
+
+@pytest.mark.parametrize("verb", ["insert_many", "upsert_many"])
+def test_each_new_document_of_a_bulk_gets_an_id_a_history_and_a_row(bench: Bench, verb: str) -> None:
+    dicts, objects = bench.customers(), bench.session().model(Named)
+    made = [str(must(one.document)["id"]) for one in getattr(dicts, verb)([{"name": "one"}, {"name": "two"}])]
+    made += [must(one.document).id for one in getattr(objects, verb)([Named(name="three"), {"name": "four"}])]
+    assert len(set(made)) == 4
+    assert [bench.ops(one) for one in made] == [["create"]] * 4
+    assert {row["id"] for row in dicts.find_all()} == set(made)
+    bench.assert_clean()
+
+
+@pytest.mark.parametrize("verb", ["save_many", "insert_many", "upsert_many"])
+def test_an_item_that_is_no_document_fails_no_other(bench: Bench, verb: str) -> None:
+    wrong = datetime(2026, 1, 1)  # noqa: DTZ001 - what is refused
+    given = [{"id": "a", "name": "one"}, {"id": "b", "name": wrong}, 5, {"id": "b", "name": "late"}]
+    results = getattr(bench.customers(), verb)(given)
+    assert [(result.id, result.ok) for result in results] == [("a", True), ("b", False), ("", False), ("b", False)]
+    assert "is twice" in str(results[3].error)
+    objects = getattr(bench.session().model(Named), verb)([{"id": "c"}, Named(id="d", name="d")])
+    assert [(result.id, result.ok) for result in objects] == [("c", False), ("d", True)]
     bench.assert_clean()
 
 

@@ -32,23 +32,35 @@ def test_a_snapshot_is_never_of_an_older_state(bench: Bench) -> None:
         inline.list_snapshots("nobody")
 
 
-def test_a_save_replaces_the_broken_document_that_was_read_and_no_other(bench: Bench) -> None:
+def test_a_broken_document_is_replaced_by_replace_and_upsert_and_never_by_save(bench: Bench) -> None:
     customers = bench.customers()
     bench.store.put(KEY, b"{")
     with pytest.raises(Conflict):
         customers.save({"id": "a", "name": "unseen"})
-    with pytest.raises(Invalid, match="the stored document is not valid"):
+    with pytest.raises(Invalid, match="the stored document is not valid") as caught:
         customers.find_by_id("a")
-    bench.tick()
-    bench.store.put(KEY, b'{"name": "mended"}')
+    assert "replace() or upsert()" in str(caught.value.hint)
     with pytest.raises(Conflict):
-        customers.save({"id": "a", "name": "mine"})
-    bench.tick()
-    bench.store.put(KEY, b"[]")
-    assert not customers.find_many(["a"])[0].ok
-    customers.save({"id": "a", "name": "mine"})
-    assert must(customers.find_by_id("a"))["name"] == "mine"
+        customers.save({"id": "a", "name": "mine"})  # reading a broken document does not allow it
+    for broken, verb in ((b"{", customers.replace), (b"[]", customers.upsert)):
+        bench.tick()
+        bench.store.put(KEY, broken)
+        assert not customers.find_many(["a"])[0].ok
+        replaced = verb({"id": "a", "name": "mine"})
+        assert must(customers.find_by_id("a"))["name"] == "mine"
+        assert customers.save(replaced | {"name": "again"})["name"] == "again"
     bench.assert_clean()
+
+
+def test_a_document_that_broke_since_it_was_read_is_a_conflict(bench: Bench) -> None:
+    customers = bench.customers()
+    seen = customers.save({"id": "a", "name": "mine"})
+    bench.tick()
+    bench.store.put(KEY, b"{")
+    for stale in (seen, seen | {"name": "other"}):
+        with pytest.raises(Conflict, match="changed since it was read"):
+            customers.save(stale)
+    assert must(bench.store.get(KEY)).body == b"{"
 
 
 def test_an_id_that_is_no_text_is_refused_at_once(bench: Bench) -> None:
@@ -56,7 +68,7 @@ def test_an_id_that_is_no_text_is_refused_at_once(bench: Bench) -> None:
     for broken in (5, 5.0, True, ["a"]):
         for work in (customers.create, customers.save):
             with pytest.raises(Invalid, match=r"^id: must be a string, not"):
-                work({"id": broken})  # type: ignore[dict-item]
+                work({"id": broken})
     assert isinstance(customers.create({"id": None})["id"], str)
 
 
@@ -76,7 +88,9 @@ def test_times_of_a_new_document_are_kept_if_they_are_times(bench: Bench) -> Non
     customers = bench.customers()
     kept = customers.save({"id": "a", "createdAt": "2020-01-01T00:00:00Z", "updatedAt": "2020-01-02T00:00:00Z"})
     assert (kept["createdAt"], kept["updatedAt"]) == ("2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z")
-    assert customers.save(kept)["updatedAt"] == "2026-01-01T00:00:00.000Z"
+    assert customers.save(kept)["updatedAt"] == "2020-01-02T00:00:00Z"  # nothing changed, nothing is written
+    changed = customers.save(kept | {"name": "Acme"})
+    assert (changed["createdAt"], changed["updatedAt"]) == ("2020-01-01T00:00:00Z", "2026-01-01T00:00:00.000Z")
     for broken in ("soon", 5, None):
         with pytest.raises(Invalid, match=r"^createdAt: must be a time"):
             customers.save({"id": "b", "createdAt": broken})

@@ -20,8 +20,7 @@ KINDS = ("memory", "memory-versioned")
 
 
 def save(customers: Model) -> None:
-    customers.find_by_id("a")
-    customers.save({"id": "a", "name": "three", "status": "active"})
+    customers.save(customers.get("a") | {"name": "three"})
 
 
 VERBS: dict[str, Callable[[Model], object]] = {

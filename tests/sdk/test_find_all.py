@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -30,7 +30,7 @@ def filled(bench: Bench, count: int = 9) -> Model:
     return customers
 
 
-def ids(rows: list[Row]) -> list[str]:
+def ids(rows: Sequence[Row]) -> list[str]:
     return [str(row["id"]) for row in rows]
 
 

@@ -37,7 +37,7 @@ def test_a_saved_document_is_read_back_listed_and_has_a_history() -> None:
     assert customers.find_by_id("acme") == acme
     assert customers.exists("acme")
     assert not customers.exists("other")
-    customers.save({**acme, "status": "inactive"})
+    customers.save(acme | {"status": "inactive"})
 
     assert [(entry.op, entry.actor) for entry in customers.get_history("acme")] == [
         ("create", "ann"),
@@ -76,7 +76,7 @@ def test_inline_maintenance_and_the_workers_give_the_same_bytes() -> None:
         customers = db.model("Customer")
         document = customers.create({"name": "Acme", "status": "active"}, id="a")
         customers.save(document)
-        customers.save({**document, "status": "inactive"})
+        customers.save(document | {"status": "inactive"})
     path.run_capture([created(path.key("a"))])
     path.run_fold()
     assert path.ops("a") == ["create", "update"]
@@ -94,9 +94,9 @@ def test_a_document_that_changed_since_it_was_read_is_a_conflict_with_both_etags
     mine.save(mine.create({"name": "Acme"}, id="a"))
     seen = theirs.find_by_id("a")
     assert seen is not None
-    mine.save({**seen, "name": "mine"})
+    mine.save(seen | {"name": "mine"})
     with pytest.raises(Conflict, match="changed since") as conflict:
-        theirs.save({**seen, "name": "theirs"})
+        theirs.save(seen | {"name": "theirs"})
     stored = store.get("org/customers/a/profile.json")
     assert stored is not None
     assert conflict.value.found == stored.etag
@@ -104,7 +104,7 @@ def test_a_document_that_changed_since_it_was_read_is_a_conflict_with_both_etags
 
     again = theirs.find_by_id("a")
     assert again is not None
-    theirs.save({**again, "name": "theirs"})
+    theirs.save(again | {"name": "theirs"})
 
 
 def test_creating_an_id_that_exists_is_a_conflict() -> None:
@@ -118,8 +118,10 @@ def test_access_modes_are_enforced_with_their_texts() -> None:
     with pytest.raises(Invalid, match=r"^Customer is read-only$"):
         session(customer={"mode": "readonly"}).model("Customer").save({"id": "a"})
     append = session(customer={"mode": "append"}).model("Customer")
-    append.save({"id": "a", "name": "one"})
+    saved = append.save({"id": "a", "name": "one"})
     with pytest.raises(Invalid, match="append-only"):
+        append.save(saved | {"name": "two"})
+    with pytest.raises(Conflict, match="exists already"):
         append.save({"id": "a", "name": "two"})
 
 
@@ -236,7 +238,7 @@ def test_a_singleton_has_one_document_without_an_id_in_its_key() -> None:
     found = settings.find_by_id()
     assert found is not None
     assert found["plan"] == "free"
-    settings.save({**found, "plan": "pro"})
+    settings.save(found | {"plan": "pro"})
     assert [entry.op for entry in settings.get_history()] == ["create", "update"]
     assert db.store.get("org/settings/data.json") is not None
 
@@ -251,7 +253,7 @@ def test_a_raw_document_without_an_id_gets_it_on_reading_and_its_history_stays_e
     )
     document = customers.find_by_id("raw")
     assert document == {"id": "raw", "name": "Raw"}
-    customers.save({**document, "name": "Read"})
+    customers.save(document | {"name": "Read"})
     update = customers.get_history("raw")[1]
     assert update.diff is not None
     assert update.diff["id"] == [None, "raw"]

@@ -9,6 +9,7 @@ import pytest
 from tests.sdk.sessions import Bench
 from worm.clock import VirtualClock
 from worm.codec.strict_json import JsonValue
+from worm.collections.documents import NO_VERSION
 from worm.collections.entries import Document, Row
 from worm.errors import Unavailable
 from worm.model import Model
@@ -89,10 +90,9 @@ def test_inline_a_write_that_could_not_be_folded_is_kept(tmp_path: Path, monkeyp
 def test_a_write_that_came_while_another_was_folded_is_kept(tmp_path: Path) -> None:
     bench = Bench("memory", tmp_path)
     memory = bench.customers()._memory
-    stored = bench.store.put("x", b"1")
-    memory.wrote("a", stored, {"status": "one"})
+    memory.wrote("a", {"status": "one"}, None, NO_VERSION)
     earlier = memory.unfolded(["a", "b"])
-    memory.wrote("a", stored, {"status": "two"})
+    memory.wrote("a", {"status": "two"}, {"status": "one"}, NO_VERSION)
     memory.folded(earlier)
     assert memory.recent_writes()["a"].document == {"status": "two"}
     memory.folded(memory.unfolded(["a"]))

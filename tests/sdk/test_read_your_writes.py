@@ -7,6 +7,8 @@ import pytest
 from tests.harness import DataPath, created, schema_of
 from tests.sdk.sessions import Bench
 from worm.clock import VirtualClock
+from worm.codec.strict_json import JsonValue
+from worm.collections.documents import NO_VERSION
 from worm.errors import Conflict
 from worm.model import Model, Worm
 from worm.schema import load_schema
@@ -145,7 +147,7 @@ def test_a_delete_and_restore_between_two_looks_is_not_lost_from_the_history() -
     path.clock.advance(1)
     customers.restore("a")
     with pytest.raises(Conflict):
-        other.save({**seen, "name": "stale"})
+        other.save(seen | {"name": "stale"})
     customers.patch("a", {"name": "two"})
     deliver(path, "a")
     assert path.ops("a") == ["create", "delete", "restore", "update"]
@@ -161,7 +163,7 @@ def test_own_changes_are_seen_whatever_the_time_in_what_they_replace(given: str)
     theirs.save(theirs.create({"name": "theirs", "updatedAt": given}, id="a"))
     deliver(path, "a")
     path.clock.advance(1)
-    mine.save({**(mine.find_by_id("a") or {}), "name": "one"})
+    mine.save(mine.get("a") | {"name": "one"})
     assert mine.find_all(filter={"name": "one"}, select=["id"]) == [{"id": "a"}]
     path.clock.advance(1)
     mine.patch("a", {"name": "two"})  # over a version that the table does not know
@@ -210,8 +212,8 @@ def test_a_deletion_of_what_broke_its_schema_is_seen() -> None:
 def test_a_row_no_later_than_what_was_replaced_does_not_know_the_write(row: str, is_known: bool) -> None:
     path = new_path()
     memory = events(path)._memory
-    stored = path.store.put("x", b"1")
-    memory.wrote("a", stored, {"updatedAt": "2026-01-01T00:00:01.000Z"}, {"updatedAt": "2026-01-01T00:00:04.000Z"})
+    written: dict[str, JsonValue] = {"updatedAt": "2026-01-01T00:00:01.000Z"}
+    memory.wrote("a", written, {"updatedAt": "2026-01-01T00:00:04.000Z"}, NO_VERSION)
     assert memory.recent_writes()["a"].is_in({"updatedAt": row}) is is_known
 
 

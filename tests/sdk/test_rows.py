@@ -90,7 +90,7 @@ def things() -> Model:
         "vat": "X1",
     }
     for document in (full, {"id": "b", "name": None, "x": 2.5}, {"id": "c", "n": 7}):
-        things.save(document)  # type: ignore[arg-type]
+        things.save(document)
     return things
 
 

@@ -75,18 +75,18 @@ def test_restore_gives_the_bytes_back_and_leaves_no_trash(bench: Bench) -> None:
         ("delete", "ann"),
         ("restore", "bob"),
     ]
-    customers.save({**restored, "name": "Acme Inc"})
+    customers.save(restored | {"name": "Acme Inc"})
     bench.assert_clean()
 
 
-def test_restoring_over_an_id_that_was_created_anew_is_a_conflict_and_overwrites_nothing(bench: Bench) -> None:
+def test_restoring_over_an_id_that_was_created_again_is_a_conflict_and_overwrites_nothing(bench: Bench) -> None:
     customers = bench.customers()
     customers.save({"id": "a", "name": "old"})
     bench.tick()
     customers.delete("a")
     bench.tick()
     customers.save({"id": "a", "name": "new"})
-    with pytest.raises(Conflict, match="created anew") as conflict:
+    with pytest.raises(Conflict, match="created again") as conflict:
         customers.restore("a")
     assert conflict.value.found == must(bench.store.get(KEY)).etag
     assert must(customers.find_by_id("a"))["name"] == "new"

@@ -7,17 +7,19 @@ from datetime import datetime, timedelta
 import pytest
 
 from tests.harness import DataPath, schema_of
-from worm.collections.entries import Document
 from worm.errors import NotFound
 from worm.model import Model, Worm
 from worm.schema import load_schema
+from worm.sdk.document import DocumentDict
 
 EVERY = 10
 KEPT: dict[str, object] = {"enabled": True, "every": EVERY, "maxAge": "30d", "maxCount": 1000}
 DISABLED: dict[str, object] = {"enabled": False, "every": EVERY}
 
 
-def long_history(length: int, snapshots: dict[str, object]) -> tuple[DataPath, Model, list[tuple[datetime, Document]]]:
+def long_history(
+    length: int, snapshots: dict[str, object]
+) -> tuple[DataPath, Model, list[tuple[datetime, DocumentDict]]]:
     """Two saves in each second, then the time and the document after each save."""
     path = DataPath(schema_of(snapshots=snapshots))
     session = Worm(path.store, load_schema(dict(path.schema)), probe=False, clock=path.clock, ids=path.ids)
@@ -26,7 +28,7 @@ def long_history(length: int, snapshots: dict[str, object]) -> tuple[DataPath, M
     states = []
     for number in range(length):
         path.clock.advance(number % 2)
-        document = customers.save({**document, "score": number})
+        document = customers.save(document | {"score": number})
         states.append((path.clock.now(), document))
     return path, customers, states
 

@@ -19,6 +19,7 @@ from worm.collections.push import push_schema
 from worm.errors import Conflict, Invalid, NotFound, Unavailable, UniqueViolation, WormError
 from worm.model import Model, Worm
 from worm.schema import load_schema
+from worm.sdk.document import DocumentDict
 from worm.spaces.operations import patch_document, set_document
 from worm.store.memory import MemoryStore
 from worm_dev.faulty_store import FaultyStore, SimulatedCrash
@@ -154,10 +155,12 @@ def test_all_reads_are_of_one_commit(bench: SpaceBench) -> None:
 def test_a_plain_save_is_a_transaction_of_one(bench: SpaceBench) -> None:
     accounts, others = opened(bench).model("Account"), bench.model("Account")
     seen, stale = must(accounts.find_by_id("a")), must(others.find_by_id("a"))
-    accounts.save({**seen, "balance": 1}, actor="cat")
-    accounts.save({**seen, "balance": 2})
+    saved = accounts.save(seen | {"balance": 1}, actor="cat")
     with pytest.raises(Conflict, match="changed since"):
-        others.save({**stale, "balance": 3})
+        accounts.save(seen | {"balance": 2})  # one session, and still not what was read
+    accounts.save(saved | {"balance": 2})
+    with pytest.raises(Conflict, match="changed since"):
+        others.save(stale | {"balance": 3})
     with pytest.raises(Conflict, match="exists already"):
         bench.model("Account").save({"id": "a"})
     assert bench.history("Account", "a") == [("create", "ann", 1), ("update", "cat", 2), ("update", "ann", 3)]
@@ -215,7 +218,7 @@ def test_with_events_a_session_reads_what_it_wrote_before_the_documents_have_it(
     assert [one.document is not None for one in accounts.find_many(["b", "c"])] == [False, True]
     assert sorted(str(row["id"]) for row in accounts.find_all()) == ["a", "c"]
     accounts.patch("c", {"balance": 6})
-    accounts.save({**must(accounts.find_by_id("c")), "balance": 7})
+    accounts.save(must(accounts.find_by_id("c")) | {"balance": 7})
     bench.materialize()
     bench.capture()
     assert must(bench.stored("Account", "c"))["balance"] == 7
@@ -227,7 +230,7 @@ def test_a_document_by_hand_can_be_saved_again(bench: SpaceBench) -> None:
     bench.store.put("bank/accounts/a/data.json", b'{"balance": 5}')
     bench.store.put("bank/accounts/raw/data.json", b'{"balance": 6}')
     for entity_id in ("a", "raw"):
-        accounts.save({**must(accounts.find_by_id(entity_id)), "email": f"{entity_id}@y"})
+        accounts.save(must(accounts.find_by_id(entity_id)) | {"email": f"{entity_id}@y"})
     bench.store.put("bank/accounts/z/data.json", b'{"balance": 6}')
     with pytest.raises(Conflict, match="exists already"):
         bench.model("Account").save({"id": "z"})
@@ -255,7 +258,7 @@ def test_what_was_written_by_hand_over_a_commit_that_nobody_applied_is_a_conflic
     with pytest.raises(Conflict, match="changed since"):
         accounts.save(seen)
     assert must(accounts.find_by_id("a"))["balance"] == 1  # reading again brings what the log has
-    accounts.save({**must(accounts.find_by_id("a")), "balance": 2})
+    accounts.save(must(accounts.find_by_id("a")) | {"balance": 2})
     bench.repair()
     bench.assert_clean()
 
@@ -407,9 +410,9 @@ def test_of_two_plain_saves_that_meet_at_any_write_one_is_a_conflict() -> None:
         bench = start.fork()
         saved: list[int] = []
 
-        def save(accounts: Model, seen: JsonObject, balance: int, saved: list[int] = saved) -> None:
+        def save(accounts: Model, seen: DocumentDict, balance: int, saved: list[int] = saved) -> None:
             with suppress(Conflict):
-                accounts.save({**seen, "balance": balance})
+                accounts.save(seen | {"balance": balance})
                 saved.append(balance)
 
         other = bench.session(Apart(bench)).model("Account")

@@ -19,8 +19,7 @@ HI, OTHER, NEW, GONE = "hi@acme.com", "other@acme.com", "new@acme.com", "gone@ac
 
 
 def save(customers: Model) -> object:
-    customers.find_by_id("a")
-    return customers.save({"id": "a", "email": NEW, "phone": "9"})
+    return customers.save(customers.get("a") | {"email": NEW, "phone": "9"})
 
 
 VERBS: dict[str, Callable[[Model], object]] = {

@@ -295,6 +295,9 @@ def test_what_is_no_document_is_refused_with_a_word(bench: Bench, wrong: object)
         for verb in (model.save, model.insert, model.upsert, model.replace, model.create):
             with pytest.raises(Invalid, match="a document is a"):
                 verb(wrong)  # type: ignore[arg-type]
+        if isinstance(wrong, list):
+            assert [type(one.error) for one in model.save_many(wrong)] == [Invalid]
+            continue
         with pytest.raises(Invalid):
             model.save_many(wrong)  # type: ignore[arg-type]
 

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -13,18 +12,19 @@ from tests.sdk.sessions import KEY, Bench, must, spent
 from worm.clock import VirtualClock
 from worm.codec.strict_json import JsonValue
 from worm.errors import CommitStateUnknown, Conflict, Invalid, NotFound
+from worm.model import Model
+from worm.sdk.access import Result
 from worm.store.base import Store
 from worm_dev.faulty_store import Fault, FaultyStore, Operation
 
 
-def test_patch_sets_nulls_and_removes_and_keeps_the_rest(bench: Bench) -> None:
+def test_patch_removes_by_null_and_keeps_the_rest_and_update_sets_null(bench: Bench) -> None:
     customers = bench.customers()
     customers.save({"id": "a", "name": "Acme", "status": "active", "note": "keep", "score": 1})
     bench.tick()
     patched = customers.patch("a", {"name": None, "status": worm.MISSING, "tags": []}, actor="bob")
     assert patched == {
         "id": "a",
-        "name": None,
         "note": "keep",
         "score": 1,
         "tags": [],
@@ -40,7 +40,10 @@ def test_patch_sets_nulls_and_removes_and_keeps_the_rest(bench: Bench) -> None:
         "tags": [None, []],
         "updatedAt": ["2026-01-01T00:00:00.000Z", "2026-01-01T00:00:01.000Z"],
     }
-    assert entry.absent == {"before": ["tags"], "after": ["status"]}
+    assert entry.absent == {"before": ["tags"], "after": ["name", "status"]}
+    null = customers.update("a", {"$set": {"name": None}})
+    assert null["name"] is None
+    assert must(customers.get_history("a")[-1].diff)["name"] == [None, None]
     bench.assert_clean()
 
 
@@ -262,21 +265,46 @@ def test_in_events_mode_a_save_is_one_request_and_a_delete_is_few(tmp_path: Path
     assert spent(bench.store, lambda: customers.delete("a")) == 4
 
 
-def test_a_datetime_in_a_document_is_refused_with_what_to_write(bench: Bench) -> None:
-    customers, moment = bench.customers(), datetime(2026, 2, 24, tzinfo=UTC)
-    customers.save({"id": "a", "name": "Acme"})
-    wrong = cast("dict[str, JsonValue]", {"name": moment})
-    writes: list[Callable[[], object]] = [
-        lambda: customers.create(wrong),
-        lambda: customers.save({"id": "b", **wrong}),
-        lambda: customers.patch("a", wrong),
+def writes_of(customers: Model, fields: dict[str, object]) -> list[Callable[[], Mapping[str, JsonValue]]]:
+    """Each verb that takes fields of a document."""
+    return [
+        lambda: customers.create(fields),
+        lambda: customers.save({"id": "b", **fields}),
+        lambda: customers.insert(fields),
+        lambda: customers.upsert({"id": "b", **fields}),
+        lambda: customers.patch("a", fields),
+        lambda: customers.update("a", {"$set": fields}),
+        lambda: only(customers.save_many([{"id": "c", **fields}])),
+        lambda: only(customers.insert_many([fields])),
+        lambda: only(customers.upsert_many([{"id": "c", **fields}])),
     ]
-    for write in writes:
-        with pytest.raises(Invalid, match="name: datetime is not a JSON type") as caught:
+
+
+def only(results: Sequence[Result]) -> Mapping[str, JsonValue]:
+    """The document of a bulk of one, which tells its mistake in its result."""
+    (result,) = results
+    if result.error is not None:
+        raise result.error
+    return must(result.document)
+
+
+def test_a_datetime_in_a_document_is_written_as_text_in_utc(bench: Bench) -> None:
+    customers, moment = bench.customers(), datetime(2026, 2, 24, 1, tzinfo=timezone(timedelta(hours=1)))
+    customers.save({"id": "a", "name": "Acme"})
+    for write in writes_of(customers, {"name": moment}):
+        assert write()["name"] == "2026-02-24T00:00:00.000Z"
+    assert customers.get("a")["name"] == customers.get("c")["name"] == "2026-02-24T00:00:00.000Z"
+    bench.assert_clean()
+
+
+def test_a_datetime_without_time_zone_is_refused_with_what_to_write(bench: Bench) -> None:
+    customers = bench.customers()
+    customers.save({"id": "a", "name": "Acme"})
+    for write in writes_of(customers, {"name": datetime(2026, 2, 24)}):  # noqa: DTZ001 - what is refused
+        with pytest.raises(Invalid, match=r"^name: .*time ?zone") as caught:
             write()
-        assert caught.value.hint == "write ISO 8601 text in UTC, ending in Z"
-    (result,) = customers.save_many([{"id": "b", **wrong}])
-    assert isinstance(result.error, Invalid)
+        assert "tzinfo=UTC" in str(caught.value.hint)
+    assert customers.count() == 1
 
 
 def test_a_query_takes_datetimes(bench: Bench) -> None:

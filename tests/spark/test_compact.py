@@ -42,7 +42,7 @@ def bucket(tmp_path: Path) -> str:
         document = customers.create({"name": entity_id}, id=entity_id)
         for score in range(LENGTH if entity_id in IDS else 3):
             clock.advance(1)
-            document = customers.save({**document, "score": score})
+            document = customers.save(document | {"score": score})
     return f"file://{tmp_path}/bucket"
 
 

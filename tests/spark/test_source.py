@@ -47,7 +47,7 @@ def room(request: pytest.FixtureRequest) -> SourceRoom:
     for one in ids:
         made.things.save(made.things.create(random_document(rng), id=one))
     for one in rng.choices(ids, k=60):
-        made.things.patch(one, random_document(rng))
+        made.things.save(made.things.get(one) | random_document(rng))
     for one in ids[::5]:
         made.things.delete(one, actor="user:ann")
     for one in ids[::15]:

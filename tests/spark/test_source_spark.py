@@ -164,7 +164,7 @@ def test_a_frame_is_saved_and_read_back(spark: SparkSession, file_url: str) -> N
     changed.write.format("worm").options(**options).mode("overwrite").save()
 
     assert room.histories() == {f"t.{n}": ["create", "update"] if n > 2 else ["create"] for n in range(5)}
-    document = room.things.find_by_id("t.4") or {}
+    document = room.things.get("t.4")
     assert (document["count"], document["address"], document["since"]) == (
         14,
         {"city": "Bonn"},

@@ -60,7 +60,7 @@ def test_decimals_that_a_double_keeps_are_numbers(room: SourceRoom) -> None:
     given = ["0.1", "-2.50", "1E+3", "1234567890123456789", "0.30000000000000004"]
     room.write([{"id": f"d{at}", "score": Decimal(one)} for at, one in enumerate(given)])
 
-    found = [room.things.find_by_id(f"d{at}") or {} for at in range(len(given))]
+    found = [room.things.get(f"d{at}") for at in range(len(given))]
     assert [one["score"] for one in found] == [0.1, -2.5, 1000, 1234567890123456789, 0.30000000000000004]
 
 
@@ -113,7 +113,7 @@ def test_numbers_as_ids_stay_as_they_are_written() -> None:
         "updated": 1,
         "created": 1,
     }
-    assert (room.things.find_by_id("7") or {})["id"] == 7
+    assert room.things.get("7")["id"] == 7
 
 
 def test_events_leave_the_history_to_the_workers() -> None:

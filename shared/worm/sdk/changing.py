@@ -161,6 +161,7 @@ class Changing(Writing[D], Reading[D]):
             parent = self._seen(entity_id, *found)
             self._check_version(entity_id, parent, if_version)
             after = change(found[1])
+            self._check_id_kept(entity_id, after)
             if dry_run:
                 return self._tried(entity_id, after, parent), None
             try:
@@ -169,6 +170,11 @@ class Changing(Writing[D], Reading[D]):
                 if is_last or if_version is not None:
                     raise
         raise AssertionError("unreachable")
+
+    def _check_id_kept(self, entity_id: str, after: Document) -> None:
+        """Nothing else looks at it where the change leaves all other fields as they are."""
+        if "id" in after and not self._collection.definition.is_singleton and str(after["id"]) != entity_id:
+            raise Invalid(f"must equal the id of the key, {entity_id!r}, not {after['id']!r}", path="id")
 
     def _tried(self, entity_id: str, after: Document, parent: Seen) -> Document:
         """What a dry run shows: checked as a save would."""

@@ -131,6 +131,7 @@ class Reading(Access[D]):
         cursor: str | None = None,
         populate: None = None,
         strategy: str | None = None,
+        _strategy: str | None = None,
     ) -> Rows[D]: ...
     @overload
     def find_all(
@@ -144,6 +145,7 @@ class Reading(Access[D]):
         cursor: str | None = None,
         populate: Fields | None = None,
         strategy: str | None = None,
+        _strategy: str | None = None,
     ) -> Rows[DocumentDict]: ...
     def find_all(
         self,

@@ -39,12 +39,12 @@ class Writing(Access[D]):
 
     def create(self, data: D | Mapping[str, object], id: object = None) -> D:
         """A new, checked document with id and times; not stored until `save` or `insert`."""
-        given = self._shape.dump(data)
+        given = self._shape.dump(self._identified(data, id))
         return self._shape.load(DocumentDict(self._made(given, self._new_id(given, id))))
 
     def insert(self, document: D | Mapping[str, object], **about: Unpack[About]) -> D:
         """Store a new document, with the schema's defaults; without an id it gets one. `Conflict` if it exists."""
-        given = self._shape.dump(document)
+        given = self._shape.dump(self._identified(document))
         return self._finish(document, self._inserted(given, self._new_id(given), about))
 
     def save(self, document: D | Mapping[str, object], **about: Unpack[About]) -> D:
@@ -66,7 +66,7 @@ class Writing(Access[D]):
 
     def upsert(self, document: D | Mapping[str, object], **about: Unpack[About]) -> D:
         """Store a document, whatever is there: create it with the schema's defaults, or replace what exists."""
-        return self._finish(document, self._upserted(self._shape.dump(document), about))
+        return self._finish(document, self._upserted(self._shape.dump(self._identified(document)), about))
 
     def delete(self, id: object = SINGLETON_ID, *, if_version: str | None = None, **about: Unpack[About]) -> bool:
         """Delete the document as it is now, or as of `if_version`; False when there is none, `Conflict` when it
@@ -88,24 +88,36 @@ class Writing(Access[D]):
 
     def insert_many(self, documents: Sequence[D | Mapping[str, object]], **about: Unpack[About]) -> list[Result[D]]:
         """`insert` for each."""
-        return self._many(documents, lambda one, holders: self._inserted(one, self._new_id(one), about, holders))
+
+        def work(document: DocumentDict, holders: Holders | None) -> tuple[Document, Touched | None]:
+            return self._inserted(document, self._new_id(document), about, holders)
+
+        return self._many(documents, work, gives_ids=True)
 
     def upsert_many(self, documents: Sequence[D | Mapping[str, object]], **about: Unpack[About]) -> list[Result[D]]:
         """`upsert` for each; `created` tells which were new."""
-        return self._many(documents, lambda one, holders: self._upserted(one, about, holders))
+        return self._many(documents, lambda one, holders: self._upserted(one, about, holders), gives_ids=True)
 
     def _many(
         self,
         documents: Sequence[D | Mapping[str, object]],
         work: Callable[[DocumentDict, Holders | None], tuple[Document, Touched | None]],
+        *,
+        gives_ids: bool = False,
     ) -> list[Result[D]]:
-        given = [self._shape.dump(one) for one in _listed(documents, "documents")]
+        wrong: dict[int, WormError] = {}
+        given = [
+            self._item(one, wrong, position, gives_ids=gives_ids)
+            for position, one in enumerate(_listed(documents, "documents"))
+        ]
         ids = [self._named(document) for document in given]
         holders = self._claiming.holders(given) if self._claiming.is_needed else None
         first = {one: position for position, one in reversed(list(enumerate(ids)))}
 
         def one_of(position: int) -> tuple[Document, Touched | None]:
             one = ids[position]
+            if position in wrong:
+                raise wrong[position]
             if one and first[one] != position:
                 raise Invalid(
                     f"{self.name} '{one}' is twice in this bulk",
@@ -119,6 +131,18 @@ class Writing(Access[D]):
 
         shared = self._claiming.shared_values(given) if self._claiming.is_needed else None
         return self._bulk(ids, range(len(given)), one_of, shared)
+
+    def _item(self, item: object, wrong: dict[int, WormError], position: int, *, gives_ids: bool) -> DocumentDict:
+        """The document of one item of a bulk. Where it has none: what is known of it, and why goes into `wrong`."""
+        try:
+            document = self._shape.dump(self._identified(item) if gives_ids else item)
+            if gives_ids and not self._collection.definition.is_singleton:
+                document["id"] = self._new_id(document) if document.get("id") is None else document["id"]
+        except WormError as error:
+            wrong[position] = error
+            name = item.get("id") if isinstance(item, Mapping) else None
+            return DocumentDict() if name is None else DocumentDict({"id": str(name)})
+        return document
 
     def _named(self, document: Mapping[str, JsonValue]) -> str:
         """The id in the result; empty where there is none."""
@@ -340,6 +364,14 @@ class Writing(Access[D]):
             return SINGLETON_ID
         given = document.get("id") if id is None else id
         return new_id(definition.id_type, self._session.ids) if given is None else self._checked(given)
+
+    def _identified(self, document: object, id: object = None) -> object:
+        """A dict gets its id before it becomes an object: the class may need one."""
+        if not isinstance(document, Mapping) or self._collection.definition.is_singleton:
+            return document
+        if id is None and document.get("id") is not None:
+            return document
+        return {**document, "id": self._new_id(document, id)}
 
     def _id_of(self, document: Mapping[str, JsonValue]) -> str:
         if self._collection.definition.is_singleton:
