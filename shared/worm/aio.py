@@ -251,7 +251,7 @@ class AsyncModel(Generic[D]):
 
         Without `select` they are whole and can be changed and saved. With it they are rows of these fields: dicts, also
         where the model has a class, because a partial document cannot be validated. `populate` replaces references by
-        the documents that they name. `cursor` is that of the page before. `whole` is accepted and changes nothing.
+        the documents that they name. `cursor` is that of the page before.
 
         What this session wrote, restored or deleted is in it (or not) at once, also before the workers have folded it.
         """
@@ -529,7 +529,7 @@ class AsyncWorm:
         """Entries of all documents of a model, or of all models with an oplog, newest first.
 
         `reason` is a part of the reason, in any case; `metadata` names values that an entry must have. Times as for
-        `get_at`. `limit=None`: all. With `since`, only documents that changed since then are read (docs/history.md).
+        `get_at`. `limit=None`: all. With `since`, only documents that changed since then are read (docs/sdk.md).
         """
         return await self._pool.run(
             self._worm.history,

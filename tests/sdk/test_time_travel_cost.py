@@ -76,3 +76,11 @@ def test_a_history_without_marks_tells_the_same() -> None:
     last_of_second = dict(states)
     for moment, _ in states[::7]:
         assert customers.get_at("a", time=moment) == last_of_second[moment]
+
+
+@pytest.mark.parametrize("length", [1, 4, 5, 12, 40])
+def test_a_whole_history_costs_at_most_three_times_its_entries(length: int) -> None:
+    path, customers, _ = long_history(length, DISABLED)
+    with path.store.requests.measure() as spent:
+        assert [entry.seq for entry in customers.get_history("a")] == list(range(1, length + 1))
+    assert spent["total"] <= max(4, 3 * length)

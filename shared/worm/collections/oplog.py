@@ -420,8 +420,8 @@ class Oplog:
     def _page(self, entity_id: str, first: int, last: int | None) -> tuple[list[OplogEntry], int | None]:
         """Entries from `first` on that have objects, and the seq of the first that has none (None: all of the page)."""
         upper = first + PAGE - 1 if last is None else min(first + PAGE - 1, last)
-        if last is None and first == 1:
-            upper = 4  # most histories are short: ask for a few before asking for a page
+        if last is None:  # most histories are short: never ask for much more than there was so far
+            upper = min(upper, first + max(4, 2 * (first - 1)) - 1)
         run: list[OplogEntry] = []
         for seq, item in self._objects(entity_id, range(first, upper + 1)).items():
             if item is None:

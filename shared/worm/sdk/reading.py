@@ -164,7 +164,7 @@ class Reading(Access[D]):
 
         Without `select` they are whole and can be changed and saved. With it they are rows of these fields: dicts, also
         where the model has a class, because a partial document cannot be validated. `populate` replaces references by
-        the documents that they name. `cursor` is that of the page before. `whole` is accepted and changes nothing.
+        the documents that they name. `cursor` is that of the page before.
 
         What this session wrote, restored or deleted is in it (or not) at once, also before the workers have folded it.
         """

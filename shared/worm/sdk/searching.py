@@ -1,4 +1,4 @@
-"""HistorySearch the history of many documents: who changed what, when and why, newest entry first.
+"""Search the history of many documents: who changed what, when and why, newest entry first.
 
 A model's heads (`tables/`) name the newest entry of every document and its time. A search reads the heads, takes only
 documents whose newest entry is not before `since`, and merges their histories backwards by time. It stops at `limit`.
