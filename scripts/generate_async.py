@@ -140,6 +140,9 @@ TRANSACTION_START = '''
         self._transaction = transaction
         self._pool = pool
 
+    def __repr__(self) -> str:
+        return f"<Async{repr(self._transaction)[1:].removeprefix('Document')}"
+
     @property
     def seq(self) -> int | None:
         return self._transaction.seq
@@ -160,6 +163,9 @@ WORM_START = '''
     def __init__(self, worm: Worm, pool: _Pool) -> None:
         self._worm = self.sync = worm
         self._pool = pool
+
+    def __repr__(self) -> str:
+        return f"<Async{repr(self._worm)[1:]}"
 
     @overload
     def model(self, name: str) -> AsyncModel[DocumentDict]: ...

@@ -381,7 +381,8 @@ class AsyncModel(Generic[D]):
 
     async def snapshot(self, id: object = SINGLETON_ID) -> JsonObject:
         """Keep a full copy of the document as it is now: `{"ts", "size", "seq"}`, `ts` being its name. Taking the same
-        state again changes nothing. `Unavailable` while the workers have not recorded the newest version yet."""
+        state again changes nothing. `Unavailable` while the workers have not recorded the newest version yet. Without
+        an oplog the copy is of the stored version, and `seq` is None."""
         return await self._pool.run(self._model.snapshot, id)
 
     async def list_snapshots(self, id: object = SINGLETON_ID) -> list[JsonObject]:
@@ -448,6 +449,9 @@ class AsyncTransaction:
         self._transaction = transaction
         self._pool = pool
 
+    def __repr__(self) -> str:
+        return f"<Async{repr(self._transaction)[1:].removeprefix('Document')}"
+
     @property
     def seq(self) -> int | None:
         return self._transaction.seq
@@ -481,6 +485,9 @@ class AsyncWorm:
     def __init__(self, worm: Worm, pool: _Pool) -> None:
         self._worm = self.sync = worm
         self._pool = pool
+
+    def __repr__(self) -> str:
+        return f"<Async{repr(self._worm)[1:]}"
 
     @overload
     def model(self, name: str) -> AsyncModel[DocumentDict]: ...
@@ -529,7 +536,7 @@ class AsyncWorm:
         """Entries of all documents of a model, or of all models with an oplog, newest first.
 
         `reason` is a part of the reason, in any case; `metadata` names values that an entry must have. Times as for
-        `get_at`. `limit=None`: all. With `since`, only documents that changed since then are read (docs/sdk.md).
+        `get_at`. `limit=None`: all. With `since`, only documents that changed since then are read (docs/history.md).
         """
         return await self._pool.run(
             self._worm.history,

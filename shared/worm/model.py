@@ -127,7 +127,7 @@ class Worm(Upkeep):
             return self.model(model_name(name)).typed(name)
         with self._making:
             if name not in self._models:
-                self._models[name] = Model(self, name, Dicts())
+                self._models[name] = Model(self, name, Dicts(self.schema.model(name)))
             return self._models[name]
 
     def flush(self) -> list[SweepReport]:
@@ -158,7 +158,7 @@ class Worm(Upkeep):
         """Entries of all documents of a model, or of all models with an oplog, newest first.
 
         `reason` is a part of the reason, in any case; `metadata` names values that an entry must have. Times as for
-        `get_at`. `limit=None`: all. With `since`, only documents that changed since then are read (docs/sdk.md).
+        `get_at`. `limit=None`: all. With `since`, only documents that changed since then are read (docs/history.md).
         """
         search = HistorySearch.of(
             actor=actor,

@@ -46,7 +46,8 @@ class Writing:
     start: datetime
 
     def saver(self) -> Saver:
-        model = JobModel(_session(self.spec, self.options), self.spec.model, Dicts())
+        session, name = _session(self.spec, self.options), self.spec.model
+        model = JobModel(session, name, Dicts(session.schema.model(name)))
         task = TaskContext.get()
         is_rerun = task is not None and task.attemptNumber() > 0
         return Saver(model, self.start, self.overwrite, self.options.replace, self.options.actor, is_rerun)

@@ -107,11 +107,12 @@ def test_every_command_takes_the_shared_options() -> None:
     taken = {
         name: {option for one in leaf.load(name).params for option in one.opts} for name, leaf in _commands(COMMANDS)
     }
-    without_url = {"dev", "pack", "unpack", "space pull", *(name for name in taken if name.startswith("log "))}
+    without_place = {"pack", "unpack", "schema export"}
+    without_url = {"dev", "space pull", *without_place, *(name for name in taken if name.startswith("log "))}
     assert {name for name, options in taken.items() if "--url" not in options} == without_url
-    assert {name for name, options in taken.items() if "--endpoint-url" not in options} == {"pack", "unpack"}
+    assert {name for name, options in taken.items() if "--endpoint-url" not in options} == without_place
     writers = {"migrate", "put", "rm", "rollback", "snapshot restore", "trash restore"}
-    assert {name for name, options in taken.items() if "--actor" in options} == writers
+    assert {name for name, options in taken.items() if "--actor" in options} == {*writers, "history"}  # which filters
 
 
 def test_a_shared_option_may_precede_or_follow_the_command(
@@ -121,12 +122,12 @@ def test_a_shared_option_may_precede_or_follow_the_command(
     nowhere = str(tmp_path / "nowhere")
     monkeypatch.setenv("WORM_URL", nowhere)
     monkeypatch.setenv("WORM_ACTOR", "by-variable")
-    stored = '{"name": "New"}'
-    assert worm("put", "Customer", "--id", "new", stdin=stored).exit_code == 3
+    one, two, three = (f'{{"name": "New {at}"}}' for at in range(3))  # what did not change has no history
+    assert worm("put", "Customer", "--id", "new", stdin=one).exit_code == 3
     before, after = ("--url", url, "--actor", "before"), ("--url", url, "--actor", "after")
-    assert worm("--url", url, "put", "Customer", "--id", "new", stdin=stored).exit_code == 0
-    assert worm(*before, "put", "Customer", "--id", "new", stdin=stored).exit_code == 0
-    assert worm("--url", nowhere, *before[2:], "put", "Customer", "--id", "new", *after, stdin=stored).exit_code == 0
+    assert worm("--url", url, "put", "Customer", "--id", "new", stdin=one).exit_code == 0
+    assert worm(*before, "put", "Customer", "--id", "new", stdin=two).exit_code == 0
+    assert worm("--url", nowhere, *before[2:], "put", "Customer", "--id", "new", *after, stdin=three).exit_code == 0
     entries = json.loads(worm("history", "Customer", "new", "--format", "json", "--url", url).stdout)
     assert [entry["actor"] for entry in entries] == ["by-variable", "before", "after"]
 
@@ -149,6 +150,25 @@ def test_the_package_offers_its_public_names() -> None:
     assert set(worm.__all__) <= set(dir(worm))
     with pytest.raises(AttributeError, match="module 'worm' has no attribute 'nothing'"):
         worm.nothing  # noqa: B018
+
+
+def test_every_public_name_is_there_and_errors_have_theirs() -> None:
+    import worm
+    from worm import errors
+
+    kinds = {name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, Exception)}
+    assert kinds <= set(worm.__all__)
+    for name in worm.__all__:
+        assert getattr(worm, name) is not None
+    assert worm.Conflict is errors.Conflict
+    wanted = {"StorageResolver", "DocumentDict", "Rows", "Result", "open_space", "open_store", "Schema", "load_schema"}
+    assert {*wanted, "push", "HistoryRows"} <= set(worm.__all__)
+
+
+def test_an_error_of_the_package_costs_no_more_than_the_errors() -> None:
+    program = "import sys, worm; worm.Conflict; print(sorted(one for one in sys.modules if one.startswith('worm')))"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert found.stdout == "['worm', 'worm.errors']\n"
 
 
 def test_version_and_unknown_commands(worm: Command) -> None:

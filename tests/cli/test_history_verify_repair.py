@@ -52,10 +52,58 @@ def test_history_of_a_singleton_needs_no_id(worm: Command, url: str, session: Wo
     assert [json.loads(line)["op"] for line in ended.stdout.splitlines()] == ["create"]
 
 
-def test_history_asks_for_an_id_where_there_are_many(worm: Command, url: str, session: Worm) -> None:
+def test_history_without_an_id_searches_those_of_all_documents(worm: Command, url: str, session: Worm) -> None:
+    session.model("OrgSettings").upsert({"id": "_", "title": "Acme"}, actor="bob", reason="a <new> name")
     ended = worm("history", "Customer", "--url", url)
-    message = "worm: Customer has many documents (name one: worm history Customer ID)\n"
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    head, _, *rows = [line.split() for line in ended.stdout.splitlines()]
+    assert head == ["Model", "Id", "Seq", "Op", "Time", "Actor", "Reason", "Change"]
+    assert [(row[1], row[2], row[5]) for row in rows] == [
+        ("acme", "2", "user:ann"),
+        ("zeta", "1", "user:ann"),
+        ("kobe", "1", "user:ann"),
+        ("acme", "1", "user:ann"),
+    ]
+    everything = worm("history", "--format", "ndjson", "--url", url).stdout.splitlines()
+    assert [json.loads(line)["model"] for line in everything] == ["OrgSettings", *["Customer"] * 4]
+    (found,) = json.loads(worm("history", "--reason", "NEW", "--format", "json", "--url", url).stdout)
+    assert list(found)[:6] == ["model", "id", "seq", "op", "ts", "actor"]
+    assert (found["id"], found["actor"], found["metadata"]["reason"]) == ("_", "bob", "a <new> name")
+    (found,) = json.loads(worm("history", "OrgSettings", "--actor", "bob", "--format", "json", "--url", url).stdout)
+    assert found["model"] == "OrgSettings"
+
+
+def test_a_search_takes_times_operations_metadata_and_goes_on_by_cursor(worm: Command, url: str, session: Worm) -> None:
+    def ids(*options: str) -> list[str]:
+        ended = worm("history", "Customer", *options, "--format", "ndjson", "--url", url)
+        assert (ended.exit_code, ended.stderr) == (0, "")
+        return [json.loads(line)["id"] for line in ended.stdout.splitlines()]
+
+    session.model("Customer").patch("zeta", {"vip": True}, metadata={"job": 7, "from": "crm"})
+    assert ids("--metadata", "job=7", "--metadata", "from=crm") == ["zeta"]
+    assert ids("--metadata", "job=8") == []
+    assert ids("--op", "update", "--until", "2026-01-01T00:00:03Z") == ["acme"]
+    assert ids("--since", "2026-01-01T00:00:01Z", "--until", "2026-01-01T00:00:02Z") == ["zeta", "kobe"]
+    first = worm("history", "Customer", "--limit", "4", "--url", url)
+    cursor = first.stderr.removeprefix("worm: note: more entries follow: --cursor ").strip()
+    assert ids("--cursor", cursor) == ["acme"]
+
+
+def test_a_search_and_one_history_are_not_mixed(worm: Command, url: str, session: Worm) -> None:
+    ended = worm("history", "Customer", "acme", "--actor", "bob", "--url", url)
+    message = "worm: --actor searches the histories of all documents (leave the id out, or the option)\n"
     assert (ended.exit_code, ended.stdout, ended.stderr) == (2, "", message)
+    ended = worm("history", "Customer", "--before", "2", "--url", url)
+    assert (ended.exit_code, ended.stderr.startswith("worm: --before needs the id of a document")) == (2, True)
+    assert worm("history", "--metadata", "job", "--url", url).exit_code == 2
+    assert worm("history", "Nothing", "--url", url).exit_code == 3
+
+
+def test_a_search_shows_what_it_can_read_and_reports_the_rest(worm: Command, url: str, session: Worm) -> None:
+    session.store.put(".oplog/customers/acme/0002.json", b"{")
+    ended = worm("history", "--url", url)
+    assert (ended.exit_code, len(ended.stdout.splitlines())) == (9, 2 + 3)
+    assert ".oplog/customers/acme/0002.json" in ended.stderr
 
 
 def test_history_of_an_unknown_document_is_not_found(worm: Command, url: str, session: Worm) -> None:

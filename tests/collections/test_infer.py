@@ -139,6 +139,23 @@ def test_a_lone_named_directory_is_a_singleton() -> None:
     assert paths(store) == {"Settings": ("@settings", "app.json"), "Billing": ("#org/@billing", "data.json")}
 
 
+def test_any_text_may_be_the_id_of_what_is_found() -> None:
+    found = infer_schema(
+        bucket(
+            {
+                "people/jane@acme.com/data.json": {"id": "jane@acme.com"},
+                "people/Jürgen Müller/data.json": {"name": "x"},
+                "people/%61%2Fb/data.json": {"id": "a/b"},
+                "people/a%2Fb/data.json": {"name": "of no id"},
+                "Our Team/x/data.json": {"name": "no name of a folder"},
+            }
+        )
+    )
+    assert found.schema.models["People"].path == "@people/(id:string)"
+    assert (found.report.collections[0].documents, found.report.collections[0].foreign_ids) == (3, ())
+    assert found.report.skipped == 2
+
+
 def test_what_lies_inside_an_entity_belongs_to_it() -> None:
     found = infer_schema(
         bucket(

@@ -99,7 +99,7 @@ def page_at_an_lsn() -> set[str]:
     [
         (upload_to_entry, 25),
         (change_set_to_manifest, 24),
-        (filtered_find_all, 21),
+        (filtered_find_all, 23),
         (space_commit, 22),
         (page_at_an_lsn, 12),
     ],

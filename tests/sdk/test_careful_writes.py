@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.sdk.sessions import KEY, Bench, must
 from worm.errors import Conflict, Invalid, NotFound, Unavailable
+from worm.sdk.document import DocumentDict
 
 
 def test_a_snapshot_is_never_of_an_older_state(bench: Bench) -> None:
@@ -67,7 +69,7 @@ def test_an_id_that_is_no_text_is_refused_at_once(bench: Bench) -> None:
     customers = bench.customers()
     for broken in (5, 5.0, True, ["a"]):
         for work in (customers.create, customers.save):
-            with pytest.raises(Invalid, match=r"^id: must be a string, not"):
+            with pytest.raises(Invalid, match=r"^(an id|id:) must be a string, not"):
                 work({"id": broken})
     assert isinstance(customers.create({"id": None})["id"], str)
 
@@ -105,3 +107,16 @@ def test_the_hint_of_a_restore_in_the_way_loses_nothing(bench: Bench) -> None:
     with pytest.raises(Conflict, match="roll back to the entry before the delete"):
         customers.restore("a")
     assert customers.rollback("a", to_seq=1)["name"] == "old"
+
+
+def test_a_change_leaves_a_whole_number_as_id_as_it_is(tmp_path: Path) -> None:
+    customers = Bench("memory", tmp_path, path="#org/@customers/(id:int)").customers()
+    customers.save({"id": 7, "name": "one"})
+    changes: list[Callable[[], DocumentDict]] = [
+        lambda: customers.patch(7, {"name": "two"}),
+        lambda: customers.update("7", {"$set": {"name": "three"}}),
+        lambda: customers.modify(7, lambda found: found | {"name": "four"}),
+    ]
+    for change in changes:
+        assert change()["id"] == 7
+        assert customers.get("7")["id"] == 7

@@ -230,7 +230,6 @@ def test_a_model_without_oplog_has_no_history_and_says_so(tmp_path: Path) -> Non
         lambda: customers.get_at("a", seq=1),
         lambda: customers.rollback("a", to_seq=1),
         lambda: customers.diff("a", 1, 1),
-        lambda: customers.snapshot("a"),
     ):
         with pytest.raises(Invalid, match="keeps no oplog"):
             verb()

@@ -7,7 +7,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from spark_jobs.source.entities import documents
+from spark_jobs.verify_range import verify_range
 from worm.codec.strict_json import JsonValue
+from worm.collections.id_ranges import IdRange
 from worm.errors import Invalid
 from worm.maintenance.push_plan import Examined, ModelPlan, UnfitDocument, plan_push, schema_differences
 from worm.maintenance.repair import repair_model
@@ -191,3 +194,34 @@ def test_a_raw_upload_that_breaks_the_schema_is_refused_as_before(oplog: bool) -
         customers(store, wanted).find_by_id("kobe")
     report = verify_collection(Worm(store, wanted).collection("Customer"))
     assert (report.outgrown, report.rejected) == ({}, {"org/customers/kobe/data.json": "name: is required"})
+
+
+@pytest.mark.parametrize("oplog", [True, False])
+def test_a_document_that_does_not_fit_any_more_can_be_deleted_and_restored(oplog: bool) -> None:
+    """A restore that nobody recorded would leave a document that no query finds."""
+    store = filled(schema(oplog=oplog, softDelete=True), DOCUMENTS)
+    wanted = schema(REQUIRED, oplog=oplog, softDelete=True)
+    push(store, wanted, force=True)
+    model = customers(store, wanted)
+    assert model.delete("kobe")
+    assert model.count() == 2
+    model.restore("kobe")
+    again = customers(store, wanted)
+    assert again.count() == 3
+    assert again.get("kobe")["extra"] == 5
+    report = verify_collection(Worm(store, wanted).collection("Customer"))
+    assert (report.differences, list(report.outgrown)) == ([], ["org/customers/kobe/data.json"])
+
+
+@pytest.mark.parametrize("oplog", [True, False])
+def test_spark_reads_and_verifies_it_as_the_document_that_it_is(oplog: bool) -> None:
+    store = filled(schema(oplog=oplog), DOCUMENTS)
+    wanted = schema(REQUIRED, oplog=oplog)
+    push(store, wanted, force=True)
+    collection = Worm(store, wanted).collection("Customer")
+    read = {one.id: (one.document or {}).get("extra") for chunk in documents(collection, IdRange()) for one in chunk}
+    assert read == {"acme": None, "kobe": 5, "zeta": None}
+    assert not [one.reason for chunk in documents(collection, IdRange()) for one in chunk if one.reason]
+    found = verify_range(collection, IdRange())
+    assert (found.report.differences, found.report.rejected, len(found.rows)) == ([], {}, 3)
+    assert list(found.report.outgrown) == ["org/customers/kobe/data.json"]

@@ -9,6 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.collections.archive_room import Room
+from tests.docs.markdown import ROOT, blocks
 from tests.harness import CUSTOMER
 from tests.sdk.sessions import spent
 from worm.clock import Ids, VirtualClock
@@ -155,6 +156,19 @@ def test_a_search_of_long_ago_does_not_walk_back_through_a_long_history(desk: De
     assert spent(desk.store, lambda: fresh.history(model="Customer", until=desk.at(20), limit=2)) <= 15
 
 
+def test_heads_that_are_spread_over_files_are_read_once(desk: Desk) -> None:
+    spread = CUSTOMER | {"manifest": {"enabled": True, "partitionThreshold": 5}}
+    schema = load_schema({"version": "1.0", "models": {"Customer": spread}})
+    db = Worm(desk.store, schema, probe=False, clock=desk.clock, ids=desk.ids)
+    for number in range(40):
+        desk.clock.advance(1)
+        db.model("Customer").insert({"id": f"c{number:02}", "name": "x"})
+    assert db.table("Customer").heads.held_spread is not None
+    fresh = Worm(desk.store, schema, probe=False, clock=desk.clock, ids=desk.ids)
+    assert [one.id for one in fresh.history(limit=None)] == [f"c{number:02}" for number in range(39, -1, -1)]
+    assert spent(desk.store, lambda: fresh.history(limit=3)) <= 1 + 3
+
+
 def test_without_heads_the_oplogs_are_listed(desk: Desk) -> None:
     desk.fill(60)
     everything = desk.all()
@@ -217,6 +231,15 @@ def test_a_damaged_archive_is_reported_once_and_what_is_newer_is_there() -> None
     found = Worm(room.store, room.schema, probe=False, clock=room.clock, ids=room.ids).history(limit=None)
     assert [one.key for one in found.damages] == [archive]
     assert [one.seq for one in found][:3] == [30, 29, 28]
+
+
+def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = [block.text for block in blocks(ROOT / "docs" / "history.md") if block.language == "python"]
+    exec(compile(example, "history.md", "exec"), {})
+    first, second, found = capsys.readouterr().out.splitlines()
+    assert first.startswith("1 create ")
+    assert "'status': ['lead', 'active']" in second
+    assert found.startswith("Customer acme 2 Nightly import {")
 
 
 def test_wrong_questions_are_invalid(desk: Desk) -> None:

@@ -66,7 +66,7 @@ VALUES: list[tuple[object, JsonValue]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "json"), VALUES, ids=repr)
+@pytest.mark.parametrize(("value", "json"), VALUES, ids=lambda value: type(value).__name__)
 def test_a_python_value_becomes_the_json_that_filters_make_of_it(value: object, json: JsonValue) -> None:
     document = as_document({"x": value}, DEFINITION)
     assert dumps(document) == dumps({"x": json})

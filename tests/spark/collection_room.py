@@ -36,7 +36,8 @@ Document = Mapping[str, JsonValue]
 
 
 def document(number: int, score: int = 0) -> Document:
-    """Ids with dots, hyphens and colons in values; every 40th shares its e-mail address with its neighbour."""
+    """Ids with dots, hyphens and colons in values, fields that are not declared; every 40th shares its e-mail address
+    with its neighbour."""
     email = f"c{number - 1 if number % 40 == 7 else number}@example.com"
     tags: list[JsonValue] = [f"t{number % 7}", f"ü:{number % 3}"]
     found: dict[str, JsonValue] = {"name": f"Customer {number}", "status": f"s{number % 5}", "score": score}
@@ -44,6 +45,8 @@ def document(number: int, score: int = 0) -> Document:
         found["email"] = email
     if number % 13:
         found["tags"] = tags
+    if number % 3:
+        found |= {"vat": number, "a.b": [None, number]}
     return found
 
 

@@ -33,7 +33,7 @@ from spark_jobs.staging import (
     wish,
 )
 from tests.harness import DataPath, schema_of
-from worm.collections.entries import Heads
+from worm.collections.entries import Heads, Row
 from worm.collections.id_ranges import IdRange, ranges_between
 from worm.maintenance.purge import Purge
 from worm.tables.layout import Edit
@@ -50,7 +50,8 @@ def _path(*, oplog: bool = True, threshold: int = 20) -> DataPath:
 
 def _fill(path: DataPath, numbers: Sequence[int], score: int = 0, *, settle: bool = True) -> None:
     for number in numbers:
-        path.put(f"c{number:03d}", {"name": f"n{number}", "status": f"s{number % 3}", "score": score})
+        extra: Row = {"vat": number, "a.b": [number]} if number % 2 else {}
+        path.put(f"c{number:03d}", {"name": f"n{number}", "status": f"s{number % 3}", "score": score, **extra})
     if settle:
         path.settle()
 

@@ -11,10 +11,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("worker", ["capture", "tables", "purge"])
+@pytest.mark.parametrize("worker", ["workers.capture", "workers.tables", "maintenance.purge"])
 def test_a_worker_that_opens_no_space_loads_none(worker: str) -> None:
     told = (
-        f"import sys, worm.workers.{worker}; "
+        f"import sys, worm.{worker}; "
         "print(*(name for name in sys.modules if name.startswith(('worm.spaces.', 'worm.bridge.'))))"
     )
     done = subprocess.run(

@@ -21,6 +21,7 @@ from worm.log.keys import DbKeys
 from worm.maintenance import materialize
 from worm.maintenance.materialize import Materializer
 from worm.model import Model
+from worm.sdk.document import DocumentDict
 from worm.store.base import Store
 from worm.store.memory import MemoryStore
 from worm_dev.faulty_store import Fault, FaultyStore, SimulatedCrash
@@ -32,7 +33,9 @@ Change = Callable[[Model], object]
 
 
 def save(balance: int) -> Change:
-    return lambda accounts: accounts.save({**(accounts.find_by_id("a") or {"id": "a"}), "balance": balance})
+    return lambda accounts: accounts.save(
+        (accounts.find_by_id("a") or DocumentDict({"id": "a"})) | {"balance": balance}
+    )
 
 
 def delete(accounts: Model) -> object:

@@ -9,6 +9,7 @@ from urllib.parse import quote_plus
 import pytest
 
 from tests.harness import BUCKET, DataPath, created, schema_of
+from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Invalid
 from worm.maintenance.why import (
     DeadLetterFacts,
@@ -87,6 +88,17 @@ def test_a_rejected_upload_tells_its_reason_and_what_counts_instead() -> None:
     path.put("b", b"not json")
     assert of(path, "b").verdict is Verdict.REJECTED
     assert "nothing of it is in history and table" in of(path, "b").explanation
+
+
+def test_a_document_that_the_schema_has_outgrown_is_recorded_and_said_to_be_so() -> None:
+    path = DataPath()
+    path.put("a", {"name": "one", "score": 1})
+    path.settle()
+    changed = schema_of(fields={"name": {"type": "integer"}, "status": {"type": "string"}})
+    path.store.put(SCHEMA_KEY, load_schema(changed).to_json())
+    found = of(path, "a")
+    assert (found.verdict, found.next_step) == (Verdict.RECORDED, "patch the document so that it fits")
+    assert "does not fit today's schema: name: must be an integer, not string" in found.explanation
 
 
 def test_an_upload_that_is_too_large_is_rejected_without_reading_it() -> None:

@@ -98,7 +98,9 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
         "worm.cli.documents:rm",
         "Delete documents; with soft delete they go to trash. More than one id, or --filter, is a dry run by default.",
     ),
-    "history": CommandLeaf("worm.cli.history:history", "Show the oplog of a document, oldest entry first."),
+    "history": CommandLeaf(
+        "worm.cli.history:history", "Show the oplog of a document, or search those of all documents."
+    ),
     "diff": CommandLeaf(
         "worm.cli.history:diff", "Show the fields that differ between the documents after two entries."
     ),

@@ -72,7 +72,8 @@ def put(
         return
     document = _object(_loaded(body), "the document")
     chosen = _id_of(session, model, document, id)
-    stored = documents.upsert(document if chosen is None else {**document, "id": chosen})
+    named = _named(session, model, document, chosen)
+    stored = documents.upsert({**document, **named})
     echo_document(stored, format or RowFormat.json)
 
 
@@ -160,6 +161,15 @@ def _id_of(session: Worm, model: str, document: Document, given: str | None) -> 
     if given is not None and own is not None and own != given:
         raise Invalid(f"the document says id {own!r}, --id says {given!r}", path="id")
     return own if given is None else given
+
+
+def _named(session: Worm, model: str, document: Document, chosen: str | None) -> Document:
+    """The id for a document that does not say its own: a number where the ids of the model are numbers."""
+    definition = session.schema.model(model)
+    if chosen is None or definition.is_singleton or document.get("id") is not None:
+        return {}
+    is_number = definition.id_type == "int" and chosen.isdecimal() and str(int(chosen)) == chosen
+    return {"id": int(chosen) if is_number else chosen}
 
 
 def _put_many(session: Worm, model: str, found: list[Document | Invalid]) -> list[Outcome]:

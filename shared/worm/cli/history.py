@@ -1,46 +1,134 @@
-"""`worm history`, `worm diff`, `worm rollback`, `worm snapshot …`: the past of one document, and going back to it."""
+"""`worm history`, `worm diff`, `worm rollback`, `worm snapshot …`: the past of one document, and going back to it;
+without an id, `worm history` searches the past of all."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from worm.cli.arguments import EntityId, ModelName, SingleId, entity_id
+from worm.cli.arguments import EntityId, ModelName, SingleId, complete_model, entity_id
 from worm.cli.options import AuthorSession, Session
 from worm.cli.output import RowFormat, Rows, cell, echo_document, echo_rows, echo_table
 from worm.codec.diff import Diff
-from worm.codec.strict_json import JsonValue
+from worm.codec.strict_json import JsonValue, loads
 from worm.collections.entries import OplogEntry
+from worm.errors import Invalid
 from worm.schema.fields import SINGLETON_ID
+from worm.sdk.html import NO_FIELD, change_text
+
+if TYPE_CHECKING:
+    from worm.model import Worm
+    from worm.sdk.searching import HistoryEntry, HistoryRows
 
 COLUMNS = ("Seq", "Op", "Time", "Actor", "Change")
+FOUND_COLUMNS = ("Model", "Id", "Seq", "Op", "Time", "Actor", "Reason", "Change")
+LIMIT = 100
 MEMBERS = ("seq", "op", "ts", "actor", "snapshot", "diff", "absent", "metadata")
 DIFF_MEMBERS = ("field", "before", "after")
 SNAPSHOT_COLUMNS = ("ts", "size")
-NO_FIELD = "(none)"
 
 Seq = Annotated[int, typer.Argument(metavar="SEQ", min=1, help="Number of an entry, as `worm history` shows it.")]
 
 
+class EntryOp(StrEnum):
+    """What an entry can be of, for `--op`."""
+
+    create = "create"
+    update = "update"
+    delete = "delete"
+    restore = "restore"
+
+
 def history(
     session: Session,
-    model: ModelName,
+    model: Annotated[
+        str | None, typer.Argument(metavar="[MODEL]", help="Name of the model.", autocompletion=complete_model)
+    ] = None,
     id: SingleId = SINGLETON_ID,
+    actor: Annotated[str | None, typer.Option("--actor", metavar="NAME", help="Search: who changed it.")] = None,
+    since: Annotated[str | None, typer.Option("--since", metavar="TIME", help="Search: not before this time.")] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Search: not after this time.")] = None,
+    op: Annotated[EntryOp | None, typer.Option("--op", help="Search: what was done.")] = None,
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="TEXT", help="Search: a part of the reason.")
+    ] = None,
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option("--metadata", metavar="NAME=VALUE", help="Search: metadata with this value. May be repeated."),
+    ] = None,
+    cursor: Annotated[
+        str | None, typer.Option("--cursor", metavar="CURSOR", help="Search: go on after the page that gave this.")
+    ] = None,
     limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Only the newest N entries.")] = None,
     before: Annotated[
-        int | None, typer.Option("--before", metavar="SEQ", min=1, help="Only entries before this one.")
+        int | None,
+        typer.Option("--before", metavar="SEQ", min=1, help="Of one document: only entries before this one."),
     ] = None,
     format: Rows = RowFormat.table,
 ) -> None:
-    """Show the oplog of a document, oldest entry first."""
-    chosen = entity_id(session, model, id, "history")
-    entries = session.model(model).get_history(chosen, limit=limit, before_seq=before)
+    """Show the oplog of a document, or search those of all documents.
+
+    Of one document, oldest entry first. Without an id, all entries that match, newest first.
+    """
+    asked = {"actor": actor, "since": since, "until": until, "op": op, "reason": reason, "cursor": cursor}
+    given = [f"--{name}" for name, value in {**asked, "metadata": metadata}.items() if value is not None]
+    is_single = id != SINGLETON_ID or (model is not None and not given and session.schema.model(model).is_singleton)
+    if is_single and given:
+        hint = "leave the id out, or the option"
+        raise Invalid(f"{given[0]} searches the histories of all documents", hint=hint)
+    if not is_single and before is not None:
+        raise Invalid("--before needs the id of a document", hint="--cursor and --until go back in a search")
+    if is_single:
+        _show_one(session, model or "", id, limit, before, format)
+        return
+    wanted = _metadata(metadata or [])
+    texts = {name: None if value is None else str(value) for name, value in asked.items()}
+    _show_found(session.history(model=model, metadata=wanted, limit=limit or LIMIT, **texts), format)
+
+
+def _show_one(session: Worm, model: str, id: str, limit: int | None, before: int | None, format: RowFormat) -> None:
+    entries = session.model(model).get_history(id, limit=limit, before_seq=before)
     if format is RowFormat.table:
         echo_table(COLUMNS, [_row(entry) for entry in entries], right=["Seq"])
     else:
         echo_rows(MEMBERS, [_shape(entry) for entry in entries], format)
+
+
+def _show_found(found: HistoryRows[HistoryEntry], format: RowFormat) -> None:
+    """The entries; on stderr how to go on, and what could not be read."""
+    if format is RowFormat.table:
+        rows = [
+            [one.model, one.id, str(one.seq), one.op, one.ts, one.actor or "--", one.reason or "--", _row(one)[-1]]
+            for one in found
+        ]
+        echo_table(FOUND_COLUMNS, rows, right=["Seq"])
+    else:
+        echo_rows(
+            ("model", "id", *MEMBERS), [{"model": one.model, "id": one.id, **_shape(one)} for one in found], format
+        )
+    if found.cursor is not None:
+        typer.echo(f"worm: note: more entries follow: --cursor {found.cursor}", err=True)
+    for damage in found.damages:
+        typer.echo(f"worm: {damage}", err=True)
+    if found.damages:
+        raise typer.Exit(found.damages[0].exit_code)
+
+
+def _metadata(texts: list[str]) -> dict[str, JsonValue]:
+    """`NAME=VALUE`: a value that is JSON is that, any other is text."""
+    wanted: dict[str, JsonValue] = {}
+    for text in texts:
+        name, is_pair, value = text.partition("=")
+        if not is_pair or not name:
+            raise Invalid(f"{text!r} is no NAME=VALUE", path="--metadata", hint="write --metadata job=7")
+        try:
+            wanted[name] = loads(value.encode())
+        except Invalid:
+            wanted[name] = value
+    return wanted
 
 
 def diff(
@@ -109,17 +197,4 @@ def _shape(entry: OplogEntry) -> dict[str, JsonValue]:
 
 
 def _row(entry: OplogEntry) -> list[str]:
-    return [str(entry.seq), entry.op, entry.ts, entry.actor or "--", _change(entry)]
-
-
-def _change(entry: OplogEntry) -> str:
-    if entry.diff is None:
-        names = ", ".join(entry.snapshot or {})
-        return f"{len(entry.snapshot or {})} fields: {names}"
-    absent = entry.absent or {}
-    parts = []
-    for name, (before, after) in sorted(entry.diff.items()):
-        old = NO_FIELD if name in absent.get("before", ()) else cell(before)
-        new = NO_FIELD if name in absent.get("after", ()) else cell(after)
-        parts.append(f"{name}: {old} → {new}")
-    return "; ".join(parts) or "no field changed"
+    return [str(entry.seq), entry.op, entry.ts, entry.actor or "--", change_text(entry, cell)]

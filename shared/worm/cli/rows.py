@@ -91,7 +91,7 @@ class Choice:
     select: list[str] | None = None
     columns: list[str] = field(default_factory=list)
     is_closed: bool = False
-    """Rows have no fields but the columns: they are selected, or the model is strict."""
+    """Rows have no fields but the columns: they are selected."""
 
     def columns_of(self, rows: Iterable[JsonRow]) -> list[str]:
         """The declared fields, then what else the rows have."""
@@ -116,7 +116,7 @@ def choose(
     named = [*filter_fields(chosen), *(order["field"] for order in orders), *(selected or []), *(others or [])]
     note_undeclared(definition, named)
     columns = columns_of(definition, selected)
-    return Choice(chosen, orders, selected, columns, selected is not None or definition.strict)
+    return Choice(chosen, orders, selected, columns, is_closed=selected is not None)
 
 
 def once(given: list[str] | None, option: str, hint: str) -> str | None:

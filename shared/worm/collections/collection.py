@@ -141,6 +141,19 @@ class Collection:
         tail = self.oplog.tail(entity_id)
         return tail is not None and Head.of(tail).names(as_version(found))
 
+    def keep_snapshot(self, entity_id: str) -> None:
+        """The snapshot of the version that is stored now, where the model keeps them without an oplog. What is no valid
+        document gets none."""
+        if not self.snapshots.are_of_versions:
+            return
+        try:
+            found = self.documents.current(entity_id)
+            document = None if found is None else self.document_of(entity_id, found)
+        except Invalid:
+            return
+        if found is not None and document is not None:
+            self.snapshots.take_version(entity_id, found, document)
+
     def row(self, document: Document | None) -> Row | None:
         """The row of the manifest."""
         if document is None:

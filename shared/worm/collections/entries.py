@@ -64,8 +64,9 @@ class OplogEntry:
 
     def __repr__(self) -> str:
         by = f" by {self.actor}" if self.actor else ""
-        named = self.diff if self.diff is not None else self.snapshot or {}
-        return f"<{type(self).__name__} {self.about()}seq {self.seq}, {self.op} at {self.ts}{by}: {', '.join(named)}>"
+        named = self.diff if self.diff is not None else self.snapshot
+        fields = f": {', '.join(named)}" if named else ""
+        return f"<{type(self).__name__} {self.about()}seq {self.seq}, {self.op} at {self.ts}{by}{fields}>"
 
     def about(self) -> str:
         """Of which document, where it is known."""

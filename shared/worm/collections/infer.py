@@ -27,7 +27,7 @@ from worm.collections.layout import is_system_key
 from worm.errors import Invalid, NotFound
 from worm.schema import Schema, load_schema
 from worm.schema.definition import ModelPath, parse_path
-from worm.schema.fields import IdType, field_name_problems, id_problem, is_datetime, segment_problem
+from worm.schema.fields import IdType, field_name_problems, id_problem, is_datetime, segment_id, segment_problem
 from worm.store.base import Read, Store
 
 OBJECT_DEPTH_MAX = 4  # deeper objects are declared without properties
@@ -157,7 +157,7 @@ def _report(name: str, group: Group, path: ModelPath, sample: _Sample, left_out:
     foreign = tuple(
         key
         for key, document in sample.documents.items()
-        if group.ids and "id" in document and str(document["id"]) != key.split("/")[-2]
+        if group.ids and "id" in document and str(document["id"]) != segment_id(key.split("/")[-2])
     )
     return CollectionReport(
         model=name,
@@ -248,11 +248,18 @@ def _candidates(keys: Iterable[str]) -> tuple[Candidates, list[str]]:
         if is_system_key(key):
             continue
         *parents, file = key.split("/")
-        if not parents or not file.endswith(".json") or any(segment_problem(part) for part in (*parents, file)):
+        if not parents or not file.endswith(".json") or not _can_be_document(parents, file):
             skipped.append(key)
             continue
         candidates.setdefault("/".join(parents[:-1]), {}).setdefault(parents[-1], []).append(file)
     return candidates, skipped
+
+
+def _can_be_document(parents: list[str], file: str) -> bool:
+    """The last folder may be of any id; those above it, and the file, are named in the schema."""
+    named = segment_id(parents[-1])
+    is_id = named is not None and id_problem("string", named) is None
+    return is_id and not any(segment_problem(part) for part in (*parents[:-1], file))
 
 
 def _is_collection(parent: str, members: Mapping[str, list[str]], candidates: Candidates) -> bool:
@@ -285,7 +292,11 @@ def _collection(parent: str, members: Mapping[str, list[str]]) -> tuple[list[Gro
 
 def _singletons(parent: str, members: Mapping[str, list[str]]) -> tuple[list[Group], list[str]]:
     """A directory with exactly one file is a singleton; what looks like entities without a collection is not."""
-    named = {name: files for name, files in members.items() if id_type_of([name]) in ("slug", "string")}
+    named = {
+        name: files
+        for name, files in members.items()
+        if id_type_of([name]) in ("slug", "string") and not segment_problem(name)
+    }
     fitting = {name: files[0] for name, files in named.items() if len(files) == 1}
     if len(fitting) > SINGLETONS_MAX:
         fitting = {}

@@ -333,11 +333,22 @@ class _Round:
             return None, None
         current = self._current
         if current is not None and (current.version_id, current.etag) == (version.version_id, version.etag):
-            return self._documents.parse(self._id, current, self._state), current
+            return self._checked(current), current
         found = self._documents.version(version)
         if found is None or found.etag != version.etag:
             raise _StartAgain(None)
-        return self._documents.parse(self._id, found, self._state), found
+        return self._checked(found), found
+
+    def _checked(self, found: Object) -> Document:
+        return self._documents.parse(self._id, found, partial(self._known_before, found))
+
+    def _known_before(self, found: Object) -> Document | None:
+        """What was recorded before this; of a document that a restore brought back, the one that was deleted."""
+        state, head = self._state(), self._head
+        if state is not None or head is None or head.live or found.metadata.get(OP) != "restore":
+            return state
+        deleted = self._owner.oplog.read(self._id, head.seq)
+        return None if deleted is None else deleted.snapshot
 
     def _entry(
         self,

@@ -3,6 +3,9 @@
 The name is the second of the oplog entry that the snapshot is of; where another entry of that second has the name, a
 fraction follows (`.001`, `.002` …). They are written once (put-if-absent) and never changed; pruning goes by their
 names alone and never takes an entity's newest.
+
+Of a model without an oplog a snapshot is of a stored version: named for the time of that, with the seq 0 (`NO_ENTRY`).
+Nobody counts changes there, so every version that maintenance meets is due one.
 """
 
 from __future__ import annotations
@@ -19,15 +22,17 @@ from worm.collections.entries import Document
 from worm.collections.layout import KeyKind, StorageResolver
 from worm.errors import Corrupt, Invalid, Unavailable
 from worm.schema import ModelDef
-from worm.store.base import Lost, Object, Store
+from worm.store.base import Lost, Object, ObjectInfo, Store
 
 VERSION = 1
+NO_ENTRY = 0
 NAMES_PER_SECOND = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotInfo:
-    """One snapshot of an entity: `ts` is its name. A listing does not know the seq."""
+    """One snapshot of an entity: `ts` is its name. A listing does not know the seq, and without an oplog there is
+    none."""
 
     ts: str
     size: int
@@ -36,7 +41,8 @@ class SnapshotInfo:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot as stored: the document after oplog entry `seq`, which was made at `ts`."""
+    """A snapshot as stored: the document after oplog entry `seq`, which was made at `ts`; or (`NO_ENTRY`) of the
+    version that was stored at `ts`."""
 
     id: str
     seq: int
@@ -47,6 +53,12 @@ class Snapshot:
         return dumps(
             {"version": VERSION, "id": self.id, "seq": self.seq, "ts": self.ts, "document": self.document},
         )
+
+    def is_of(self, other: Snapshot) -> bool:
+        """Are both of one entry, or, where there are none, of equal documents?"""
+        if self.seq == other.seq == NO_ENTRY:
+            return dumps(self.document) == dumps(other.document)
+        return self.seq == other.seq
 
     @classmethod
     def from_bytes(cls, body: bytes, key: str) -> Snapshot:
@@ -81,10 +93,20 @@ class Snapshots:
         self._resolver = resolver
         self._name = name
         self._rules = definition.snapshots
+        self._has_oplog = definition.oplog
 
     def is_due(self, seq: int) -> bool:
         """Whether the model wants a snapshot of this oplog entry."""
         return self._rules.enabled and seq % self._rules.every == 0
+
+    @property
+    def are_of_versions(self) -> bool:
+        """Does the model want a snapshot of every version, because it has no entries to count?"""
+        return self._rules.enabled and not self._has_oplog
+
+    def take_version(self, entity_id: str, found: ObjectInfo, document: Document) -> SnapshotInfo:
+        """Store the document of a stored version. Again for the same one: nothing happens."""
+        return self.take(entity_id, NO_ENTRY, iso_seconds(found.last_modified), document)
 
     def take(self, entity_id: str, seq: int, ts: str, document: Document) -> SnapshotInfo:
         """Store the document of entry `seq`, made at `ts`. Again for the same seq: nothing happens."""
@@ -94,9 +116,9 @@ class Snapshots:
             key = self._resolver.snapshot_key(self._name, entity_id, name)
             outcome = self._store.put_if_absent(key, body)
             if not isinstance(outcome, Lost):
-                return SnapshotInfo(name, len(body), seq)
-            if self._parse(entity_id, outcome.current).seq == seq:
-                return SnapshotInfo(name, outcome.current.size, seq)
+                return SnapshotInfo(name, len(body), seq or None)
+            if self._parse(entity_id, outcome.current).is_of(wanted):
+                return SnapshotInfo(name, outcome.current.size, seq or None)
         raise Unavailable(
             f"{NAMES_PER_SECOND} snapshots have the second {ts}",
             key=self._resolver.snapshot_path(self._name, entity_id),

@@ -194,6 +194,7 @@ class Sweep:
                 suspects.add(entity_id)
         suspects |= set(gone)
         report.reconciled = len(suspects)
+        self._session.in_parallel(table.collection.keep_snapshot, sorted(suspects))
         if suspects:
             table.fold_documents(suspects)
         table.complete()

@@ -39,6 +39,7 @@ from worm.tables.manifest import Manifest
 
 LIKENESS_MIN = 0.6
 S3 = "s3://"
+NOTHING = "nothing"
 
 
 class Verdict(StrEnum):
@@ -248,7 +249,7 @@ class _Upload:
         self._why = replace(self._why, object=facts, entry=entry, row=row, rejection=rejection)
         if found is None:
             return self._gone(entry)
-        if rejection is not None:
+        if rejection is not None and not self._was_valid(found, entry):
             return self._rejected(rejection)
         if isinstance(found, Object) and self._is_late(found, entry):
             return self._late()
@@ -294,9 +295,18 @@ class _Upload:
         tail = self._collection.oplog.read(self._id, entry.seq)
         return self._collection.origins.is_late(self._id, found, None if tail is None else Head.of(tail))
 
+    def _was_valid(self, found: ObjectInfo, entry: EntryFacts | None) -> bool:
+        """Did it fit the schema when it was written?"""
+        if self._definition.oplog:
+            return entry is not None and entry.is_of_object
+        return isinstance(found, Object) and self._collection.was_accepted(self._id, found)
+
     # Verdicts
 
     def _said(self, verdict: Verdict, explanation: str, next_step: str) -> Why:
+        if self._why.rejection is not None and verdict is not Verdict.REJECTED:
+            explanation += f". It was valid when it was written, and does not fit today's schema: {self._why.rejection}"
+            next_step = "patch the document so that it fits" if next_step == NOTHING else next_step
         return replace(self._why, verdict=verdict, explanation=explanation, next_step=next_step)
 
     def _rejected(self, reason: str) -> Why:
@@ -329,7 +339,7 @@ class _Upload:
         recorded = "" if entry is None else f"entry {entry.seq} records this version"
         if row is None:
             kept = recorded or f"{name} keeps neither history nor a table; reading by id finds the document"
-            return self._said(Verdict.RECORDED, kept, "nothing")
+            return self._said(Verdict.RECORDED, kept, NOTHING)
         if row.behind or not row.is_there or not self._is_row_of(found):
             lacking = (
                 f"is {row.behind} {'entry' if row.behind == 1 else 'entries'} behind" if row.behind else "lacks it"
@@ -338,7 +348,7 @@ class _Upload:
             told = ", but ".join(filter(None, [recorded, missing]))
             return self._said(Verdict.BEHIND, told, self._fold())
         told = " and ".join(filter(None, [recorded, "the table has its row"]))
-        return self._said(Verdict.RECORDED, told, "nothing")
+        return self._said(Verdict.RECORDED, told, NOTHING)
 
     def _is_row_of(self, found: ObjectInfo) -> bool:
         """Without an oplog, the table remembers the etag that it has read."""

@@ -29,7 +29,7 @@ from worm.errors import Invalid
 PATTERN_MAX = 1_000
 GROUPS_MAX = 32
 STATES_MAX = 1_000
-WORK_MAX = 5_000_000
+WORK_MAX = 1_000_000
 _KEPT_MAX = 200_000  # states in sets
 _CHARACTERS_KEPT_MAX = 100_000
 

@@ -311,7 +311,7 @@ class Plan:
         return self.reason == UNUSABLE
 
     def __repr__(self) -> str:
-        took = "" if self.actual is None else f"; took {_spent(self.actual.cost)} for {self.actual.rows:,} rows"
+        took = "" if self.actual is None else f"; took {_spent(self.actual.cost)}, rows: {self.actual.rows:,}"
         return f"<Plan {self.strategy}: {self.reason}; estimated {_spent(self.estimate)}{took}>"
 
     def _repr_html_(self) -> str:
@@ -322,7 +322,7 @@ class Plan:
         if self.indexes:
             facts["indexes"] = ", ".join(self.indexes)
         if self.actual is not None:
-            facts["actual"] = f"{_spent(self.actual.cost)}, {self.actual.rows:,} rows"
+            facts |= {"actual": _spent(self.actual.cost), "rows": f"{self.actual.rows:,}"}
         rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in facts.items())
         return f"<table><caption>Plan</caption><tbody>{rows}</tbody></table>"
 
@@ -353,7 +353,8 @@ class Plan:
 
 
 def _spent(cost: Cost) -> str:
-    return f"{cost.total:,} requests, {cost.bytes:,} bytes, {cost.usd:.7f} USD"
+    requests = "1 request" if cost.total == 1 else f"{cost.total:,} requests"
+    return f"{requests}, {cost.bytes:,} bytes, {cost.usd:.7f} USD"
 
 
 def estimate(needs: Needs, strategy: Strategy, size: Size, read: int | None = None) -> Cost:

@@ -338,6 +338,7 @@ class Access(Generic[D]):
                 heads = self._record(touched)
             else:
                 self.table.fold_documents(one.id for one in touched)
+                in_parallel(self._collection.keep_snapshot, [one.id for one in touched])
             # Without `autoUpdate` the manifest is known to be behind now, and queries read the documents.
             self._memory.folded(unfolded)
         except Unavailable as error:

@@ -19,6 +19,7 @@ from worm.sdk.access import D, Result, Seen, Touched
 from worm.sdk.document import About, DocumentDict, provenance_of
 from worm.sdk.operators import check_operators, check_patch, merged, updated
 from worm.sdk.reading import Reading
+from worm.sdk.values import as_changes
 from worm.sdk.writing import Writing
 
 Change = Callable[[Document], Document]
@@ -33,7 +34,7 @@ class Changing(Writing[D], Reading[D]):
     ) -> D:
         """Merge fields into the stored document (RFC 7396): objects are merged, None removes a field, anything else
         replaces. To store null: `update(id, {"$set": {"field": None}})`."""
-        checked = check_patch(changes)
+        checked = as_changes(check_patch(changes), self._collection.definition)
         return self._changed(id, lambda before: merged(before, checked), about, if_version)
 
     def update(
@@ -57,8 +58,9 @@ class Changing(Writing[D], Reading[D]):
             document = self._shape.dump(item if returned is None else returned)
             if self._new_id(document, None if document.get("id") is not None else entity_id) != entity_id:
                 raise Invalid(f"the function changed the id of {self.name} '{entity_id}'", path="id")
+            named: Document = {"id": entity_id} if document.get("id") is None else {}
             try:
-                done = self._save(DocumentDict.of(document | {"id": entity_id}, origin), about)
+                done = self._save(DocumentDict.of(document | named, origin), about)
             except Conflict:
                 if is_last:
                     raise

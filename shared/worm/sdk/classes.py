@@ -32,6 +32,7 @@ from worm.clock import moment_of
 from worm.errors import Invalid
 from worm.schema import IdType, Mode
 from worm.sdk.document import provenance_of
+from worm.sdk.html import document_html
 from worm.sdk.objects import model_name
 
 INDEX_MARK = "x-worm-index"
@@ -131,6 +132,12 @@ class Document(BaseModel, Generic[Id]):
     """
 
     worm_settings: ClassVar[ModelSettings] = ModelSettings()
+
+    def _repr_html_(self) -> str:
+        fields, known = self.model_dump(mode="json", by_alias=True), provenance_of(self)
+        if known is None:
+            return document_html(fields, model=model_name(type(self)))
+        return document_html(fields, model=known.model, version=known.version, seq=known.seq)
 
     if TYPE_CHECKING:
         id: Id = cast(Any, None)

@@ -15,7 +15,6 @@ from binascii import Error as NotBase64
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from hashlib import blake2b
 from types import NoneType
 from typing import Any, Self, TypedDict, cast
 
@@ -41,15 +40,14 @@ class About(TypedDict, total=False):
 @dataclass(slots=True)
 class Provenance:
     """Where a document came from. `body` is what is stored (None: not at hand), `read_at` when it was read or written.
-    `digest`: of its contents, for a row whose table knows no version. `partial` says why it cannot be saved: it is not
-    the whole document. `carried`: fields that an object's class does not declare."""
+    `partial` says why it cannot be saved: it is not the whole document. `carried`: fields that an object's class does
+    not declare."""
 
     model: str
     id: str
     at: DocumentVersion
     read_at: datetime | None = None
     body: bytes | None = None
-    digest: bytes | None = None
     partial: str = ""
     carried: Document = field(default_factory=dict)
 
@@ -130,11 +128,6 @@ def provenance_of(item: object) -> Provenance | None:
         return item.provenance
     found = getattr(item, "__dict__", {}).get(ATTRIBUTE)
     return found if isinstance(found, Provenance) else None
-
-
-def digest_of(document: Mapping[str, JsonValue]) -> bytes:
-    """Of all fields but the id, which a raw upload need not have."""
-    return blake2b(dumps({name: value for name, value in document.items() if name != "id"}), digest_size=16).digest()
 
 
 def is_same(one: Mapping[str, JsonValue], other: Mapping[str, JsonValue]) -> bool:

@@ -110,9 +110,16 @@ class History(Writing[D]):
 
     def snapshot(self, id: object = SINGLETON_ID) -> JsonObject:
         """Keep a full copy of the document as it is now: `{"ts", "size", "seq"}`, `ts` being its name. Taking the same
-        state again changes nothing. `Unavailable` while the workers have not recorded the newest version yet."""
+        state again changes nothing. `Unavailable` while the workers have not recorded the newest version yet. Without
+        an oplog the copy is of the stored version, and `seq` is None."""
         self._begin_write(creates=True)
-        entity_id = self._require_oplog(id)
+        entity_id = self._checked(id)
+        if not self._collection.definition.oplog:
+            current = self._current(entity_id)
+            if current is None:
+                raise self._missing(entity_id)
+            copied = self._collection.snapshots.take_version(entity_id, *current)
+            return {**_shown(copied), "seq": None}
         tail = self._newest(entity_id)
         document = self._state_at(entity_id, tail.seq)
         if document is None:
@@ -124,10 +131,12 @@ class History(Writing[D]):
 
     def list_snapshots(self, id: object = SINGLETON_ID) -> list[JsonObject]:
         """The snapshots of a document, oldest first: `[{"ts": "2026-02-24T12:00:00Z", "size": 1234}, …]`."""
-        entity_id = self._require_oplog(id)
+        entity_id = self._checked(id)
         found = self._collection.snapshots.list(entity_id)
-        if not found:
+        if not found and self._collection.definition.oplog:
             self._tail(entity_id)  # a document that never was has no snapshots to list: `NotFound`
+        elif not found and self._session.store.head(self._document_key(entity_id)) is None:
+            raise self._missing(entity_id)
         return [_shown(info) for info in found]
 
     def restore_snapshot(self, id: object, ts: str, *, if_version: str | None = None, **about: Unpack[About]) -> D:

@@ -6,7 +6,7 @@ same HTML.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 
 from worm.codec.strict_json import JsonValue, Missing, dumps, field_value
@@ -16,6 +16,7 @@ ROWS_MAX = 50
 COLUMNS_MAX = 20
 TEXT_MAX = 200
 LISTED_MAX = 20
+NO_FIELD = "(none)"
 
 
 def list_repr(name: str, items: Sequence[object], cursor: str | None) -> str:
@@ -54,7 +55,7 @@ def history_html(entries: Sequence[OplogEntry], *, cursor: str | None = None, da
     named = any(hasattr(entry, "model") for entry in shown)
     columns = ["seq", "op", "time", "actor", "reason", "change"]
     rows = [
-        [str(one.seq), one.op, one.ts, _cut(one.actor or ""), _cut(one.reason or ""), _cut(change_text(one))]
+        [str(one.seq), one.op, one.ts, _cut(one.actor or ""), _cut(one.reason or ""), _cut(change_text(one, _shown))]
         for one in shown
     ]
     if named:
@@ -64,15 +65,15 @@ def history_html(entries: Sequence[OplogEntry], *, cursor: str | None = None, da
     return table_html(columns, rows, [*notes, *([f"{damages} could not be read: see .damages"] if damages else [])])
 
 
-def change_text(entry: OplogEntry) -> str:
+def change_text(entry: OplogEntry, show: Callable[[JsonValue], str]) -> str:
     """What an entry changed: each field before and after, or the fields of a whole document."""
     if entry.diff is None:
         return f"{_count(len(entry.snapshot or {}), 'field')}: {', '.join(entry.snapshot or {})}"
     absent = entry.absent or {}
     parts = []
     for name, (before, after) in sorted(entry.diff.items()):
-        old = "(none)" if name in absent.get("before", ()) else _shown(before)
-        new = "(none)" if name in absent.get("after", ()) else _shown(after)
+        old = NO_FIELD if name in absent.get("before", ()) else show(before)
+        new = NO_FIELD if name in absent.get("after", ()) else show(after)
         parts.append(f"{name}: {old} → {new}")
     return "; ".join(parts) or "no field changed"
 

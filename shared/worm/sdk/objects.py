@@ -11,20 +11,23 @@ except where the schema declares a string. Everything else is as the class's own
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from decimal import Decimal
+from functools import cache
 from typing import Generic, Protocol, cast
 
 from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
 from typing_extensions import TypeVar
 
-from worm.codec.strict_json import JsonValue, as_json, child_path, number_of, type_name
+from worm.codec.strict_json import JsonValue, child_path, number_of, ordered, type_name
 from worm.collections.entries import Document
 from worm.errors import Invalid
 from worm.schema import FieldDef, ModelDef
 from worm.schema.definition import SYSTEM_FIELDS
 from worm.sdk.document import ATTRIBUTE, DocumentDict, provenance_of
+from worm.sdk.values import as_document
 
 D = TypeVar("D", default=DocumentDict)
 """What documents are for the caller: dicts, unless a class is named."""
@@ -54,20 +57,21 @@ class Shape(Protocol[D]):
 class Dicts:
     """Documents are dicts. Values that JSON does not know (times, decimals, …) are converted."""
 
+    def __init__(self, definition: ModelDef) -> None:
+        self._definition = definition
+
     def load(self, document: DocumentDict) -> DocumentDict:
         return document
 
     def dump(self, item: object) -> DocumentDict:
         if isinstance(item, BaseModel):
-            return DocumentDict.of(dump(item, {}), provenance_of(item))
+            return DocumentDict.of(dump(item, self._definition.fields), provenance_of(item))
         if not isinstance(item, Mapping):
             raise Invalid(f"a document is a dict, not {type_name(item)}", hint='{"id": "acme", "name": "Acme"}')
-        return DocumentDict.of(cast("Document", as_json(dict(item))), provenance_of(item))
+        return DocumentDict.of(as_document(item, self._definition), provenance_of(item))
 
     def bring(self, item: object, document: DocumentDict) -> None:
-        if isinstance(item, DocumentDict):
-            item.update(document)
-            item.provenance = document.provenance
+        bring_dict(item, document)
 
     def refreshed(self, item: Mapping[str, JsonValue], document: DocumentDict) -> DocumentDict:
         if not isinstance(item, DocumentDict):
@@ -75,6 +79,12 @@ class Dicts:
         item.clear()
         self.bring(item, document)
         return item
+
+
+def bring_dict(item: object, document: DocumentDict) -> None:
+    if isinstance(item, DocumentDict):
+        item.update(document)
+        item.provenance = document.provenance
 
 
 class Objects(Generic[M]):
@@ -101,6 +111,7 @@ class Objects(Generic[M]):
         if made.model_extra:  # another choice of a name, which a save would put over the field
             for name in self._read:
                 made.model_extra.pop(name, None)
+        carry_inside(made, given)
         self._mark(made, document)
         return made
 
@@ -111,6 +122,7 @@ class Objects(Generic[M]):
             raise Invalid(f"a document is a {name} here, not {type_name(item)}", hint=f"{name}(…), or a dict")
         origin = provenance_of(item)
         document = dump(made, self._fields)
+        bring_inside(made, document)
         for alias, name in self._written.items():
             if document.get(alias, "") is None and name not in made.model_fields_set:
                 del document[alias]
@@ -123,7 +135,7 @@ class Objects(Generic[M]):
 
     def bring(self, item: object, document: DocumentDict) -> None:
         if isinstance(item, DocumentDict):
-            Dicts().bring(item, document)
+            bring_dict(item, document)
         elif isinstance(item, self._cls):
             stored = self.load(document)
             for name in ("id", *SYSTEM_FIELDS):
@@ -166,13 +178,54 @@ class Objects(Generic[M]):
             raise Invalid(f"the document does not fit {self._cls.__name__}: {first['msg']}", path=path) from mistake
 
 
+# Objects inside an object
+
+CARRIED = "__worm_carried__"
+"""Under this name an object inside an object has the fields that its class does not declare."""
+
+
+def carry_inside(value: object, stored: object) -> None:
+    """Let every object below this one keep the fields of what is stored that its class does not declare."""
+    for inner, found in _pairs(value, stored):
+        if isinstance(inner, BaseModel) and isinstance(found, dict) and inner.model_extra is None:
+            known = {*names_of(type(inner), strict=False)[0], *names_of(type(inner), strict=False)[1]}
+            carried = {name: item for name, item in found.items() if name not in known}
+            if carried:
+                inner.__dict__[CARRIED] = carried
+        carry_inside(inner, found)
+
+
+def bring_inside(value: object, written: object) -> None:
+    """Put those fields into what is written."""
+    for inner, found in _pairs(value, written):
+        if isinstance(inner, BaseModel) and isinstance(found, dict):
+            for name, item in inner.__dict__.get(CARRIED, {}).items():
+                found.setdefault(name, deepcopy(item))
+        bring_inside(inner, found)
+
+
+def _pairs(value: object, document: object) -> Iterator[tuple[object, object]]:
+    """What is inside, each with the JSON value that it is of."""
+    if isinstance(value, BaseModel) and isinstance(document, dict):
+        for name, info in type(value).model_fields.items():
+            names = [info.serialization_alias, info.alias, info.validation_alias, name]
+            found = next((one for one in names if isinstance(one, str) and one in document), None)
+            if found is not None:
+                yield value.__dict__.get(name), document[found]
+    elif isinstance(value, Mapping) and isinstance(document, dict):
+        yield from ((item, document[name]) for name, item in value.items() if name in document)
+    elif isinstance(value, list | tuple) and isinstance(document, list) and len(value) == len(document):
+        yield from zip(value, document, strict=True)
+
+
 def model_name(cls: type[BaseModel]) -> str:
     return str(getattr(cls, "worm_model", cls.__name__))
 
 
-def names_of(cls: type[BaseModel]) -> tuple[dict[str, str], set[str]]:
+@cache
+def names_of(cls: type[BaseModel], *, strict: bool = True) -> tuple[dict[str, str], set[str]]:
     """The names in documents that a class writes, each with its attribute, and all that it reads. `Invalid` where an
-    object would not get back what it wrote."""
+    object would not get back what it wrote, if that matters."""
     config = cls.model_config
     by_alias = config.get("validate_by_alias") is not False
     by_name = bool(config.get("populate_by_name") or config.get("validate_by_name"))
@@ -182,7 +235,7 @@ def names_of(cls: type[BaseModel]) -> tuple[dict[str, str], set[str]]:
         writes = name if field.serialization_alias is None else field.serialization_alias
         paths = _paths(name, field.validation_alias) if by_alias else [[name]]
         reads = [*paths, *([[name]] if by_name else [])]
-        if not field.exclude and not _is_read_back(writes, reads):
+        if strict and not field.exclude and not _is_read_back(writes, reads):
             raise Invalid(
                 f"{cls.__name__}.{name} is written as '{writes}', but read from "
                 + " or ".join(f"'{'.'.join(str(part) for part in path)}'" for path in reads),
@@ -232,5 +285,5 @@ def _numbered(written: JsonValue, value: object, field: FieldDef | None, path: s
     if isinstance(value, set | frozenset) and isinstance(written, list):
         of = None if field is None else field.items
         texts = {str(item): item for item in value if isinstance(item, Decimal)}
-        return [_numbered(one, texts.get(str(one)), of, child_path(path, at)) for at, one in enumerate(written)]
+        return ordered(_numbered(one, texts.get(str(one)), of, child_path(path, at)) for at, one in enumerate(written))
     return written

@@ -63,7 +63,7 @@ def _merged(target: object, changes: Mapping[str, object]) -> dict[str, object]:
         elif isinstance(value, Mapping):
             result[name] = _merged(result.get(name), value)
         else:
-            result[name] = as_json(value, name)
+            result[name] = value
     return result
 
 

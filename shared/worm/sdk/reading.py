@@ -30,7 +30,7 @@ from worm.schema import FieldDef, ModelDef
 from worm.schema.definition import undeclared_fields
 from worm.schema.fields import SINGLETON_ID
 from worm.sdk.access import Access, D, Result
-from worm.sdk.document import DocumentDict, Provenance, digest_of
+from worm.sdk.document import DocumentDict, Provenance
 from worm.sdk.rows import Rows
 from worm.store.base import Object, Read
 from worm.store.parallel import chunked
@@ -314,9 +314,10 @@ class Reading(Access[D]):
 
     def _row(self, row: Row, answer: Answer, partial: str) -> DocumentDict:
         entity_id = str(row["id"])
-        at = answer.versions.get(entity_id) or NO_VERSION
-        digest = digest_of(row) if at == NO_VERSION and not partial else None
-        return DocumentDict.of(row, Provenance(self.name, entity_id, at, None, None, digest, partial))
+        at = answer.versions.get(entity_id)
+        if at is None and not partial:
+            partial = "what is stored is broken, and this is its last valid state"
+        return DocumentDict.of(row, Provenance(self.name, entity_id, at or NO_VERSION, partial=partial))
 
 
 def _as_text(value: object) -> object:

@@ -19,14 +19,14 @@ from typing import TypeVar, Unpack, cast
 from worm.clock import attempts, iso_seconds
 from worm.codec.strict_json import JsonValue, dumps_document
 from worm.collections.claims import Holders
-from worm.collections.documents import NO_VERSION, DocumentVersion
+from worm.collections.documents import DocumentVersion
 from worm.collections.entries import Document
 from worm.collections.reconcile import Sighting
 from worm.collections.trash import Deletion, delete_unchanged
 from worm.errors import Conflict, Invalid, NotFound, WormError
 from worm.schema.fields import SINGLETON_ID, new_id, typed_problem
 from worm.sdk.access import Access, D, Result, Seen, Touched
-from worm.sdk.document import About, DocumentDict, Provenance, decode_version, digest_of, is_same, note_of_write
+from worm.sdk.document import About, DocumentDict, Provenance, decode_version, is_same, note_of_write
 from worm.store.base import Gone, Lost, ObjectInfo
 from worm.store.parallel import in_parallel
 
@@ -404,24 +404,16 @@ class Writing(Access[D]):
 
     def _parent(self, origin: Provenance) -> Seen:
         """The version that a document came from, as a write names it. A row of a table knows less: its oplog entry
-        names the version, or the contents of what is there tell."""
+        names the version, and the document is read again to know what changes."""
         now = self._session.clock.now()
         if origin.at.etag is not None or origin.at.commit is not None:
             etag, commit = origin.at.etag or "", origin.at.commit
             if origin.body is not None:
                 return Seen(etag, origin.document(), origin.fresh_version_id(now), commit)
-        if origin.at == NO_VERSION:
-            return self._by_contents(origin)
         wanted = self._version_seen(origin.id, origin.at)
         found = self._current(origin.id)
         if found is None or not _is_of(self._seen(origin.id, *found), wanted):
             raise self._conflict(origin.id, wanted.etag, None if found is None else found[0])
-        return self._seen(origin.id, *found)
-
-    def _by_contents(self, origin: Provenance) -> Seen:
-        found = self._current(origin.id)
-        if found is None or origin.digest is None or digest_of(found[1]) != origin.digest:
-            raise self._conflict(origin.id, "", None if found is None else found[0])
         return self._seen(origin.id, *found)
 
     def _seen(self, entity_id: str, found: ObjectInfo, document: Document | None) -> Seen:

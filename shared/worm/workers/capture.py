@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from worm.collections.collection import EntityOutcome
+from worm.collections.collection import Collection, EntityOutcome
 from worm.collections.entries import Change, Head, Heads, encode_changes
 from worm.collections.layout import KeyKind
-from worm.collections.reconcile import Sighting
+from worm.collections.reconcile import Sighting, failure_of
 from worm.errors import Invalid, Unavailable
 from worm.session import Session
 from worm.store.base import Won
@@ -86,7 +86,7 @@ class Capture:
     def _capture_model(self, model: str, entities: Sequence[_Entity], outcome: BatchOutcome) -> None:
         table = self._session.table(model)
         definition = table.collection.definition
-        if not definition.oplog and not definition.keeps_manifest:
+        if not (definition.oplog or definition.keeps_manifest or definition.snapshots.enabled):
             outcome.ignored += len(entities)
             return
         try:
@@ -105,7 +105,7 @@ class Capture:
 
     def _reconcile_all(self, table: Table, entities: Sequence[_Entity]) -> list[EntityOutcome]:
         if not table.collection.definition.oplog:
-            return [EntityOutcome(Change(entity.id, None, None)) for entity in entities]
+            return self._session.in_parallel(lambda entity: _unrecorded(table.collection, entity.id), entities)
         heads = table.heads.among(entity.id for entity in entities) or Heads(table.collection.name)
         handed_on = self._forget_folded(table.collection.name, heads)
 
@@ -143,6 +143,13 @@ class Capture:
         waiting.update({change.id: change.head for change in changes if change.head is not None})
         for entity_id in list(waiting)[:-HANDED_ON_MAX]:
             del waiting[entity_id]
+
+
+def _unrecorded(collection: Collection, entity_id: str) -> EntityOutcome:
+    """Of a model without oplog: its snapshot, if it keeps any, and a hint for the table."""
+    error = failure_of(lambda: collection.keep_snapshot(entity_id))
+    change = Change(entity_id, None, None) if collection.definition.keeps_manifest else None
+    return EntityOutcome(change, error=error)
 
 
 def newer_head(one: Head | None, other: Head | None) -> Head | None:
