@@ -43,7 +43,7 @@ from worm.sdk.migration_rules import Rule
 from worm.sdk.reading import Fields
 from worm.sdk.rows import Rows
 from worm.sdk.searching import HistoryEntry, HistoryRows
-from worm.sdk.transacting import DocumentTransaction
+from worm.sdk.transacting import DocumentTransaction, ModelName
 from worm.sdk.upkeep import Names
 from worm.session import Maintenance
 from worm.tables.build import Progress, silent
@@ -465,16 +465,18 @@ class AsyncTransaction:
     ) -> None:
         await self._pool.run(self._transaction.__exit__, kind, error, trace)
 
-    async def get(self, model: str | Model, id: str = SINGLETON_ID) -> DocumentDict | None:
+    async def get(self, model: ModelName, id: object = SINGLETON_ID) -> DocumentDict | None:
         """The document, with what this transaction did to it; None where there is none."""
         return await self._pool.run(self._transaction.get, model, id)
 
-    async def save(self, model: str | Model, document: Mapping[str, JsonValue], *, id: str | None = None) -> Document:
+    async def save(
+        self, model: ModelName, document: Mapping[str, object] | BaseModel, *, id: object = None
+    ) -> Document:
         """Create the document, or replace the one that is there. Without an id it gets one. It is returned as it will
         be stored; `Invalid` when the schema or the access mode refuses it."""
         return await self._pool.run(self._transaction.save, model, document, id=id)
 
-    async def delete(self, model: str | Model, id: str = SINGLETON_ID) -> bool:
+    async def delete(self, model: ModelName, id: object = SINGLETON_ID) -> bool:
         """Delete the document; False when there is none."""
         return await self._pool.run(self._transaction.delete, model, id)
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
+import worm
 from tests.docs.markdown import ROOT, blocks
 from tests.sdk.bank_room import KINDS, MAIN, Apart, SpaceBench
 from tests.sdk.sessions import must
@@ -762,3 +763,21 @@ def test_the_example_of_the_documentation_runs(capsys: pytest.CaptureFixture[str
     exec(compile(example, "spaces.md", "exec"), {"db": bench.session()})
     assert capsys.readouterr().out.startswith("3 {'balance': 90")
     bench.assert_clean()
+
+
+def test_a_transaction_takes_classes_and_their_objects_and_ids() -> None:
+    class Invoice(worm.Document[int]):
+        worm_settings = worm.ModelSettings(space="main")
+        total: int = 0
+
+    with worm.connect("memory://transactions-of-classes", models=[Invoice]) as db:
+        with db.transaction() as tx:
+            tx.save(Invoice, Invoice(id=7, total=1))
+            tx.save(Invoice, {"id": 8})
+        with db.transaction() as tx:
+            read = must(tx.get(Invoice, 7))
+            tx.save(db.model("Invoice"), read | {"total": 2})
+            assert tx.delete(Invoice, 8)
+            with pytest.raises(Invalid, match="takes a model, its name or its class, not None"):
+                tx.get(None, 7)  # type: ignore[arg-type]
+        assert db.model(Invoice).find_all() == [Invoice(id=7, total=2)]

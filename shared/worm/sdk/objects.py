@@ -65,13 +65,16 @@ class Dicts:
 
     def dump(self, item: object) -> DocumentDict:
         if isinstance(item, BaseModel):
-            return DocumentDict.of(dump(item, self._definition.fields), provenance_of(item))
+            return Objects(type(item), self._definition).dump(item)
         if not isinstance(item, Mapping):
             raise Invalid(f"a document is a dict, not {type_name(item)}", hint='{"id": "acme", "name": "Acme"}')
         return DocumentDict.of(as_document(item, self._definition), provenance_of(item))
 
     def bring(self, item: object, document: DocumentDict) -> None:
-        bring_dict(item, document)
+        if isinstance(item, BaseModel):
+            Objects(type(item), self._definition).bring(item, document)
+        else:
+            bring_dict(item, document)
 
     def refreshed(self, item: Mapping[str, JsonValue], document: DocumentDict) -> DocumentDict:
         if not isinstance(item, DocumentDict):
@@ -116,11 +119,11 @@ class Objects(Generic[M]):
         return made
 
     def dump(self, item: object) -> DocumentDict:
-        made = self._validated(dict(item)) if isinstance(item, Mapping) else item
+        made = self._made(item) if isinstance(item, Mapping) else item
         if not isinstance(made, self._cls):
             name = self._cls.__name__
             raise Invalid(f"a document is a {name} here, not {type_name(item)}", hint=f"{name}(…), or a dict")
-        origin = provenance_of(item)
+        origin = provenance_of(made)
         document = dump(made, self._fields)
         bring_inside(made, document)
         for alias, name in self._written.items():
@@ -151,6 +154,12 @@ class Objects(Generic[M]):
         item.model_fields_set.clear()
         item.model_fields_set.update(stored.model_fields_set)
         return item
+
+    def _made(self, given: Mapping[str, object]) -> M:
+        """Of a dict. One that was read keeps what the class does not declare, as an object that was read does."""
+        if isinstance(given, DocumentDict) and given.provenance is not None:
+            return self.load(given)
+        return self._validated(dict(given))
 
     def _take_over(self, item: M, stored: M, alias: str) -> None:
         """What the store gave it: id and times, where the class has them."""

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from pydantic import BaseModel
+
 from worm.bridge.commits import KnownDocument, SpaceModel, Write, commit
 from worm.bridge.origins import entity_name
-from worm.codec.strict_json import JsonValue
 from worm.collections.documents import DocumentVersion
 from worm.collections.entries import Document
 from worm.errors import Conflict, Invalid
@@ -28,8 +29,12 @@ from worm.schema.fields import SINGLETON_ID
 from worm.sdk.access import Touched
 from worm.sdk.document import DocumentDict, Provenance
 from worm.sdk.model import Model
+from worm.sdk.objects import model_name
 from worm.session import Session
 from worm.spaces.operations import ConfirmedRead
+
+ModelName = str | type[BaseModel] | Model
+"""A model by its name, by its class, or itself."""
 
 
 @dataclass(frozen=True)
@@ -66,17 +71,17 @@ class DocumentTransaction:
         where = "" if self._space is None else f" in the space {self._space!r}"
         return f"<DocumentTransaction{where}, {state}: {', '.join(self._entries) or 'nothing read or written'}>"
 
-    def get(self, model: str | Model, id: str = SINGLETON_ID) -> DocumentDict | None:
+    def get(self, model: ModelName, id: object = SINGLETON_ID) -> DocumentDict | None:
         """The document, with what this transaction did to it; None where there is none."""
         entry = self._entry(self._model_of(model), id)
         if entry.now is None:
             return None
         known = entry.known
         at = DocumentVersion(known.etag or "", commit=known.seq or None)
-        provenance = None if entry.is_written else Provenance(entry.model.name, id, at)
-        return DocumentDict.of({"id": id, **deepcopy(entry.now)}, provenance)
+        provenance = None if entry.is_written else Provenance(entry.model.name, entry.id, at)
+        return DocumentDict.of({"id": entry.id, **deepcopy(entry.now)}, provenance)
 
-    def save(self, model: str | Model, document: Mapping[str, JsonValue], *, id: str | None = None) -> Document:
+    def save(self, model: ModelName, document: Mapping[str, object] | BaseModel, *, id: object = None) -> Document:
         """Create the document, or replace the one that is there. Without an id it gets one. It is returned as it will
         be stored; `Invalid` when the schema or the access mode refuses it."""
         chosen = self._model_of(model)
@@ -99,7 +104,7 @@ class DocumentTransaction:
                 hint="read it inside the transaction: tx.get(…)",
             )
 
-    def delete(self, model: str | Model, id: str = SINGLETON_ID) -> bool:
+    def delete(self, model: ModelName, id: object = SINGLETON_ID) -> bool:
         """Delete the document; False when there is none."""
         chosen = self._model_of(model)
         chosen.check_removing()
@@ -138,7 +143,7 @@ class DocumentTransaction:
         entity = entity_name(entry.model.name, entry.id)
         self._entries[entity] = _Entry(entry.model, entry.logged, entry.id, entry.known, after, is_written=True)
 
-    def _entry(self, model: Model, entity_id: str) -> _Entry:
+    def _entry(self, model: Model, id: object) -> _Entry:
         """The document as of the transaction's first read."""
         self._check_open()
         logged = model.logged
@@ -149,15 +154,22 @@ class DocumentTransaction:
         if self._space not in (None, name):
             raise Invalid(f"{model.name} is in the space '{name}', this transaction is in '{self._space}'")
         self._space = name
-        entity = entity_name(model.name, model._checked(entity_id))
+        entity_id = model._checked(id)
+        entity = entity_name(model.name, entity_id)
         if entity not in self._entries:
             known = logged.known(entity_id, self._at)
             self._at = known.at
             self._entries[entity] = _Entry(model, logged, entity_id, known)
         return self._entries[entity]
 
-    def _model_of(self, model: str | Model) -> Model:
-        return self._model(model) if isinstance(model, str) else model
+    def _model_of(self, model: ModelName) -> Model:
+        if isinstance(model, Model):
+            return model
+        if isinstance(model, str):
+            return self._model(model)
+        if not isinstance(model, type):
+            raise Invalid(f"takes a model, its name or its class, not {model!r}", path="model")
+        return self._model(model_name(model))
 
     def _check_open(self) -> None:
         if self._is_over:
