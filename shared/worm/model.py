@@ -123,8 +123,10 @@ class Worm(Upkeep):
     def model(self, name: type[M]) -> Model[M]: ...
     def model(self, name: str | type[M]) -> Model[DocumentDict] | Model[M]:
         """The model of the schema with this name; its documents are dicts, or objects of a pydantic class."""
-        if not isinstance(name, str):
+        if isinstance(name, type):
             return self.model(model_name(name)).typed(name)
+        if not isinstance(name, str):
+            raise Invalid(f"takes the name of a model or its class, not {name!r}", path="model")
         with self._making:
             if name not in self._models:
                 self._models[name] = Model(self, name, Dicts(self.schema.model(name)))

@@ -88,7 +88,7 @@ def test_a_populated_field_is_selected_and_filters_see_the_reference(db: Worm) -
 
 @pytest.mark.parametrize("name", ["amount", "notes", "customer.name", "nope"])
 def test_only_references_can_be_populated(db: Worm, name: str) -> None:
-    with pytest.raises(Invalid, match=rf"populate: '{name}' is no reference \(references: customer, payers\)"):
+    with pytest.raises(Invalid, match=rf"populate: '{name}' is not a reference field \(references: customer, payers\)"):
         db.model("Invoice").find_all(populate=[name])
 
 

@@ -328,7 +328,7 @@ def as_json(value: object, path: str = "") -> object:
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise Invalid(
-                "a datetime without time zone says no time", path=path or "$", hint="datetime(…, tzinfo=UTC), or text"
+                "a datetime must be timezone-aware", path=path or "$", hint="datetime(…, tzinfo=UTC), or text"
             )
         return iso_millis(value)
     if isinstance(value, date):

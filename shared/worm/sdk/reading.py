@@ -347,7 +347,7 @@ def populated_fields(definition: ModelDef, names: Sequence[str] | str | None) ->
     for name in listed:
         if name not in known:
             raise Invalid(
-                f"{name!r} is no reference", path="populate", hint=f"references: {', '.join(known) or 'none'}"
+                f"{name!r} is not a reference field", path="populate", hint=f"references: {', '.join(known) or 'none'}"
             )
     return tuple(dict.fromkeys(listed))
 

@@ -196,7 +196,7 @@ def entity_of(id: str, branch: str, at: int, state: EntityState | None, *, is_la
 def _seq_at(reads: Reads, moment: datetime, newest: int) -> int:
     """Times never fall along the order of commits, so halving finds it."""
     if moment.tzinfo is None:
-        raise Invalid("a datetime without time zone says no time", hint="datetime(…, tzinfo=UTC)")
+        raise Invalid("a datetime must be timezone-aware", hint="datetime(…, tzinfo=UTC)")
     text = time_text(moment)
     low, high = 0, newest  # the answer is at or after `low`, and before or at `high`
     while low < high:
