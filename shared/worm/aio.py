@@ -30,6 +30,7 @@ from worm.maintenance.purge import PurgeReport
 from worm.maintenance.push_plan import ModelProgress, PushPlan, unwatched
 from worm.maintenance.repair import RepairReport
 from worm.maintenance.sweep import SweepReport
+from worm.maintenance.why import Why
 from worm.model import Model, Worm, connect
 from worm.query.aggregate import Percentiles
 from worm.query.planner import Plan
@@ -607,6 +608,10 @@ class AsyncWorm:
     async def repair(self, models: Names = None) -> list[RepairReport]:
         """Make everything derived good from its source, as `worm repair`."""
         return await self._pool.run(self._worm.repair, models)
+
+    async def why(self, key: str) -> Why:
+        """What became of an upload under this key, and what to do about it; as `worm why`. Reads only."""
+        return await self._pool.run(self._worm.why, key)
 
     async def sweep(self, models: Names = None) -> list[SweepReport]:
         """Record and fold what no event reported, as the function `sweep` does by schedule, without its time limit."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from worm.clock import VirtualClock
-from worm.errors import NotFound, SchemaDiffers
+from worm.errors import Invalid, NotFound, SchemaDiffers
 from worm.model import Worm, connect
 from worm.schema import Schema, load_schema
 from worm.store.memory import MemoryStore
@@ -106,3 +106,13 @@ def test_the_warning_costs_one_request_and_none_without_a_schema() -> None:
     with store.requests.measure() as spent:
         connect("memory://warning-of-a-schema", schema=SCHEMA)
     assert spent["total"] == 1
+
+
+def test_a_session_says_what_became_of_an_upload() -> None:
+    db, _ = opened()
+    db.push()
+    db.model("Customer").insert({"id": "acme", "name": "Acme"})
+    assert db.why("org/customers/acme/data.json").verdict.value == "recorded"
+    assert db.why("org/customers/acme/profile.json").model == "Customer"
+    with pytest.raises(Invalid, match="the key of an object"):
+        db.why(5)  # type: ignore[arg-type]

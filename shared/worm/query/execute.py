@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from typing import TypeVar
 
 from worm.codec.strict_json import JsonValue, loads_own
@@ -170,19 +171,9 @@ class Search:
         if self._read is not None:
             self.columns = self._candidates(self._read)
 
-    def versions(self, page: Page) -> dict[str, DocumentVersion]:
-        """Of the rows of a page of `columns`."""
-        versions: dict[str, DocumentVersion] = {}
-        for row, at in zip(page.rows, page.positions, strict=True):
-            entity_id = str(row["id"])
-            own = self._overlay.get(entity_id)
-            if own is not None:
-                found = None if own.version == NO_VERSION else own.version
-            else:
-                found = None if self._read is None else self._read.version(at if self._kept is None else self._kept[at])
-            if found is not None:
-                versions[entity_id] = found
-        return versions
+    def versions(self, page: Page) -> Mapping[str, DocumentVersion]:
+        """Of the rows of a page of `columns`, each looked up when it is asked for, in the view that the row is of."""
+        return _RowVersions(page, dict(self._overlay), self._read, self._kept)
 
     def plan(self, decision: Decision, size: Size, read: int | None = None) -> Plan:
         """The plan, with the estimate for a collection of this size; `read` documents, where that is known."""
@@ -200,6 +191,39 @@ class Search:
             as_of=as_of,
             assumed=size.count if size.is_assumed else None,
         )
+
+
+class _RowVersions(Mapping[str, DocumentVersion]):
+    """Versions of rows by id. Most are never asked for."""
+
+    def __init__(
+        self, page: Page, overlay: Mapping[str, OwnWrite], view: TableView | None, kept: Sequence[int] | None
+    ) -> None:
+        self._ids = [str(row["id"]) for row in page.rows]
+        self._positions = page.positions
+        self._overlay = overlay
+        self._view = view
+        self._kept = kept
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return dict(zip(self._ids, self._positions, strict=True))
+
+    def __getitem__(self, entity_id: str) -> DocumentVersion:
+        at, own = self._places[entity_id], self._overlay.get(entity_id)
+        if own is not None:
+            found = None if own.version == NO_VERSION else own.version
+        else:
+            found = None if self._view is None else self._view.version(at if self._kept is None else self._kept[at])
+        if found is None:
+            raise KeyError(entity_id)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return (one for one in self._places if self.get(one) is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 # Documents

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import NoneType
@@ -76,19 +76,30 @@ class DocumentDict(dict[str, JsonValue]):
     """A document: a dict that also has `.version`, `.seq` and `.model`. They are None for one that was never stored,
     `seq` also where the history does not know the version yet."""
 
-    __slots__ = ("provenance",)
+    __slots__ = ("_provenance",)
 
-    provenance: Provenance | None
+    _provenance: Provenance | Callable[[], Provenance] | None
 
     def __init__(self, fields: Mapping[str, JsonValue] | Iterable[tuple[str, JsonValue]] = (), /) -> None:
         super().__init__(fields)
-        self.provenance = None
+        self._provenance = None
 
     @classmethod
-    def of(cls, fields: Mapping[str, JsonValue], provenance: Provenance | None) -> Self:
+    def of(cls, fields: Mapping[str, JsonValue], provenance: Provenance | Callable[[], Provenance] | None) -> Self:
+        """A function is called when the provenance is asked for: of most rows it never is."""
         made = cls(fields)
-        made.provenance = provenance
+        made._provenance = provenance
         return made
+
+    @property
+    def provenance(self) -> Provenance | None:
+        if callable(self._provenance):
+            self._provenance = self._provenance()
+        return self._provenance
+
+    @provenance.setter
+    def provenance(self, provenance: Provenance | None) -> None:
+        self._provenance = provenance
 
     @property
     def version(self) -> str | None:

@@ -37,6 +37,11 @@ M = TypeVar("M", bound=BaseModel)
 class Shape(Protocol[D]):
     """Between documents and what the caller works with."""
 
+    @property
+    def is_plain(self) -> bool:
+        """Do callers get the documents themselves?"""
+        ...
+
     def load(self, document: DocumentDict) -> D:
         """What the caller gets. `Invalid` where the document does not fit."""
         ...
@@ -56,6 +61,8 @@ class Shape(Protocol[D]):
 
 class Dicts:
     """Documents are dicts. Values that JSON does not know (times, decimals, …) are converted."""
+
+    is_plain = True
 
     def __init__(self, definition: ModelDef) -> None:
         self._definition = definition
@@ -92,6 +99,8 @@ def bring_dict(item: object, document: DocumentDict) -> None:
 
 class Objects(Generic[M]):
     """Documents are objects of one class."""
+
+    is_plain = False
 
     def __init__(self, cls: type[M], definition: ModelDef) -> None:
         self._cls = cls

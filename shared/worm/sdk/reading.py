@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any, TypedDict, overload
 from uuid import UUID
 
 from worm.codec.strict_json import JsonValue
 from worm.collections.collection import Collection
-from worm.collections.documents import NO_VERSION
+from worm.collections.documents import NO_VERSION, DocumentVersion
 from worm.collections.entries import Document
 from worm.errors import Invalid, NotFound, WormError
 from worm.query.aggregate import Aggregate, Distinct, Percentiles
@@ -307,17 +308,21 @@ class Reading(Access[D]):
     def _packed(self, request: Request, answer: Answer, cursor: str | None = None) -> Rows[D] | Rows[DocumentDict]:
         """Rows with their provenance; objects, where they are whole and the model has a class."""
         definition, select = self._collection.definition, request.query.select
-        partial = _why_partial(request)
-        documents = [self._row(row, answer, partial) for row in answer.page.rows]
+        why_not = _why_partial(request)
+        origin = partial(self._row_provenance, answer.versions, why_not)
+        documents = [DocumentDict.of(row, partial(origin, str(row["id"]))) for row in answer.page.rows]
         rows = Rows(documents, definition=definition, plan=answer.plan, cursor=cursor, select=select)
-        return rows if partial else rows.with_items([self._shape.load(one) for one in documents])
+        return (
+            rows
+            if why_not or isinstance(self._shape, Dicts)
+            else rows.with_items([self._shape.load(one) for one in documents])
+        )
 
-    def _row(self, row: Row, answer: Answer, partial: str) -> DocumentDict:
-        entity_id = str(row["id"])
-        at = answer.versions.get(entity_id)
-        if at is None and not partial:
-            partial = "what is stored is broken, and this is its last valid state"
-        return DocumentDict.of(row, Provenance(self.name, entity_id, at or NO_VERSION, partial=partial))
+    def _row_provenance(self, versions: Mapping[str, DocumentVersion], why_not: str, entity_id: str) -> Provenance:
+        at = versions.get(entity_id)
+        if at is None and not why_not:
+            why_not = "what is stored is broken, and this is its last valid state"
+        return Provenance(self.name, entity_id, at or NO_VERSION, partial=why_not)
 
 
 def _as_text(value: object) -> object:

@@ -15,6 +15,7 @@ from worm.maintenance.purge import Purge, PurgeReport
 from worm.maintenance.push_plan import ModelProgress, PushPlan, plan_push, unwatched
 from worm.maintenance.repair import RepairReport, repair_model
 from worm.maintenance.sweep import Sweep, SweepReport
+from worm.maintenance.why import Why, explain_key
 from worm.session import Session
 from worm.tables.verify import VerifyReport, verify_collection
 
@@ -23,7 +24,7 @@ Names = str | Sequence[str] | None
 
 
 class Upkeep(Session):
-    """`push`, `plan_push`, `verify`, `repair`, `sweep`, `prune`."""
+    """`push`, `plan_push`, `verify`, `repair`, `sweep`, `prune`, `why`."""
 
     def push(
         self,
@@ -51,6 +52,12 @@ class Upkeep(Session):
         names = self._named(models)
         self.ensure_safe_store()
         return [repair_model(self, name) for name in names]
+
+    def why(self, key: str) -> Why:
+        """What became of an upload under this key, and what to do about it; as `worm why`. Reads only."""
+        if not isinstance(key, str):
+            raise Invalid(f"takes the key of an object, not {key!r}", path="key")
+        return explain_key(self, key)
 
     def sweep(self, models: Names = None) -> list[SweepReport]:
         """Record and fold what no event reported, as the function `sweep` does by schedule, without its time limit."""
