@@ -52,7 +52,7 @@ class Life:
                 if document is None:
                     tx.delete("Account", one)
                 else:
-                    tx.save("Account", {"id": one, **document})  # JSON all the same
+                    tx.save("Account", {"id": one, **document})
 
     def apply(self, number: int | None = None) -> None:
         """As it is, with unclear answers, and dying at write `number`."""
