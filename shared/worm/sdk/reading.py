@@ -312,9 +312,9 @@ class Reading(Access[D]):
         origin = partial(self._row_provenance, answer.versions, why_not)
         documents = [DocumentDict.of(row, partial(origin, str(row["id"]))) for row in answer.page.rows]
         rows = Rows(documents, definition=definition, plan=answer.plan, cursor=cursor, select=select)
-        return (
-            rows if why_not or self._shape.is_plain else rows.with_items([self._shape.load(one) for one in documents])
-        )
+        if why_not or self._shape.is_plain:
+            return rows
+        return rows.with_items([self._shape.load(one) for one in documents])
 
     def _row_provenance(self, versions: Mapping[str, DocumentVersion], why_not: str, entity_id: str) -> Provenance:
         at = versions.get(entity_id)
