@@ -345,3 +345,13 @@ def test_ids_of_every_declared_type_work_in_verbs_and_filters(
     assert [result.ok for result in customers.delete_many([one])] == [True]
     assert not customers.exists(one)
     assert customers.restore(one)["name"] == "New"
+
+
+def test_whole_numbers_as_ids_have_no_order_and_a_query_says_so(tmp_path: Path) -> None:
+    """As text 10 comes before 9: an answer in that order would be wrong without a word."""
+    customers = Bench("memory", tmp_path, path="#org/@customers/(id:int)").customers()
+    customers.insert_many([{"id": 9}, {"id": 10}])
+    for question in ({"sort": "id"}, {"sort": "-id"}, {"filter": {"id": {"$gt": 9}}}):
+        with pytest.raises(Invalid, match="have no order"):
+            customers.find_all(**question)
+    assert customers.count({"id": {"$in": [9, 10, 11]}}) == 2

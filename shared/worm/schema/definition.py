@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Any, Annotated, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationError
 
@@ -302,6 +302,11 @@ class ModelDef(Definition):
     @cached_property
     def _check(self) -> Check:
         return compile_object(self.fields, strict=self.strict, always=SYSTEM_FIELDS)
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """Without the compiled check, which is made again."""
+        state = super().__getstate__()
+        return {**state, "__dict__": {name: value for name, value in state["__dict__"].items() if name != "_check"}}
 
     def validate_document(self, document: JsonValue, *, id: str | None = None) -> list[Problem]:
         """Every rule the document breaks. `id` is the one of its key, which a field `id` must equal."""

@@ -296,6 +296,8 @@ class Reading(Access[D]):
         chosen = select if select is None or isinstance(select, str) else (*select, *fields)
         asked["filter"] = self._by_id(asked["filter"])
         query = Query.of(**asked, select=chosen, model=self.name)
+        if self._collection.definition.id_type == "int" and any(field == "id" for field, _ in query.sort):
+            raise _unordered("sort")
         undeclared_fields(self._collection.definition, sorted(query.fields()))
         return Request.of(query, fields, strategy)
 
@@ -323,9 +325,21 @@ class Reading(Access[D]):
         return Provenance(self.name, entity_id, at or NO_VERSION, partial=why_not)
 
 
+_ORDERING = frozenset({"$gt", "$gte", "$lt", "$lte", "$between"})
+
+
+def _unordered(what: str) -> Invalid:
+    """Ids are text in keys and tables, where 10 comes before 9."""
+    hint = "ids can be compared by $eq, $ne, $in and $nin; for an order keep the number in a field of its own"
+    return Invalid("whole numbers as ids have no order in queries", path=what, hint=hint)
+
+
 def _as_text(value: object) -> object:
     """Ids in a condition: a value, a list of them, or operators with such."""
     if isinstance(value, Mapping):
+        for name in value.keys() & _ORDERING:
+            if any(isinstance(one, int) for one in (value[name] if isinstance(value[name], list) else [value[name]])):
+                raise _unordered(str(name))
         return {name: _as_text(one) for name, one in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_as_text(one) for one in value]
