@@ -223,7 +223,7 @@ def _verb(verb: ast.FunctionDef, attribute: str) -> str:
     arguments = _hidden(verb.args)
     prefix = "def" if is_iterator else "async def"
     if is_iterator:
-        returns = f"Async{returns}"
+        returns = returns.replace("Iterator[", "AsyncIterator[")
     head = f"    {prefix} {verb.name}({ast.unparse(arguments)}) -> {returns}:"
     if is_overload:
         return f"    @overload\n{head} ...\n"

@@ -211,8 +211,8 @@ class AsyncModel(Generic[D]):
     @overload
     async def find_all(
         self,
-        *,
         filter: Mapping[str, object] | None = None,
+        *,
         sort: Sort | None = None,
         select: None = None,
         limit: int | None = None,
@@ -225,8 +225,8 @@ class AsyncModel(Generic[D]):
     @overload
     async def find_all(
         self,
-        *,
         filter: Mapping[str, object] | None = None,
+        *,
         sort: Sort | None = None,
         select: Sequence[str] | None = None,
         limit: int | None = None,
@@ -238,8 +238,8 @@ class AsyncModel(Generic[D]):
 
     async def find_all(
         self,
-        *,
         filter: Mapping[str, object] | None = None,
+        *,
         sort: Sort | None = None,
         select: Sequence[str] | None = None,
         limit: int | None = None,
@@ -258,7 +258,7 @@ class AsyncModel(Generic[D]):
         """
         return await self._pool.run(
             self._model.find_all,
-            filter=filter,
+            filter,
             sort=sort,
             select=select,
             limit=limit,
@@ -270,8 +270,8 @@ class AsyncModel(Generic[D]):
 
     async def explain(
         self,
-        *,
         filter: Mapping[str, object] | None = None,
+        *,
         sort: Sort | None = None,
         select: Sequence[str] | None = None,
         limit: int | None = None,
@@ -284,7 +284,7 @@ class AsyncModel(Generic[D]):
         """How `find_all` would answer, why, and what it would cost. `analyze` runs it and adds what it took."""
         return await self._pool.run(
             self._model.explain,
-            filter=filter,
+            filter,
             sort=sort,
             select=select,
             limit=limit,
@@ -295,15 +295,25 @@ class AsyncModel(Generic[D]):
             analyze=analyze,
         )
 
+    @overload
     def find_batches(
-        self, *, filter: Mapping[str, object] | None = None, select: Sequence[str] | None = None, batch_size: int = 1000
-    ) -> AsyncIterator[Rows[D] | Rows[DocumentDict]]:
+        self, filter: Mapping[str, object] | None = None, *, select: None = None, batch_size: int = 1000
+    ) -> AsyncIterator[Rows[D]]: ...
+
+    @overload
+    def find_batches(
+        self, filter: Mapping[str, object] | None = None, *, select: Sequence[str], batch_size: int = 1000
+    ) -> AsyncIterator[Rows[DocumentDict]]: ...
+
+    def find_batches(
+        self, filter: Mapping[str, object] | None = None, *, select: Sequence[str] | None = None, batch_size: int = 1000
+    ) -> AsyncIterator[Rows[D]] | AsyncIterator[Rows[DocumentDict]]:
         """Rows in batches, for collections that do not fit into memory: one partition of the table is held at a time.
 
         In the order of ids; what this session wrote and the table does not know yet comes last. `plan` of a batch says
         how it was found.
         """
-        return self._pool.each(partial(self._model.find_batches, filter=filter, select=select, batch_size=batch_size))
+        return self._pool.each(partial(self._model.find_batches, filter, select=select, batch_size=batch_size))
 
     async def count(self, filter: Mapping[str, object] | None = None) -> int:
         """How many documents match (all, without a filter)."""
@@ -466,7 +476,16 @@ class AsyncTransaction:
     ) -> None:
         await self._pool.run(self._transaction.__exit__, kind, error, trace)
 
-    async def get(self, model: ModelName, id: object = SINGLETON_ID) -> DocumentDict | None:
+    @overload
+    async def get(self, model: type[M], id: object = SINGLETON_ID) -> M | None: ...
+
+    @overload
+    async def get(self, model: Model[D], id: object = SINGLETON_ID) -> D | None: ...
+
+    @overload
+    async def get(self, model: str, id: object = SINGLETON_ID) -> DocumentDict | None: ...
+
+    async def get(self, model: ModelName, id: object = SINGLETON_ID) -> object | None:
         """The document, with what this transaction did to it; None where there is none."""
         return await self._pool.run(self._transaction.get, model, id)
 
@@ -655,6 +674,7 @@ def aconnect(
     models: Sequence[type[BaseModel]] | None = None,
     endpoint_url: str | None = None,
     actor: str | None = None,
+    reason: str | None = None,
     maintenance: Maintenance | None = None,
     probe: bool = True,
     clock: Clock | None = None,
@@ -671,6 +691,7 @@ def aconnect(
             models=models,
             endpoint_url=endpoint_url,
             actor=actor,
+            reason=reason,
             maintenance=maintenance,
             probe=probe,
             clock=clock,

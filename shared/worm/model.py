@@ -51,6 +51,7 @@ def connect(
     models: Sequence[type[BaseModel]] | None = None,
     endpoint_url: str | None = None,
     actor: str | None = None,
+    reason: str | None = None,
     maintenance: Maintenance | None = None,
     probe: bool = True,
     clock: Clock | None = None,
@@ -70,7 +71,16 @@ def connect(
     mode = maintenance or os.environ.get("WORM_MAINTENANCE") or "inline"
     if mode not in ("inline", "events"):
         raise Invalid(f"maintenance must be 'inline' or 'events', not {mode!r}")
-    return Worm(store, definition, actor=actor, maintenance=cast(Maintenance, mode), probe=probe, clock=clock, ids=ids)
+    return Worm(
+        store,
+        definition,
+        actor=actor,
+        reason=reason,
+        maintenance=cast(Maintenance, mode),
+        probe=probe,
+        clock=clock,
+        ids=ids,
+    )
 
 
 def _definition(
@@ -101,12 +111,13 @@ class Worm(Upkeep):
         schema: Schema,
         *,
         actor: str | None = None,
+        reason: str | None = None,
         maintenance: Maintenance = "inline",
         probe: bool = True,
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> None:
-        settings = Settings(actor=actor, maintenance=maintenance)
+        settings = Settings(actor=actor, reason=reason, maintenance=maintenance)
         super().__init__(store, settings, schema=schema, probe=probe, clock=clock, ids=ids)
         self._models: dict[str, Model[DocumentDict]] = {}
         self._making = threading.Lock()

@@ -39,8 +39,9 @@ Maintenance = Literal["inline", "events"]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is set from outside. `bucket` and `prefix` are those that events name, `actor` is the author of writes, and
-    `maintenance` says whether a save keeps history and tables up to date itself or leaves that to the workers."""
+    """What is set from outside. `bucket` and `prefix` are those that events name, `actor` is the author of writes and
+    `reason` says why they are made. `maintenance` says whether a save keeps history and tables up to date itself or
+    leaves that to the workers."""
 
     bucket: str = ""
     prefix: str = ""
@@ -49,6 +50,7 @@ class Settings:
     role: str = "worker"
     actor: str | None = None
     maintenance: Maintenance = "inline"
+    reason: str | None = None
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:

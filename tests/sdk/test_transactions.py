@@ -776,8 +776,9 @@ def test_a_transaction_takes_classes_and_their_objects_and_ids() -> None:
             tx.save(Invoice, {"id": 8})
         with db.transaction() as tx:
             read = must(tx.get(Invoice, 7))
-            tx.save(db.model("Invoice"), read | {"total": 2})
+            read.total = 2
+            tx.save(Invoice, read)
             assert tx.delete(Invoice, 8)
             with pytest.raises(Invalid, match="takes a model, its name or its class, not None"):
-                tx.get(None, 7)  # type: ignore[arg-type]
+                tx.get(None, 7)  # type: ignore[call-overload]
         assert db.model(Invoice).find_all() == [Invoice(id=7, total=2)]

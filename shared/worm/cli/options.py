@@ -24,6 +24,7 @@ DEFAULT_URL = "./data"
 URL_HELP = "Where the documents are: s3://bucket, s3://bucket/prefix, a directory, or memory://name."
 ENDPOINT_HELP = "S3 endpoint other than AWS's own."
 ACTOR_HELP = "Who is named as the author of writes."
+REASON_HELP = "Why; the history keeps it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +34,22 @@ class Target:
     url: str = DEFAULT_URL
     endpoint_url: str | None = None
     actor: str | None = None
+    reason: str | None = None
 
-    def overridden(self, url: str | None = None, endpoint_url: str | None = None, actor: str | None = None) -> Target:
-        return Target(url or self.url, endpoint_url or self.endpoint_url, actor or self.actor)
+    def overridden(
+        self,
+        url: str | None = None,
+        endpoint_url: str | None = None,
+        actor: str | None = None,
+        reason: str | None = None,
+    ) -> Target:
+        return Target(url or self.url, endpoint_url or self.endpoint_url, actor or self.actor, reason or self.reason)
 
     def connect(self) -> Worm:
         """A session on the pushed schema."""
         from worm.model import connect
 
-        return connect(self.url, endpoint_url=self.endpoint_url, actor=self.actor)
+        return connect(self.url, endpoint_url=self.endpoint_url, actor=self.actor, reason=self.reason)
 
     def store(self, *, for_writing: bool = False) -> Store:
         """The bare store; for writing only if it keeps write conditions."""
@@ -69,6 +77,7 @@ class Shared:
         """Name and annotation of each, as typer reads them."""
         found: dict[str, Any] = {}
         if self.has_actor:
+            found["reason"] = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help=REASON_HELP)]
             found["actor"] = Annotated[str | None, typer.Option("--actor", metavar="NAME", help=ACTOR_HELP)]
         if self.url is not None:
             found["url"] = Annotated[str | None, typer.Option("--url", metavar="URL", help=self.url)]

@@ -31,8 +31,8 @@ from worm.store.parallel import chunked
 CHUNK = 500
 EXAMPLES_MAX = 5
 MISFIT_HINT = (
-    "change them first (`worm migrate`), or push with --force (force=True): they stay readable, and a change that makes"
-    " them fit is accepted"
+    "push with --force (force=True), then change them with `worm migrate`: meanwhile they stay readable, and a change "
+    "that makes them fit is accepted"
 )
 Kind = Literal["added", "changed", "renamed", "removed", "same"]
 ModelProgress = Callable[[str, int, int | None], None]
@@ -93,7 +93,7 @@ class ModelPlan:
         first = ", ".join(f"'{one.id}' ({one.reason})" for one in found.examples)
         more = ", …" if found.misfits > len(found.examples) else ""
         of = f"{found.misfits:,} of {found.checked:,} documents"
-        looked = " of a sample" if found.checked < found.documents else ""
+        looked = " that were looked at" if found.checked < found.documents else ""
         return f"{self.model}: {of}{looked} would not fit the new schema: {first}{more}"
 
     def to_json(self) -> JsonObject:

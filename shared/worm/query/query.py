@@ -199,11 +199,11 @@ def _orders_of_one(given: object) -> tuple[Order, ...]:
 
 
 def _named(text: str) -> Order:
-    """`name` or `-name`."""
-    field = text.removeprefix("-")
+    """`name`, `+name` or `-name`."""
+    field = text[1:] if text.startswith(("-", "+")) else text
     if not field or text.endswith((":asc", ":desc", " asc", " desc")):
         raise _no_order(text)
-    return field, field != text
+    return field, text.startswith("-")
 
 
 def _mapped(given: Mapping[object, object]) -> tuple[Order, ...]:

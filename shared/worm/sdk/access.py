@@ -19,10 +19,11 @@ from worm.clock import attempts, iso_millis
 from worm.codec.strict_json import JsonObject, JsonValue, check_json, dumps_document, loads_document
 from worm.collections.claiming import Claiming
 from worm.collections.claims import Holders
+from worm.collections.collection import Collection
 from worm.collections.documents import NO_VERSION, DocumentVersion, write_metadata
 from worm.collections.entries import Change, Document, Head, Heads
 from worm.collections.reconcile import Reconciled, Sighting
-from worm.errors import CommitStateUnknown, Conflict, Invalid, Unavailable, WormError
+from worm.errors import CommitStateUnknown, Conflict, Invalid, NotFound, Unavailable, WormError
 from worm.maintenance.materialize import Materializer
 from worm.schema import IndexDef
 from worm.schema.definition import TIME_FIELDS
@@ -40,7 +41,7 @@ WAYS_OUT = (
     "get() or find_by_id() it, change that and save it; or use modify(), update(), patch() to change what is there, "
     "upsert() to replace it"
 )
-__all__ = ["Access", "D", "Result", "Seen", "Touched"]
+__all__ = ["Access", "D", "Result", "Seen", "Touched", "missing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,7 @@ class Access(Generic[D]):
         """
         old = None if parent is None else parent.document
         body, actor = self._encoded(entity_id, document, old), self._actor(about)
-        note = {**(note_of_write(about) or {}), **(note or {})} or None
+        note = {**(self._note(about) or {}), **(note or {})} or None
         if self.logged is not None:
             done = self.logged.put(entity_id, document, parent, actor, op=op, note=note, holders=holders)
             version = DocumentVersion("", commit=done.seq)
@@ -207,10 +208,15 @@ class Access(Generic[D]):
     def _actor(self, about: About) -> str | None:
         return about.get("actor") or self._session.settings.actor
 
+    def _note(self, about: About) -> JsonObject | None:
+        default = self._session.settings.reason
+        return note_of_write(about if default is None or about.get("reason") else {**about, "reason": default})
+
     def _encoded(self, entity_id: str, document: Document, before: Document | None = None) -> bytes:
         """The bytes of a document that may be stored; else `Invalid`. It may keep mistakes of the one before it."""
         check_json(document)
         self._collection.definition.check_document(document, id=entity_id, before=lambda: before)
+        self._shape.check({"id": entity_id, **document})
         body, limit = dumps_document(document), self._collection.max_bytes
         if len(body) > limit:
             key = self._collection.documents.key(entity_id)
@@ -375,6 +381,16 @@ class Access(Generic[D]):
                 if attempt == RECONCILE_ATTEMPTS - 1:
                     raise
         raise AssertionError("unreachable")
+
+
+def missing(collection: Collection, entity_id: str) -> NotFound:
+    trash = (
+        "if it was deleted, it may be in trash: list_trashed(), restore()"
+        if collection.definition.soft_delete
+        else None
+    )
+    key = collection.documents.key(entity_id)
+    return NotFound(f"there is no {collection.name} '{entity_id}'", key=key, hint=trash)
 
 
 def _check_time(name: str, given: JsonValue) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Unpack, cast
 
+from worm.codec.strict_json import JsonValue
 from worm.collections.entries import Document
 from worm.errors import Conflict, Invalid
 from worm.query.execute import as_row
@@ -41,7 +42,7 @@ class Changing(Writing[D], Reading[D]):
         self, id: object, operators: Mapping[str, object], *, if_version: str | None = None, **about: Unpack[About]
     ) -> D:
         """Change fields by `$set`, `$unset`, `$inc`, `$push`, `$pull`, `$addToSet`, with dotted paths."""
-        checked = check_operators(operators)
+        checked = self._operators(operators)
         return self._changed(id, lambda before: updated(before, checked), about, if_version)
 
     def modify(self, id: object, function: Callable[[D], D | None], **about: Unpack[About]) -> D:
@@ -91,7 +92,7 @@ class Changing(Writing[D], Reading[D]):
         """`update` for each document that matches when it is changed. `document` is the result; None where it did not
         match any more. `dry_run` changes nothing and shows what would come out."""
         self._begin_write()
-        checked, compiled = check_operators(operators), self._filter(filter)
+        checked, compiled = self._operators(operators), self._filter(filter)
         ids = self._matching(filter)
 
         def work(entity_id: str) -> tuple[Document, Touched | None] | None:
@@ -183,6 +184,12 @@ class Changing(Writing[D], Reading[D]):
         following = self._next(after, entity_id, parent.document)
         self._encoded(entity_id, following, parent.document)
         return DocumentDict({"id": entity_id, **following})
+
+    def _operators(self, operators: Mapping[str, object]) -> dict[str, dict[str, JsonValue]]:
+        given: object = operators
+        if isinstance(given, Mapping) and isinstance(given.get("$set"), Mapping):
+            operators = {**given, "$set": as_changes(given["$set"], self._collection.definition)}
+        return check_operators(operators)
 
     def _matching(self, filter: Mapping[str, object] | None) -> list[str]:
         return [str(row["id"]) for row in self.find_all(filter=filter, select=["id"])]

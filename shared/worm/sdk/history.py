@@ -198,6 +198,8 @@ class History(Writing[D]):
         return tail
 
     def _state_at(self, entity_id: str, seq: int) -> Document | None:
+        if isinstance(seq, bool) or not isinstance(seq, int):
+            raise Invalid(f"a seq is a whole number, not {seq!r}", path="seq")
         found = self._collection.oplog.at_seq(entity_id, seq) if seq >= 1 else None
         if found is None:
             raise NotFound(

@@ -5,8 +5,9 @@ does not declare are kept on the object if its configuration allows extra fields
 provenance, but never over what the object itself says. An optional field that a document lacks stays lacking: None is
 written as null only where it was set.
 
-Pydantic writes a Decimal as text. A document has numbers, so a Decimal becomes the number that reads back the same,
-except where the schema declares a string. Everything else is as the class's own JSON mode has it.
+A time is written as everywhere else: in UTC, with milliseconds. Pydantic writes a Decimal as text; a document has
+numbers, so a Decimal becomes the number that reads back the same, except where the schema declares a string. Everything
+else is as the class's own JSON mode has it. What did not change stays as it is stored, in whatever form that is.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from datetime import datetime
 from decimal import Decimal
 from functools import cache
 from typing import Generic, Protocol, cast
@@ -21,12 +23,13 @@ from typing import Generic, Protocol, cast
 from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
 from typing_extensions import TypeVar
 
-from worm.codec.strict_json import JsonValue, child_path, number_of, ordered, type_name
+from worm.codec.strict_json import JsonValue, as_json, child_path, dumps, number_of, ordered, type_name
 from worm.collections.entries import Document
 from worm.errors import Invalid
 from worm.schema import FieldDef, ModelDef
 from worm.schema.definition import SYSTEM_FIELDS
-from worm.sdk.document import ATTRIBUTE, DocumentDict, provenance_of
+from worm.schema.fields import is_datetime
+from worm.sdk.document import ATTRIBUTE, DocumentDict, Provenance, provenance_of
 from worm.sdk.values import as_document
 
 D = TypeVar("D", default=DocumentDict)
@@ -48,6 +51,10 @@ class Shape(Protocol[D]):
 
     def dump(self, item: object) -> DocumentDict:
         """The document of what the caller gave, with its provenance. `Invalid` for anything that has none."""
+        ...
+
+    def check(self, document: Document) -> None:
+        """Before a document is stored: `Invalid` where the caller could not read it back."""
         ...
 
     def bring(self, item: object, document: DocumentDict) -> None:
@@ -76,6 +83,9 @@ class Dicts:
         if not isinstance(item, Mapping):
             raise Invalid(f"a document is a dict, not {type_name(item)}", hint='{"id": "acme", "name": "Acme"}')
         return DocumentDict.of(as_document(item, self._definition), provenance_of(item))
+
+    def check(self, document: Document) -> None:
+        """Every document is a dict."""
 
     def bring(self, item: object, document: DocumentDict) -> None:
         if isinstance(item, BaseModel):
@@ -131,9 +141,9 @@ class Objects(Generic[M]):
         made = self._made(item) if isinstance(item, Mapping) else item
         if not isinstance(made, self._cls):
             name = self._cls.__name__
-            raise Invalid(f"a document is a {name} here, not {type_name(item)}", hint=f"{name}(…), or a dict")
+            raise Invalid(f"a document is an object of {name}, not {type_name(item)}", hint=f"{name}(…), or a dict")
         origin = provenance_of(made)
-        document = dump(made, self._fields)
+        document = self._as_stored(origin, dump(made, self._fields))
         bring_inside(made, document)
         for alias, name in self._written.items():
             if document.get(alias, "") is None and name not in made.model_fields_set:
@@ -144,6 +154,23 @@ class Objects(Generic[M]):
             own = document.keys() | self._written.keys() | self._read
             document |= {name: value for name, value in origin.carried.items() if name not in own}
         return DocumentDict.of(document, origin)
+
+    def check(self, document: Document) -> None:
+        self.load(DocumentDict(document))
+
+    def _as_stored(self, origin: Provenance | None, document: Document) -> Document:
+        """Values that did not change stay as they are stored: a class may write a time or a number in another form."""
+        stored = None if origin is None else origin.document()
+        if stored is None:
+            return document
+        try:
+            same = dump(self.load(DocumentDict({"id": document.get("id"), **stored})), self._fields)
+        except Invalid:
+            return document  # what is stored does not fit the class: the object was made otherwise
+        for name, value in document.items():
+            if name in stored and name in same and dumps(same[name]) == dumps(value):
+                document[name] = stored[name]
+        return document
 
     def bring(self, item: object, document: DocumentDict) -> None:
         if isinstance(item, DocumentDict):
@@ -193,7 +220,10 @@ class Objects(Generic[M]):
         except ValidationError as mistake:
             first = mistake.errors()[0]
             path = ".".join(str(part) for part in first["loc"])
-            raise Invalid(f"the document does not fit {self._cls.__name__}: {first['msg']}", path=path) from mistake
+            entity_id, name = given.get("id"), self._cls.__name__
+            which = "the document" if entity_id is None else f"document '{entity_id}'"
+            hint = 'correct it, or use the model by its name: db.model("…") takes documents as they are'
+            raise Invalid(f"{which} does not fit {name}: {first['msg']}", path=path, hint=hint) from mistake
 
 
 # Objects inside an object
@@ -282,14 +312,16 @@ def _is_read_back(writes: str, reads: Sequence[Sequence[str | int]]) -> bool:
 def dump(item: BaseModel, fields: Mapping[str, FieldDef]) -> Document:
     """All fields of the object by their aliases. `fields` are those of the schema."""
     whole = FieldDef(type="object", properties=dict(fields))
-    written = cast(JsonValue, item.model_dump(mode="json", by_alias=True))
-    return cast(Document, _numbered(written, item.model_dump(by_alias=True), whole, ""))
+    written = cast(JsonValue, item.model_dump(mode="json", by_alias=True, warnings="none"))
+    return cast(Document, _numbered(written, item.model_dump(by_alias=True, warnings="none"), whole, ""))
 
 
 def _numbered(written: JsonValue, value: object, field: FieldDef | None, path: str) -> JsonValue:
     """`written` is `value` in JSON mode; the two are walked together."""
     if isinstance(value, Decimal) and isinstance(written, str):
         return written if field is not None and field.type == "string" else number_of(value, path)
+    if isinstance(value, datetime) and isinstance(written, str) and is_datetime(written):
+        return cast(JsonValue, as_json(value, path))
     if isinstance(value, Mapping) and isinstance(written, dict) and len(value) == len(written):
         known = (field.properties if field is not None else None) or {}
         return {

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from decimal import Decimal
 from functools import partial
-from typing import Any, TypedDict, overload
+from typing import Any, TypedDict, cast, overload
 from uuid import UUID
 
 from worm.codec.strict_json import JsonValue
 from worm.collections.collection import Collection
 from worm.collections.documents import NO_VERSION, DocumentVersion
 from worm.collections.entries import Document
-from worm.errors import Invalid, NotFound, WormError
+from worm.errors import Invalid, WormError
 from worm.query.aggregate import Aggregate, Distinct, Percentiles
 from worm.query.execute import CHUNK, Answer, Reader, read_documents
 from worm.query.filters import Filter
@@ -28,9 +29,9 @@ from worm.query.planner import Plan
 from worm.query.query import Query, Row, Sort
 from worm.query.stream import Stream
 from worm.schema import FieldDef, ModelDef
-from worm.schema.definition import undeclared_fields
+from worm.schema.definition import find_field, undeclared_fields
 from worm.schema.fields import SINGLETON_ID
-from worm.sdk.access import Access, D, Result
+from worm.sdk.access import Access, D, Result, missing
 from worm.sdk.document import DocumentDict, Provenance
 from worm.sdk.rows import Rows
 from worm.store.base import Object, Read
@@ -60,8 +61,7 @@ class Reading(Access[D]):
         """The document as it is stored now; `NotFound` when there is none."""
         found = self.find_by_id(id)
         if found is None:
-            entity_id = self._checked(id)
-            raise NotFound(f"there is no {self.name} '{entity_id}'", key=self._collection.documents.key(entity_id))
+            raise missing(self._collection, self._checked(id))
         return found
 
     def find_by_id(self, id: object = SINGLETON_ID) -> D | None:
@@ -123,8 +123,8 @@ class Reading(Access[D]):
     @overload
     def find_all(
         self,
-        *,
         filter: Mapping[str, object] | None = None,
+        *,
         sort: Sort | None = None,
         select: None = None,
         limit: int | None = None,
@@ -137,8 +137,8 @@ class Reading(Access[D]):
     @overload
     def find_all(
         self,
-        *,
         filter: Mapping[str, object] | None = None,
+        *,
         sort: Sort | None = None,
         select: Sequence[str] | None = None,
         limit: int | None = None,
@@ -150,8 +150,8 @@ class Reading(Access[D]):
     ) -> Rows[DocumentDict]: ...
     def find_all(
         self,
-        *,
         filter: Mapping[str, object] | None = None,
+        *,
         sort: Sort | None = None,
         select: Sequence[str] | None = None,
         limit: int | None = None,
@@ -182,8 +182,8 @@ class Reading(Access[D]):
 
     def explain(
         self,
-        *,
         filter: Mapping[str, object] | None = None,
+        *,
         sort: Sort | None = None,
         select: Sequence[str] | None = None,
         limit: int | None = None,
@@ -207,13 +207,21 @@ class Reading(Access[D]):
             return self._reader.analyze(request, lambda: self._answered(request))
         return self._reader.explain(request)
 
+    @overload
+    def find_batches(
+        self, filter: Mapping[str, object] | None = None, *, select: None = None, batch_size: int = 1000
+    ) -> Iterator[Rows[D]]: ...
+    @overload
+    def find_batches(
+        self, filter: Mapping[str, object] | None = None, *, select: Sequence[str], batch_size: int = 1000
+    ) -> Iterator[Rows[DocumentDict]]: ...
     def find_batches(
         self,
-        *,
         filter: Mapping[str, object] | None = None,
+        *,
         select: Sequence[str] | None = None,
         batch_size: int = 1000,
-    ) -> Iterator[Rows[D] | Rows[DocumentDict]]:
+    ) -> Iterator[Rows[D]] | Iterator[Rows[DocumentDict]]:
         """Rows in batches, for collections that do not fit into memory: one partition of the table is held at a time.
 
         In the order of ids; what this session wrote and the table does not know yet comes last. `plan` of a batch says
@@ -224,7 +232,8 @@ class Reading(Access[D]):
         if batch_size < 1:
             raise Invalid("must be at least 1", path="batch_size")
         stream = Stream(self.table, request, self._memory, self._tables)
-        return (self._packed(request, answer) for answer in stream.batches(batch_size))
+        batches = (self._packed(request, answer) for answer in stream.batches(batch_size))
+        return cast("Iterator[Rows[D]]", batches)
 
     def count(self, filter: Mapping[str, object] | None = None) -> int:
         """How many documents match (all, without a filter)."""
@@ -236,13 +245,20 @@ class Reading(Access[D]):
         return Filter.compile(self._by_id(filter))
 
     def _by_id(self, filter: object) -> Any:
-        """The filter with ids as rows have them: text, also where a model has numbers or UUIDs as ids."""
-        if isinstance(filter, Mapping) and self._collection.definition.id_type in ("int", "uuid"):
-            return {
-                name: _as_text(value) if name == "id" else self._by_id(value) if str(name).startswith("$") else value
-                for name, value in filter.items()
-            }
+        """The filter with values as rows have them: ids are text, also where a model has numbers or UUIDs as ids, and
+        so is a Decimal in a field that is declared as a string."""
+        if isinstance(filter, Mapping):
+            return {name: self._condition(name, value) for name, value in filter.items()}
         return [self._by_id(one) for one in filter] if isinstance(filter, list | tuple) else filter
+
+    def _condition(self, name: object, value: object) -> object:
+        definition = self._collection.definition
+        if str(name).startswith("$"):
+            return self._by_id(value) if name in ("$and", "$or", "$nor", "$not") else value
+        if name == "id" and definition.id_type in ("int", "uuid"):
+            return _as_text(value)
+        declared = find_field(definition.fields, str(name))[1]
+        return _decimals(value) if declared is not None and declared.type == "string" else value
 
     def aggregate(
         self,
@@ -344,6 +360,15 @@ def _as_text(value: object) -> object:
     if isinstance(value, list | tuple | set | frozenset):
         return [_as_text(one) for one in value]
     return str(value) if isinstance(value, int | UUID) and not isinstance(value, bool) else value
+
+
+def _decimals(value: object) -> object:
+    """Decimals as the text that documents have."""
+    if isinstance(value, Mapping):
+        return {name: _decimals(one) for name, one in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_decimals(one) for one in value]
+    return str(value) if isinstance(value, Decimal) else value
 
 
 def _why_partial(request: Request) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar, cast, overload
 
 from pydantic import BaseModel
 
@@ -26,14 +26,15 @@ from worm.collections.documents import DocumentVersion
 from worm.collections.entries import Document
 from worm.errors import Conflict, Invalid
 from worm.schema.fields import SINGLETON_ID
-from worm.sdk.access import Touched
+from worm.sdk.access import D, Touched
 from worm.sdk.document import DocumentDict, Provenance
 from worm.sdk.model import Model
 from worm.sdk.objects import model_name
 from worm.session import Session
 from worm.spaces.operations import ConfirmedRead
 
-ModelName = str | type[BaseModel] | Model
+ModelName = str | type[BaseModel] | Model[Any]
+M = TypeVar("M", bound=BaseModel)
 """A model by its name, by its class, or itself."""
 
 
@@ -71,15 +72,22 @@ class DocumentTransaction:
         where = "" if self._space is None else f" in the space {self._space!r}"
         return f"<DocumentTransaction{where}, {state}: {', '.join(self._entries) or 'nothing read or written'}>"
 
-    def get(self, model: ModelName, id: object = SINGLETON_ID) -> DocumentDict | None:
+    @overload
+    def get(self, model: type[M], id: object = SINGLETON_ID) -> M | None: ...
+    @overload
+    def get(self, model: Model[D], id: object = SINGLETON_ID) -> D | None: ...
+    @overload
+    def get(self, model: str, id: object = SINGLETON_ID) -> DocumentDict | None: ...
+    def get(self, model: ModelName, id: object = SINGLETON_ID) -> object | None:
         """The document, with what this transaction did to it; None where there is none."""
-        entry = self._entry(self._model_of(model), id)
+        chosen = self._model_of(model)
+        entry = self._entry(chosen, id)
         if entry.now is None:
             return None
         known = entry.known
         at = DocumentVersion(known.etag or "", commit=known.seq or None)
         provenance = None if entry.is_written else Provenance(entry.model.name, entry.id, at)
-        return DocumentDict.of({"id": entry.id, **deepcopy(entry.now)}, provenance)
+        return chosen._shape.load(DocumentDict.of({"id": entry.id, **deepcopy(entry.now)}, provenance))
 
     def save(self, model: ModelName, document: Mapping[str, object] | BaseModel, *, id: object = None) -> Document:
         """Create the document, or replace the one that is there. Without an id it gets one. It is returned as it will
@@ -169,7 +177,7 @@ class DocumentTransaction:
             return self._model(model)
         if not isinstance(model, type):
             raise Invalid(f"takes a model, its name or its class, not {model!r}", path="model")
-        return self._model(model_name(model))
+        return cast("Model", self._model(model_name(model)).typed(model))
 
     def _check_open(self) -> None:
         if self._is_over:

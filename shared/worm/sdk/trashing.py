@@ -17,7 +17,7 @@ from worm.collections.trash import Trashed
 from worm.errors import Conflict, Invalid, UniqueViolation, WormError
 from worm.schema.fields import SINGLETON_ID
 from worm.sdk.access import D, Touched
-from worm.sdk.document import About, decode_version, note_of_write
+from worm.sdk.document import About, decode_version
 from worm.sdk.writing import Writing
 from worm.store.base import Lost, Object
 
@@ -44,6 +44,7 @@ class Trashing(Writing[D]):
         # was deleted would pass its If-Match. A newline more is the same document under a new etag.
         body = _under_new_etag(trash.begin_restore(entity_id, self._session.clock.now()), self._collection.max_bytes)
         document = self._readable(entity_id, body)
+        self._check_shape(entity_id, document)
         try:
             touched = self._put_back(entity_id, body, document, about)
         except UniqueViolation:
@@ -51,6 +52,14 @@ class Trashing(Writing[D]):
             raise
         trash.finish_restore(entity_id)
         return self._finish(None, (document or {}, touched))
+
+    def _check_shape(self, entity_id: str, document: Document | None) -> None:
+        try:
+            if document is not None:
+                self._shape.check({"id": entity_id, **document})
+        except Invalid:
+            self._collection.trash.abort_restore(entity_id)
+            raise
 
     def _check_trashed(self, entity_id: str, if_version: str | None) -> None:
         if if_version is None:
@@ -70,7 +79,7 @@ class Trashing(Writing[D]):
         if self.logged is not None:
             return self._commit_back(entity_id, document, about)
         key = self._collection.documents.key(entity_id)
-        note = note_of_write(about)
+        note = self._note(about)
         metadata = write_metadata(actor=self._actor(about), parent=None, op="restore", note=note)
         reservation = self._claiming.reserve(entity_id, None, document, None)
         with self._claiming.around(reservation):

@@ -25,8 +25,8 @@ from worm.collections.reconcile import Sighting
 from worm.collections.trash import Deletion, delete_unchanged
 from worm.errors import Conflict, Invalid, NotFound, WormError
 from worm.schema.fields import SINGLETON_ID, new_id, typed_problem
-from worm.sdk.access import Access, D, Result, Seen, Touched
-from worm.sdk.document import About, DocumentDict, Provenance, decode_version, is_same, note_of_write
+from worm.sdk.access import Access, D, Result, Seen, Touched, missing
+from worm.sdk.document import About, DocumentDict, Provenance, decode_version, is_same
 from worm.store.base import Gone, Lost, ObjectInfo
 from worm.store.parallel import in_parallel
 
@@ -325,7 +325,7 @@ class Writing(Access[D]):
     ) -> tuple[Document, Touched] | None:
         """The deleted document (only its id where it was no valid one), or None where there was none."""
         self._begin_write()
-        actor, note = self._actor(about), note_of_write(about)
+        actor, note = self._actor(about), self._note(about)
         wanted = expected if if_version is None else self._version_seen(entity_id, decode_version(if_version))
         if self.logged is not None:
             removed = self.logged.delete(entity_id, actor, note=note, parent=wanted)
@@ -440,7 +440,7 @@ class Writing(Access[D]):
             raise self._conflict(entity_id, wanted.etag, now)
 
     def _missing(self, entity_id: str) -> NotFound:
-        return NotFound(f"there is no {self.name} '{entity_id}'", key=self._collection.documents.key(entity_id))
+        return missing(self._collection, entity_id)
 
 
 def _is_of(seen: Seen, wanted: Seen) -> bool:
