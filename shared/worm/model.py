@@ -68,7 +68,10 @@ def connect(
     ids = ids or Ids.system(clock)
     store = open_store(url, endpoint_url=endpoint_url, ids=ids, clock=clock)
     definition = _definition(store, schema, models)
-    mode = maintenance or os.environ.get("WORM_MAINTENANCE") or "inline"
+    for name, text in (("actor", actor), ("reason", reason)):
+        if text is not None and not isinstance(text, str):
+            raise Invalid(f"takes text, not {text!r}", path=name)
+    mode = maintenance if maintenance is not None else os.environ.get("WORM_MAINTENANCE") or "inline"
     if mode not in ("inline", "events"):
         raise Invalid(f"maintenance must be 'inline' or 'events', not {mode!r}")
     return Worm(

@@ -78,9 +78,12 @@ class JobModel(Model):
         found = self._session.store.get(self._collection.documents.key(entity_id))
         if self.logged is not None:
             found = self.logged.latest(entity_id, found)
-        if found is None or self._readable(entity_id, found.body) is not None:
-            raise self._conflict(entity_id, "", found)
-        return self._seen(entity_id, found, None)
+        if found is not None:
+            try:
+                self._collection.document_of(entity_id, found)
+            except Invalid:
+                return self._seen(entity_id, found, None)
+        raise self._conflict(entity_id, "", found)
 
     def record(self, documents: Sequence[DocumentDict]) -> None:
         """Bring history and table of these documents up to date, where they are behind (inline maintenance)."""

@@ -147,7 +147,7 @@ class SpaceModel:
     ) -> PutOutcome:
         """A transaction of one: over `parent`, or where nothing is; `Conflict` when that is not so."""
         known = self.known(entity_id)
-        self._match(entity_id, known, parent)
+        self.match(entity_id, known, parent)
         write = Write(self, entity_id, known.document, document, known.at, op, note)
         return self._commit(write, actor, holders)
 
@@ -162,7 +162,7 @@ class SpaceModel:
         if known.document is None:
             return None
         if parent is not None:
-            self._match(entity_id, known, parent)
+            self.match(entity_id, known, parent)
         write = Write(self, entity_id, known.document, None, known.at, note=note)
         return known.document, self._commit(write, actor)
 
@@ -172,7 +172,7 @@ class SpaceModel:
 
     def check(self, entity_id: str, parent: Parent) -> None:
         """`Conflict` where what the log has is not this version."""
-        self._match(entity_id, self.known(entity_id), parent)
+        self.match(entity_id, self.known(entity_id), parent)
 
     def _is_by_hand(self, entity_id: str, known: KnownDocument, parent: Parent) -> bool:
         """Did somebody write over the document, past the log, and is that still there? A save of it goes through; what
@@ -182,7 +182,7 @@ class SpaceModel:
         is_there = stored is not None and stored.etag == parent.etag
         return is_there and origins is not None and known.seq <= origins.applied()
 
-    def _match(self, entity_id: str, known: KnownDocument, parent: Parent | None) -> None:
+    def match(self, entity_id: str, known: KnownDocument, parent: Parent | None) -> None:
         """Is what the log has what the session has seen?"""
         if parent is None:
             what = None if known.document is None else "exists already"

@@ -13,14 +13,14 @@ from worm.bridge.origins import about_of, actor_of_commit, commit_metadata, comm
 from worm.clock import attempts, iso_seconds
 from worm.codec.strict_json import JsonObject, JsonValue, dumps_document
 from worm.collections.collection import Collection
-from worm.collections.documents import write_metadata
+from worm.collections.documents import ACTOR, NOTE, write_metadata
 from worm.collections.entries import Document
 from worm.collections.trash import Deletion, delete_unchanged
 from worm.errors import CommitStateUnknown, Conflict, Unavailable
 from worm.spaces.results import LogEntry
 from worm.spaces.rows import DELETE, MAIN, SET
 from worm.spaces.space import Space
-from worm.store.base import Gone, Lost, Object, Won
+from worm.store.base import METADATA_BYTES_MAX, Gone, Lost, Object, Won
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,8 @@ class DocumentWriting:
             written=self._clock.now(),
             op=step.op,
             note=step.note,
-        ) | commit_metadata(self._entity, step.seq)
+        )
+        metadata = _fitting(metadata | commit_metadata(self._entity, step.seq))
         outcome: Won | Lost | Gone
         if stored is None:
             outcome = self._store.put_if_absent(self._key, body, metadata=metadata)
@@ -182,3 +183,11 @@ class DocumentWriting:
             self._collection.trash.put_away(self._id, stored.body, deletion)
         outcome = delete_unchanged(self._store, self._key, stored.etag, stored.version_id)
         return isinstance(outcome, Lost), None, int(isinstance(outcome, Won))
+
+
+def _fitting(metadata: dict[str, str]) -> dict[str, str]:
+    """What S3 takes. What a commit says of itself stays in the log; a long text must not stop all later commits."""
+    for name in (NOTE, ACTOR):
+        if sum(len(one) + len(value) for one, value in metadata.items()) > METADATA_BYTES_MAX:
+            metadata.pop(name, None)
+    return metadata

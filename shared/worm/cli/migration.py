@@ -18,7 +18,7 @@ from worm.codec.strict_json import JsonObject, JsonValue, loads
 from worm.collections.entries import Document
 from worm.errors import Invalid
 from worm.query.filter_text import filter_fields, parse_filter
-from worm.sdk.migrating import Change, MigrationReport
+from worm.sdk.migrating import Change, MigrationReport, name_of
 from worm.sdk.migration_rules import Rule, apply_rules, convert, rename, rules_of
 
 EXIT_FAILED = 1
@@ -110,7 +110,7 @@ def _default(text: str) -> JsonObject:
 
 
 def _composed(rules: Sequence[Rule], where: str) -> Change:
-    """The rules, then the function. Its name is the function's: a run that is resumed is known by it."""
+    """The rules, then the function. A run that is resumed is known by both, and by the function's code."""
     function = _function(where)
 
     def change(document: Document) -> Document:
@@ -118,7 +118,9 @@ def _composed(rules: Sequence[Rule], where: str) -> Change:
         returned = function(ruled)
         return ruled if returned is None else returned
 
-    change.__module__, change.__qualname__ = where, str([one.shape() for one in rules])
+    own = name_of(function)
+    if own is not None:
+        vars(change)["migration_name"] = f"{own} {[one.shape() for one in rules]}"
     return change
 
 

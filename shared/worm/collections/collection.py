@@ -134,12 +134,20 @@ class Collection:
 
     def was_accepted(self, entity_id: str, found: Object) -> bool:
         """Is the object, whatever the schema says today, known to have been a valid document? With an oplog its newest
-        entry must be of this very version; without one our SDK must have written it. Only for objects that fail the
-        check: finding the end of an oplog takes a few reads."""
+        entry must be of this very version, or the object break no rule that the recorded document does not break;
+        without one our SDK must have written it. Only for objects that fail the check: finding the end of an oplog
+        takes a few reads."""
         if not self.definition.oplog:
             return is_written_by_us(found)
         tail = self.oplog.tail(entity_id)
-        return tail is not None and Head.of(tail).names(as_version(found))
+        if tail is None or Head.of(tail).names(as_version(found)):
+            return tail is not None
+        before = tail.snapshot if tail.op == "delete" else self.oplog.state_at(entity_id, tail.seq)
+        try:
+            self.documents.parse(entity_id, found, lambda: before)
+        except Invalid:
+            return False
+        return before is not None
 
     def keep_snapshot(self, entity_id: str) -> None:
         """The snapshot of the version that is stored now, where the model keeps them without an oplog. What is no valid

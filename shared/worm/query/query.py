@@ -150,6 +150,8 @@ def _check_page(limit: int | None, offset: int, cursor: str | None) -> None:
     for name, number in (("limit", limit), ("offset", offset)):
         if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
             raise Invalid(f"must be a whole number, not {type_name(number)}", path=name)
+    if offset is None:
+        raise Invalid("must be a whole number, not null", path="offset")
     if offset < 0 or (limit is not None and limit < 0):
         raise Invalid("limit and offset must not be negative")
     if cursor is not None and offset:

@@ -41,7 +41,7 @@ WAYS_OUT = (
     "get() or find_by_id() it, change that and save it; or use modify(), update(), patch() to change what is there, "
     "upsert() to replace it"
 )
-__all__ = ["Access", "D", "Result", "Seen", "Touched", "missing"]
+__all__ = ["Access", "D", "Result", "Seen", "Touched", "check_time", "missing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class Access(Generic[D]):
         stamped: Document = dict(document)
         if is_new:
             for name in TIME_FIELDS:
-                _check_time(name, stamped.setdefault(name, now))
+                check_time(name, stamped.setdefault(name, now))
         else:
             stamped["updatedAt"] = now
         return stamped
@@ -162,13 +162,14 @@ class Access(Generic[D]):
         op: str | None = None,
         note: JsonObject | None = None,
         holders: Holders | None = None,
+        accepted: Document | None = None,
     ) -> Touched:
         """One conditional write: over `parent`, or where nothing is. Remembers it; `Conflict` when it lost.
 
         Unique values that the document gets are claimed before, those that it had are freed after; `UniqueViolation`
-        when one is taken.
+        when one is taken. `accepted`: a document that was valid when it was written, whose mistakes it may keep.
         """
-        old = None if parent is None else parent.document
+        old = accepted if parent is None else parent.document
         body, actor = self._encoded(entity_id, document, old), self._actor(about)
         note = {**(self._note(about) or {}), **(note or {})} or None
         if self.logged is not None:
@@ -209,8 +210,11 @@ class Access(Generic[D]):
         return about.get("actor") or self._session.settings.actor
 
     def _note(self, about: About) -> JsonObject | None:
-        default = self._session.settings.reason
-        return note_of_write(about if default is None or about.get("reason") else {**about, "reason": default})
+        settings, known = self._session.settings, about.get("metadata") or {}
+        merged: About = {**about, "actor": self._actor(about)}
+        if settings.reason is not None and about.get("reason") is None and "reason" not in known:
+            merged["reason"] = settings.reason
+        return note_of_write(merged)
 
     def _encoded(self, entity_id: str, document: Document, before: Document | None = None) -> bytes:
         """The bytes of a document that may be stored; else `Invalid`. It may keep mistakes of the one before it."""
@@ -310,15 +314,13 @@ class Access(Generic[D]):
         provenance = Provenance(self.name, touched.id, at, self._session.clock.now(), touched.body)
         return DocumentDict.of({"id": touched.id, **document}, provenance)
 
-    def _readable(self, entity_id: str, body: bytes) -> Document | None:
-        """The document of these bytes, or None: a raw upload that is no valid document is deleted, restored and purged
-        like any other."""
+    def _readable(self, body: bytes) -> Document | None:
+        """The document of these bytes, whatever the schema says today, or None: a raw upload that is no document is
+        deleted, restored and purged like any other."""
         try:
-            document = loads_document(body, max_bytes=self._collection.max_bytes)
-            self._collection.definition.check_document(document, id=entity_id)
+            return loads_document(body, max_bytes=self._collection.max_bytes)
         except Invalid:
             return None
-        return document
 
     # Maintenance
 
@@ -393,7 +395,7 @@ def missing(collection: Collection, entity_id: str) -> NotFound:
     return NotFound(f"there is no {collection.name} '{entity_id}'", key=key, hint=trash)
 
 
-def _check_time(name: str, given: JsonValue) -> None:
+def check_time(name: str, given: JsonValue) -> None:
     """A time that the caller gives at creation is kept; tables and overlays compare it, so it must be one."""
     if not isinstance(given, str) or not is_datetime(given):
         raise Invalid(f"must be a time such as 2026-02-24T12:00:00.000Z, not {given!r}", path=name)

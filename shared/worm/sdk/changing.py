@@ -59,6 +59,9 @@ class Changing(Writing[D], Reading[D]):
             document = self._shape.dump(item if returned is None else returned)
             if self._new_id(document, None if document.get("id") is not None else entity_id) != entity_id:
                 raise Invalid(f"the function changed the id of {self.name} '{entity_id}'", path="id")
+            self._check_whole(document, entity_id)
+            if document.provenance is not None and origin is not None and document.provenance.at != origin.at:
+                raise Invalid("the function returned another version of the document", path="function")
             named: Document = {"id": entity_id} if document.get("id") is None else {}
             try:
                 done = self._save(DocumentDict.of(document | named, origin), about)
@@ -115,11 +118,13 @@ class Changing(Writing[D], Reading[D]):
         elif isinstance(which, str | bytes) or not isinstance(which, Sequence):
             raise Invalid("takes a filter or a list of ids", path="delete_many", hint="delete(id) takes one id")
         else:
-            ids, compiled = [str(one) for one in which], None
+            return self._bulk(
+                [str(one) for one in which], which, lambda one: self._delete_one(one, None, about, dry_run=dry_run)
+            )
         return self._bulk(ids, ids, lambda one: self._delete_one(one, compiled, about, dry_run=dry_run))
 
     def _delete_one(
-        self, given: str, compiled: Filter | None, about: About, *, dry_run: bool
+        self, given: object, compiled: Filter | None, about: About, *, dry_run: bool
     ) -> tuple[Document, Touched | None] | None:
         entity_id = self._checked(given)
         if compiled is None and not dry_run:

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import NoneType
 from typing import Any, Self, TypedDict, cast
+from urllib.parse import quote
 
-from worm.codec.strict_json import JsonObject, JsonValue, dumps, dumps_document, loads_document
+from worm.codec.strict_json import JsonObject, JsonValue, check_json, dumps, dumps_document, loads_document
 from worm.collections.documents import RESERVED, TRUST, DocumentVersion
 from worm.collections.entries import Document
 from worm.errors import Invalid
@@ -183,8 +184,8 @@ def _no_version(given: object) -> Invalid:
 # What a write says about itself
 
 OWN_NOTES = frozenset({"rollback", "snapshot"})
-NOTE_BYTES_MAX = 1200
-"""All metadata of an S3 object together may have 2 kB, after percent-encoding."""
+NOTE_BYTES_MAX, ACTOR_BYTES_MAX = 1200, 300
+"""All metadata of an S3 object together may have 2 kB, percent-encoded. So these count percent-encoded, too."""
 
 
 def note_of_write(about: About) -> JsonObject | None:
@@ -196,20 +197,28 @@ def note_of_write(about: About) -> JsonObject | None:
     if given is not None and not isinstance(given, Mapping):
         raise Invalid(f"takes an object, not {given!r}", path="metadata")
     note: JsonObject = dict(about.get("metadata") or {})
+    if "reason" in note and about.get("reason") is not None:
+        raise Invalid("metadata and reason= both say a reason", path="reason", hint="leave one out")
     taken = sorted(note.keys() & (RESERVED | OWN_NOTES))
     if taken:
         raise Invalid(f"{taken[0]!r} is a name that the history uses itself", path="metadata", hint="choose another")
     if about.get("reason") is not None:
         note["reason"] = about["reason"]
     _check_texts(about)
-    if len(dumps_document(note)) > NOTE_BYTES_MAX:
-        hint = "S3 keeps 2 kB of metadata with an object; put more into the document"
-        raise Invalid(f"metadata and reason take more than {NOTE_BYTES_MAX} bytes", path="metadata", hint=hint)
+    hint = "S3 keeps 2 kB of metadata with an object; put more into the document"
+    if len(quote(dumps_document(note), safe="")) > NOTE_BYTES_MAX:
+        what = f"metadata and reason take more than {NOTE_BYTES_MAX} bytes when percent-encoded"
+        raise Invalid(what, path="metadata", hint=hint)
+    if len(quote(about.get("actor") or "", safe="")) > ACTOR_BYTES_MAX:
+        raise Invalid(f"takes more than {ACTOR_BYTES_MAX} bytes when percent-encoded", path="actor", hint=hint)
     return note or None
 
 
 def _check_texts(about: About) -> None:
     for name in ("actor", "reason"):
         given: object = about.get(name)
-        if given is not None and not isinstance(given, str):
+        if given is None:
+            continue
+        if not isinstance(given, str):
             raise Invalid(f"takes text, not {given!r}", path=name)
+        check_json(given)  # no half of a surrogate pair: it has no bytes

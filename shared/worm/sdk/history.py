@@ -38,8 +38,10 @@ class History(Writing[D]):
         """Entries of a document's oplog, oldest first. With `limit`, the newest ones of those before `before_seq`; the
         requests are as many as the entries, whatever the length of the history."""
         entity_id = self._require_oplog(id)
-        if (limit is not None and limit < 1) or (before_seq is not None and before_seq < 1):
-            raise Invalid("limit and before_seq must be at least 1")
+        asked: dict[str, object] = {"limit": limit, "before_seq": before_seq}
+        for name, number in asked.items():
+            if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
+                raise Invalid(f"limit and before_seq must be at least 1, not {number!r}", path=name)
         if limit is None and before_seq is None:
             entries = HistoryRows(self._collection.oplog.entries(entity_id))
             if not entries:

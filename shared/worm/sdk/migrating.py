@@ -7,8 +7,8 @@ any time. One document's error fails no other.
 A raw upload that breaks the schema is changed, too: mending it is what a migration may be for.
 
 *checkpoint*: `.worm.migrate/<Model>-<digest>.json`, how far a migration has come, and which documents failed. The
-digest is of the rules (or the function's name) and the filter. It is written after every chunk and deleted at the end,
-so an interrupted migration goes on where it stopped, and a finished one starts from the beginning.
+digest is of the rules (or the function's name and code) and the filter. It is written after every chunk and deleted at
+the end, so an interrupted migration goes on where it stopped, and a finished one starts from the beginning.
 """
 
 from __future__ import annotations
@@ -79,14 +79,27 @@ class _NamedChange:
 
 def _named_change(change: object) -> _NamedChange:
     if callable(change):
-        name = f"{getattr(change, '__module__', '')}:{getattr(change, '__qualname__', '')}"
-        return _NamedChange(name, partial(_called, change))
+        return _NamedChange(name_of(change), partial(_called, change))
     if isinstance(change, str | bytes) or not isinstance(change, Sequence):
         raise Invalid(f"takes rules or a function, not {change!r}", path="change")
     rules = [one for given in change for one in ([given] if isinstance(given, Rule) else rules_of([given]))]
     if not rules:
         raise Invalid("there are no rules", hint="a migration needs at least one, or a function")
     return _NamedChange([one.shape() for one in rules], lambda document: apply_rules(rules, document))
+
+
+def name_of(function: Callable[..., object]) -> JsonValue:
+    """The same for the same code only: another function must not go on where this one stopped. None: not known, then
+    the migration starts at the beginning. A function may have the attribute `migration_name`."""
+    code, given = getattr(function, "__code__", None), getattr(function, "migration_name", None)
+    if isinstance(given, str):
+        return given
+    if code is None or getattr(function, "__closure__", None) or getattr(function, "__defaults__", None):
+        return None
+    said = repr((code.co_code, code.co_names, [one for one in code.co_consts if not hasattr(one, "co_code")]))
+    inner = any(hasattr(one, "co_code") for one in code.co_consts)
+    digest = sha256(said.encode()).hexdigest()[:16]
+    return None if inner else f"{function.__module__}:{function.__qualname__}:{digest}"
 
 
 def _called(function: Callable[[Document], object], document: Document) -> Document:
@@ -124,7 +137,7 @@ class _Migration:
             done += len(ids)
             self._options.progress(done, total)
             self._keep(self._collection.documents.key(ids[-1]))
-        if not self._options.dry_run:
+        if self._is_kept:
             self._collection.store.delete(self._key)
         return self._report
 
@@ -232,13 +245,17 @@ class _Migration:
     # Checkpoint
 
     @property
+    def _is_kept(self) -> bool:
+        return not self._options.dry_run and self._change.name is not None
+
+    @property
     def _key(self) -> str:
         shown = f"{dumps(self._change.name).decode()} {self._options.filter!r}"
         return f".worm.migrate/{self._model.name}-{sha256(shown.encode()).hexdigest()[:16]}.json"
 
     def _resumed(self) -> tuple[str | None, list[str]]:
         """Where an interrupted run stopped, and what had failed until then."""
-        if self._options.restart or self._options.dry_run:
+        if self._options.restart or not self._is_kept:
             return None, []
         found = self._collection.store.get(self._key)
         try:
@@ -250,7 +267,7 @@ class _Migration:
         return str(shape.get("after") or "") or None, list(failed) if isinstance(failed, dict) else []
 
     def _keep(self, after: str) -> None:
-        if not self._options.dry_run:
+        if self._is_kept:
             failed = cast("JsonObject", dict(self._report.failed))
             self._collection.store.put(self._key, dumps({"version": 1, "after": after, "failed": failed}))
 

@@ -102,8 +102,11 @@ class Dicts:
 
 
 def bring_dict(item: object, document: DocumentDict) -> None:
+    """What the caller changed meanwhile stays as it is."""
     if isinstance(item, DocumentDict):
-        item.update(document)
+        for name, value in document.items():
+            if name in SYSTEM_FIELDS or name not in item:
+                item[name] = deepcopy(value)
         item.provenance = document.provenance
 
 

@@ -229,8 +229,9 @@ class Reading(Access[D]):
         """
         asked: _Asked = {"filter": filter, "sort": None, "limit": None, "offset": 0, "cursor": None}
         request = self._request(asked, select)
-        if batch_size < 1:
-            raise Invalid("must be at least 1", path="batch_size")
+        given: object = batch_size
+        if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+            raise Invalid(f"must be a whole number from 1 on, not {batch_size!r}", path="batch_size")
         stream = Stream(self.table, request, self._memory, self._tables)
         batches = (self._packed(request, answer) for answer in stream.batches(batch_size))
         return cast("Iterator[Rows[D]]", batches)
@@ -309,7 +310,10 @@ class Reading(Access[D]):
         strategy: str | None = None,
     ) -> Request:
         fields = populated_fields(self._collection.definition, populate)
-        chosen = select if select is None or isinstance(select, str) else (*select, *fields)
+        given: object = select
+        if given is not None and not isinstance(given, list | tuple):
+            raise Invalid(f"takes a list of field names, not {given!r}", path="select")
+        chosen = None if select is None else (*select, *fields)
         asked["filter"] = self._by_id(asked["filter"])
         query = Query.of(**asked, select=chosen, model=self.name)
         if self._collection.definition.id_type == "int" and any(field == "id" for field, _ in query.sort):
@@ -384,6 +388,9 @@ Find = Callable[[str], Collection]
 
 def populated_fields(definition: ModelDef, names: Sequence[str] | str | None) -> tuple[str, ...]:
     """The checked names, each once; `Invalid` for a field that refers to nothing."""
+    given: object = names
+    if given is not None and not isinstance(given, str | list | tuple):
+        raise Invalid(f"takes a field name or a list of them, not {given!r}", path="populate")
     listed = [names] if isinstance(names, str) else list(names or ())
     known = [name for name, field in definition.fields.items() if _target(field)]
     for name in listed:

@@ -105,12 +105,12 @@ class DocumentTransaction:
         origin, known = given.provenance, entry.known
         if origin is None or (origin.model, origin.id) != (entry.model.name, entry.id) or entry.is_written:
             return
-        seen = origin.at.commit if known.seq and origin.at.commit is not None else origin.at.etag
-        if seen not in (known.seq, known.etag):
-            raise Conflict(
-                f"{entry.model.name} '{entry.id}' changed since it was read",
-                hint="read it inside the transaction: tx.get(…)",
-            )
+        entry.model._check_whole(given, entry.id)
+        try:
+            entry.logged.match(entry.id, known, entry.model._version_seen(entry.id, origin.at))
+        except Conflict as conflict:
+            conflict.hint = "read it inside the transaction: tx.get(…)"
+            raise
 
     def delete(self, model: ModelName, id: object = SINGLETON_ID) -> bool:
         """Delete the document; False when there is none."""

@@ -17,7 +17,7 @@ from worm.collections.trash import Trashed
 from worm.errors import Conflict, Invalid, UniqueViolation, WormError
 from worm.schema.fields import SINGLETON_ID
 from worm.sdk.access import D, Touched
-from worm.sdk.document import About, decode_version
+from worm.sdk.document import About, DocumentDict, Provenance, decode_version
 from worm.sdk.writing import Writing
 from worm.store.base import Lost, Object
 
@@ -43,7 +43,7 @@ class Trashing(Writing[D]):
         # With the bytes of the deleted version its etag would come back, and a writer that read that version before it
         # was deleted would pass its If-Match. A newline more is the same document under a new etag.
         body = _under_new_etag(trash.begin_restore(entity_id, self._session.clock.now()), self._collection.max_bytes)
-        document = self._readable(entity_id, body)
+        document = self._readable(body)
         self._check_shape(entity_id, document)
         try:
             touched = self._put_back(entity_id, body, document, about)
@@ -51,7 +51,11 @@ class Trashing(Writing[D]):
             trash.abort_restore(entity_id)
             raise
         trash.finish_restore(entity_id)
-        return self._finish(None, (document or {}, touched))
+        if document is None:
+            origin = Provenance(self.name, entity_id, touched.version, partial="what was restored is no valid document")
+            self._maintain([touched])
+            return self._shape.load(DocumentDict.of({"id": entity_id}, origin))
+        return self._finish(None, (document, touched))
 
     def _check_shape(self, entity_id: str, document: Document | None) -> None:
         try:
@@ -88,7 +92,7 @@ class Trashing(Writing[D]):
                 raise self._not_restored(entity_id, outcome)
         stored = outcome.current if isinstance(outcome, Lost) else outcome
         version = DocumentVersion(stored.etag, stored.version_id)
-        if document is not None:
+        if document is not None and not self._collection.definition.validate_document(document, id=entity_id):
             self._memory.wrote(entity_id, document, None, version)
         self._claiming.confirm(reservation, stored, None, is_new=True)
         return Touched(entity_id, version=version, body=body)
@@ -98,7 +102,7 @@ class Trashing(Writing[D]):
         try:
             if document is None:
                 raise Invalid("what is in trash is no valid document", hint="save a valid one under its id")
-            return self._put(entity_id, document, None, about, op="restore")
+            return self._put(entity_id, document, None, about, op="restore", accepted=document)
         except (Invalid, Conflict):
             self._collection.trash.abort_restore(entity_id)
             raise

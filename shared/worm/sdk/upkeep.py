@@ -75,6 +75,9 @@ class Upkeep(Session):
 
     def _named(self, models: Names) -> list[str]:
         """The models, each checked."""
+        given: object = models
+        if given is not None and not isinstance(given, str | Sequence):
+            raise Invalid(f"takes the name of a model or a list of names, not {given!r}", path="models")
         names = list(self.schema.models) if models is None else [models] if isinstance(models, str) else list(models)
         for name in names:
             if not isinstance(name, str):

@@ -25,7 +25,7 @@ from worm.collections.reconcile import Sighting
 from worm.collections.trash import Deletion, delete_unchanged
 from worm.errors import Conflict, Invalid, NotFound, WormError
 from worm.schema.fields import SINGLETON_ID, new_id, typed_problem
-from worm.sdk.access import Access, D, Result, Seen, Touched, missing
+from worm.sdk.access import Access, D, Result, Seen, Touched, check_time, missing
 from worm.sdk.document import About, DocumentDict, Provenance, decode_version, is_same
 from worm.store.base import Gone, Lost, ObjectInfo
 from worm.store.parallel import in_parallel
@@ -239,12 +239,17 @@ class Writing(Access[D]):
             return self._inserted(document, entity_id, about, holders)
         if self.mode == "append":
             raise self._append_only(self._collection.documents.key(entity_id))
-        if origin.partial:
+        self._check_whole(document, entity_id)
+        return self._update(document, entity_id, self._parent(origin), about, holders=holders)
+
+    def _check_whole(self, document: DocumentDict, entity_id: str) -> None:
+        """`Invalid` for a part of the document that it would replace."""
+        origin = document.provenance
+        if origin is not None and origin.partial and (origin.model, origin.id) == (self.name, entity_id):
             raise Invalid(
                 f"{self.name} '{entity_id}' cannot be saved: {origin.partial}",
                 hint=f"read the whole document with get('{entity_id}'), or change fields with patch() or update()",
             )
-        return self._update(document, entity_id, self._parent(origin), about, holders=holders)
 
     def _update(
         self,
@@ -297,6 +302,7 @@ class Writing(Access[D]):
         holders: Holders | None = None,
     ) -> tuple[Document, Touched | None]:
         """The document in the place of what is there now, valid or not."""
+        self._check_whole(document, entity_id)
         for is_last in self._tries():
             found = self._session.store.get(self._collection.documents.key(entity_id))
             if self.logged is not None:
@@ -347,7 +353,7 @@ class Writing(Access[D]):
         outcome = delete_unchanged(self._session.store, found.key, found.etag, found.version_id)
         if isinstance(outcome, Lost):
             raise self._defeat(entity_id, found.etag, outcome)
-        document = self._readable(entity_id, found.body)
+        document = self._readable(found.body)
         self._memory.deleted(entity_id, document)
         # Gone: a hidden retry met our own delete, or another deleted the same version. What was asked for is the case.
         marker = None if isinstance(outcome, Gone) else Sighting(outcome.version_id, actor, note)
@@ -399,6 +405,10 @@ class Writing(Access[D]):
         """The document that follows `before`: the time of its creation cannot get lost."""
         kept = {} if before is None or "createdAt" not in before else {"createdAt": before["createdAt"]}
         given = {name: value for name, value in document.items() if name != "id" or value is not None}
+        if given.get("createdAt", "") is None:
+            del given["createdAt"]
+        elif "createdAt" in given and given["createdAt"] != kept.get("createdAt"):
+            check_time("createdAt", given["createdAt"])
         own: Document = {} if self._collection.definition.is_singleton else {"id": entity_id}
         return self._stamped({**own, **kept, **given}, is_new=False)
 

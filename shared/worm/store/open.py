@@ -21,6 +21,10 @@ def open_store(
     ids: Ids | None = None,
 ) -> Store:
     """The store of the url. The engines are imported only for the url that needs them. Sends no request."""
+    given: object = url
+    if not isinstance(given, str | Path) or not str(given):
+        hint = "s3://bucket[/prefix], a path such as ./data, or memory://name"
+        raise Invalid(f"{url!r} names no place", hint=hint)
     text = str(url)
     scheme, _, rest = text.partition("://")
     if not rest and "://" not in text:
