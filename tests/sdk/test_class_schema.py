@@ -151,7 +151,7 @@ def test_what_a_class_writes_fits_its_schema() -> None:
     large = small.model_copy(
         update={
             "born": date(2000, 1, 1),
-            "seen": datetime(2026, 1, 1, 1, 2, 3, 123456),  # noqa: DTZ001  # what pydantic accepts
+            "seen": datetime(2026, 1, 1, 1, 2, 3, 123456, tzinfo=UTC),
             "address": Address(city="X"),
             "tree": Node(value=1, children=[Node(value=2)]),
             "gaps": [None, 1],

@@ -52,7 +52,7 @@ def test_the_sample_app_runs(tmp_path: Path) -> None:
     assert names == ["Acme", "Bolt", "Cord", "Dune", "Made"]
     assert total == Decimal(20)
     stored = json.loads((tmp_path / "orders" / "1" / "data.json").read_text())
-    assert (stored["total"], stored["placed"]) == (19.9, "2026-02-24T12:00:00Z")
+    assert (stored["total"], stored["placed"]) == (19.9, "2026-02-24T12:00:00.000Z")
 
 
 def test_the_sample_app_uses_every_verb() -> None:

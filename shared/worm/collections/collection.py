@@ -133,15 +133,19 @@ class Collection:
             return document
 
     def was_accepted(self, entity_id: str, found: Object) -> bool:
-        """Is the object, whatever the schema says today, known to have been a valid document? With an oplog its newest
-        entry must be of this very version, or the object break no rule that the recorded document does not break;
-        without one our SDK must have written it. Only for objects that fail the check: finding the end of an oplog
-        takes a few reads."""
+        """Is the object, whatever the schema says today, known to have been a valid document?
+
+        Without an oplog our SDK must have written it. With one its newest entry must be of this very version; or our
+        SDK has written the object since, and it breaks no rule that the recorded document does not break. Only for
+        objects that fail the check: finding the end of an oplog takes a few reads.
+        """
         if not self.definition.oplog:
             return is_written_by_us(found)
         tail = self.oplog.tail(entity_id)
-        if tail is None or Head.of(tail).names(as_version(found)):
-            return tail is not None
+        if tail is None:
+            return False
+        if Head.of(tail).names(as_version(found)) or not is_written_by_us(found):
+            return Head.of(tail).names(as_version(found))
         before = tail.snapshot if tail.op == "delete" else self.oplog.state_at(entity_id, tail.seq)
         try:
             self.documents.parse(entity_id, found, lambda: before)

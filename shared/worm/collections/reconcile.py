@@ -27,7 +27,15 @@ from functools import partial
 from worm.clock import Clock, iso_seconds
 from worm.codec.diff import diff
 from worm.codec.strict_json import JsonObject, JsonValue
-from worm.collections.documents import OP, Documents, Origin, actor_of, entry_metadata, is_written_over
+from worm.collections.documents import (
+    OP,
+    Documents,
+    Origin,
+    actor_of,
+    entry_metadata,
+    is_written_by_us,
+    is_written_over,
+)
 from worm.collections.entries import Document, Head, OplogEntry
 from worm.collections.oplog import Oplog, Taken
 from worm.collections.origins import Origins
@@ -340,7 +348,9 @@ class _Round:
         return self._checked(found), found
 
     def _checked(self, found: Object) -> Document:
-        return self._documents.parse(self._id, found, partial(self._known_before, found))
+        """A write of our SDK may keep the mistakes of what was recorded before it; a raw upload may not."""
+        before = partial(self._known_before, found) if is_written_by_us(found) else None
+        return self._documents.parse(self._id, found, before)
 
     def _known_before(self, found: Object) -> Document | None:
         """What was recorded before this; of a document that a restore brought back, the one that was deleted."""
