@@ -363,7 +363,8 @@ class AsyncModel(Generic[D]):
     async def get_at(
         self, id: object = SINGLETON_ID, *, seq: int | None = None, time: datetime | str | None = None
     ) -> D | None:
-        """The document after entry `seq`, or as of a time; None if it was deleted then.
+        """The document after entry `seq`, or as of a time; None if it was deleted then. Its `seq` says which entry that
+        is (`rollback` takes it); it can be saved only if it is still the current one.
 
         A time has whole seconds, as S3 has: all entries of that second count. Text without a zone is UTC. `NotFound`
         when there is no such entry, or none at that time yet.

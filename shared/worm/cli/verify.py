@@ -158,8 +158,10 @@ def prune(
         for one in reports:
             for name, reason in sorted(one.problems.items()):
                 typer.echo(f"left as it is  {printable(name)}: {printable(reason)}")
-        if dry_run:
+        if dry_run and any(any(_removed(one)) for one in reports):
             typer.echo("nothing was removed; --no-dry-run removes it")
+        elif dry_run:
+            typer.echo("there is nothing to remove")
     if any(one.problems for one in reports):
         raise typer.Exit(EXIT_DIFFERENCES)
 

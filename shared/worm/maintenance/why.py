@@ -421,7 +421,7 @@ def nearest_miss(resolver: StorageResolver, models: Sequence[ModelDef], key: str
 
 def _inside(resolver: StorageResolver, model: ModelDef, rest: list[str], info: KeyInfo) -> Miss:
     """Below the directory of a model."""
-    wanted = f"a {model.name} is {pattern_of(model)}"
+    wanted = f"documents of {model.name} are {pattern_of(model)}"
     if model.is_singleton:
         key = f"{model.location.directory}/{model.file}"
         return Miss(model, f"{model.name} has a single document, and it is {key}", key)

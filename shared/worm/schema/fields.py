@@ -377,7 +377,7 @@ def is_datetime_start(text: str) -> bool:
     return is_datetime(text) or (bool(text) and any(is_datetime(text + rest[len(text) :]) for rest in _STARTED))
 
 
-_ID_HINT = 'name the document by its id, such as `find_by_id("acme")`'
+_ID_HINT = 'name the document by its id, such as "acme"'
 _INT_ID_BITS = 53  # what a JavaScript reader of the document can hold exactly
 
 

@@ -18,12 +18,13 @@ from worm.clock import iso_seconds
 from worm.codec.diff import Diff, FieldDiff
 from worm.codec.diff import diff as document_diff
 from worm.codec.strict_json import JsonObject
+from worm.collections.documents import DocumentVersion
 from worm.collections.entries import Document, Head, Heads, OplogEntry
 from worm.collections.snapshots import SnapshotInfo
 from worm.errors import Invalid, NotFound, Unavailable
 from worm.schema.fields import SINGLETON_ID
 from worm.sdk.access import D, Touched
-from worm.sdk.document import About, DocumentDict
+from worm.sdk.document import About, DocumentDict, Provenance
 from worm.sdk.searching import HistoryRows, HistorySource, moment_in_utc
 from worm.sdk.writing import Writing
 from worm.store.base import ObjectInfo, Version
@@ -55,7 +56,8 @@ class History(Writing[D]):
     def get_at(
         self, id: object = SINGLETON_ID, *, seq: int | None = None, time: datetime | str | None = None
     ) -> D | None:
-        """The document after entry `seq`, or as of a time; None if it was deleted then.
+        """The document after entry `seq`, or as of a time; None if it was deleted then. Its `seq` says which entry that
+        is (`rollback` takes it); it can be saved only if it is still the current one.
 
         A time has whole seconds, as S3 has: all entries of that second count. Text without a zone is UTC. `NotFound`
         when there is no such entry, or none at that time yet.
@@ -77,8 +79,11 @@ class History(Writing[D]):
                     f"{self.name} '{entity_id}' has no entry at {moment} or before", key=self._document_key(entity_id)
                 )
         else:
-            state = self._state_at(entity_id, seq)
-        return None if state is None else self._shape.load(DocumentDict({"id": entity_id, **state}))
+            found, state = seq, self._state_at(entity_id, seq)
+        if state is None:
+            return None
+        origin = Provenance(self.name, entity_id, DocumentVersion(seq=found))
+        return self._shape.load(DocumentDict.of({"id": entity_id, **state}, origin))
 
     def diff(self, id: object, seq_a: int, seq_b: int) -> FieldDiff:
         """The fields that differ between two entries, as an oplog entry holds them: `{"name": ["Acme", "Acme Inc"]}`. A
