@@ -132,6 +132,8 @@ def _change_lines(one: ModelPlan) -> Iterator[str]:
         place = "rows of the table" if found.source == "table" else "documents"
         yield f"checked {found.checked:,} of {found.documents:,} {place}: {found.misfits:,} would not fit"
     yield from (f"'{example.id}': {printable(example.reason)}" for example in found.examples)
+    if found.misfits > len(found.examples):
+        yield f"and {found.misfits - len(found.examples):,} more"
     yield from (f"conflict: {printable(text)}" for text in found.conflicts)
 
 
