@@ -95,7 +95,7 @@ def test_what_a_caller_may_pass_as_an_id(id_type: IdType | None, given: object, 
 @pytest.mark.parametrize(
     ("id_type", "given", "reason"),
     [
-        ("string", None, r"an id must be a string, not None .*find_by_id"),
+        ("string", None, r"an id must be a string, not None .*by its id"),
         ("string", True, r"an id must be a string, not bool True"),
         ("string", 5, r"an id must be a string, not int 5 .*pass '5'"),
         ("string", UUID(UUID_TEXT), f"not UUID .*pass '{UUID_TEXT}'"),
