@@ -49,11 +49,15 @@ THREADS = 32
 class _Pool:
     """Threads for the calls of one session."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: object) -> None:
+        if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+            raise Invalid(f"must be a whole number from 1 on, not {threads!r}", path="threads")
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="worm-async")
         self.is_closed = False
 
     async def run(self, work: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self.is_closed:
+            raise Invalid("the session is closed", hint="open another: worm.aconnect(…)")
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *args, **kwargs))
 
     async def each(self, make: Callable[[], Iterator[R]]) -> AsyncIterator[R]:
@@ -280,7 +284,7 @@ def _imports(body: str) -> str:
             elif isinstance(node, ast.ClassDef):
                 found.setdefault(node.name, module)
     made = {"AsyncModel", "AsyncTransaction", "AsyncWorm", "_Pool", "M", "P", "R", "THREADS"}
-    for name in sorted((wanted | {"BaseModel", "DocumentDict"}) & found.keys() - made):
+    for name in sorted((wanted | {"BaseModel", "DocumentDict", "Invalid"}) & found.keys() - made):
         lines.add(f"from {found[name]} import {name}")
     return "\n".join(sorted(lines))
 

@@ -215,4 +215,6 @@ class Worm(Upkeep):
 
     def transaction(self, *, actor: str | None = None) -> DocumentTransaction:
         """Several documents of models in one space, committed together at the end of the `with` block."""
+        if actor is not None and not isinstance(actor, str):
+            raise Invalid(f"takes text, not {actor!r}", path="actor")
         return DocumentTransaction(self, self.model, actor=actor)

@@ -12,7 +12,7 @@ import worm
 from scripts.generate_async import TARGET, formatted
 from tests.sdk.sessions import schema
 from worm.aio import AsyncModel, AsyncTransaction, AsyncWorm
-from worm.errors import Conflict
+from worm.errors import Conflict, Invalid
 from worm.model import Model, Worm
 from worm.sdk.document import DocumentDict
 from worm.sdk.transacting import DocumentTransaction
@@ -45,9 +45,11 @@ def test_a_program(tmp_path: Path) -> None:
             assert (await customers.get("c1"))["score"] == 21
             rows = [row async for batch in customers.find_batches(batch_size=7) for row in batch]
             assert len(rows) == 20
-        with pytest.raises(RuntimeError):
+        with pytest.raises(Invalid, match="the session is closed"):
             await customers.count()
         await db.aclose()
+        with pytest.raises(Invalid, match="threads"):
+            worm.aconnect(str(tmp_path), threads=0)
 
     asyncio.run(main())
 

@@ -98,6 +98,7 @@ def test_wrong_operators_are_refused(wrong: object) -> None:
         {"$push": {"n": 1}},
         {"$set": {"n.x": 1}},
         {"$set": {"tags.9": 1}},
+        {"$set": {f"tags.{'1' * 5000}": 1}},
         {"$set": {"tags.x": 1}},
         {"$pull": {"n": 1}},
         {"$addToSet": {"deep": 1}},

@@ -194,7 +194,7 @@ def _value(document: Document, name: str) -> JsonValue | Missing:
     for part in name.split("."):
         if isinstance(here, dict) and part in here:
             here = here[part]
-        elif isinstance(here, list) and part.isdecimal() and int(part) < len(here):
+        elif isinstance(here, list) and _is_position(part) and int(part) < len(here):
             here = here[int(part)]
         else:
             return MISSING
@@ -216,7 +216,11 @@ def _holder(document: Document, name: str) -> tuple[Container, str]:
     return here, last
 
 
+def _is_position(part: str) -> bool:
+    return part.isascii() and part.isdecimal() and len(part) < 10
+
+
 def _position(array: list[JsonValue], part: str, name: str) -> int:
-    if not part.isdecimal() or int(part) >= len(array):
+    if not _is_position(part) or int(part) >= len(array):
         raise Invalid(f"{part!r} is not the position of one of the {len(array)} elements", path=name)
     return int(part)
