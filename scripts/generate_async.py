@@ -51,7 +51,7 @@ class _Pool:
 
     def __init__(self, threads: object) -> None:
         if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-            raise Invalid(f"must be a whole number from 1 on, not {threads!r}", path="threads")
+            raise Invalid(f"must be a whole number from 1 on, not {{threads!r}}", path="threads")
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="worm-async")
         self.is_closed = False
 

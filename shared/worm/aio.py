@@ -25,6 +25,7 @@ from worm.codec.diff import Diff, FieldDiff
 from worm.codec.strict_json import JsonObject, JsonValue
 from worm.collections.entries import Document, OplogEntry
 from worm.collections.push import PushReport
+from worm.errors import Invalid
 from worm.maintenance.materialize import Materialized
 from worm.maintenance.purge import PurgeReport
 from worm.maintenance.push_plan import ModelProgress, PushPlan, unwatched
@@ -60,11 +61,15 @@ THREADS = 32
 class _Pool:
     """Threads for the calls of one session."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: object) -> None:
+        if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+            raise Invalid(f"must be a whole number from 1 on, not {threads!r}", path="threads")
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="worm-async")
         self.is_closed = False
 
     async def run(self, work: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self.is_closed:
+            raise Invalid("the session is closed", hint="open another: worm.aconnect(…)")
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *args, **kwargs))
 
     async def each(self, make: Callable[[], Iterator[R]]) -> AsyncIterator[R]:
