@@ -2,7 +2,7 @@
 
 The floor of reading splits the lines, computes each CRC-32 and parses each body; it compares nothing and makes nothing.
 The floor of writing dumps with sorted keys and computes the CRC. Everybody works on the same records, in another order
-each round; processor time counts, so that a busy machine does not. Goals (issue 6): at most 2 times the floor, and at
+each round; processor time counts, so that a busy machine does not. Goals: at most 2 times the floor, and at
 least 100 MB/s where the floor lets it.
 """
 

@@ -2,7 +2,7 @@
 
 Requests are counted on the store in memory, where a long history is made quickly; times are taken on the embedded moto
 and told as ratios to a floor measured in the same run, taking turns: a save against one raw conditional PUT, an old
-state against as many concurrent raw GETs as lie between two checkpoints. Budgets (issue 3): an old state, by seq or by
+state against as many concurrent raw GETs as lie between two checkpoints. Budgets: an old state, by seq or by
 time, takes at most 2 + `snapshots.every` requests at any length, and appending takes as many at any length.
 """
 
