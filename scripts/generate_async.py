@@ -35,6 +35,7 @@ import asyncio
 from collections.abc import {abc}
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 from types import TracebackType
 from typing import Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
@@ -62,9 +63,9 @@ class _Pool:
 
     async def each(self, make: Callable[[], Iterator[R]]) -> AsyncIterator[R]:
         """One after the other, each taken in a thread."""
-        items, nothing = await self.run(make), object()
-        while (item := await self.run(next, items, nothing)) is not nothing:
-            yield item  # type: ignore[misc]
+        items = await self.run(make)
+        while found := await self.run(list, islice(items, 1)):
+            yield found[0]
 
     async def close(self) -> None:
         self.is_closed = True

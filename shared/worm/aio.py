@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mappin
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Generic, ParamSpec, Self, TypeVar, Unpack, overload
@@ -74,9 +75,9 @@ class _Pool:
 
     async def each(self, make: Callable[[], Iterator[R]]) -> AsyncIterator[R]:
         """One after the other, each taken in a thread."""
-        items, nothing = await self.run(make), object()
-        while (item := await self.run(next, items, nothing)) is not nothing:
-            yield item  # type: ignore[misc]
+        items = await self.run(make)
+        while found := await self.run(list, islice(items, 1)):
+            yield found[0]
 
     async def close(self) -> None:
         self.is_closed = True
@@ -441,7 +442,7 @@ class AsyncModel(Generic[D]):
         return await self._pool.run(self._model.get_index_status)
 
     async def build_manifest(self, *, progress: Progress = silent) -> ManifestStatus:
-        """Manifest, indexes, heads and claims anew from the source, beside live writers; a second build changes
+        """Rebuild manifest, indexes, heads and claims from the source, beside live writers. A second build changes
         nothing."""
         return await self._pool.run(self._model.build_manifest, progress=progress)
 
@@ -451,7 +452,7 @@ class AsyncModel(Generic[D]):
         return await self._pool.run(self._model.invalidate_manifest)
 
     async def build_indexes(self) -> list[IndexStatus]:
-        """All indexes anew from the manifest, which is built where there is none."""
+        """Rebuild all indexes from the manifest, which is built first where there is none."""
         return await self._pool.run(self._model.build_indexes)
 
     async def build_index(self, name: str) -> IndexStatus:

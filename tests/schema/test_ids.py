@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from worm.errors import Invalid
-from worm.schema.fields import IdType, escape_id, id_of, id_problem, id_segment, id_value, needs_escape, segment_id
+from worm.schema.fields import IdType, escape_id, id_of, id_problem, id_segment, needs_escape, segment_id
 
 UUID_TEXT = "1b4e28ba-2fa1-4d2e-883f-0016d3cca427"
 ODD = st.text("aA0b./%@+ -~é\x00\x1f\U0010ffff", max_size=6)
@@ -117,14 +117,3 @@ def test_what_a_caller_may_pass_as_an_id(id_type: IdType | None, given: object, 
 def test_what_cannot_be_an_id_is_refused_with_a_way_out(id_type: IdType | None, given: object, reason: str) -> None:
     with pytest.raises(Invalid, match=reason):
         id_of(id_type, given)
-
-
-def test_an_id_is_given_back_as_its_type() -> None:
-    assert id_value("int", "7") == 7
-    assert id_value("uuid", UUID_TEXT) == UUID(UUID_TEXT)
-    assert [id_value("string", "7"), id_value("ulid", "x"), id_value("slug", "a"), id_value(None, "_")] == [
-        "7",
-        "x",
-        "a",
-        "_",
-    ]

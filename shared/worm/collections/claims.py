@@ -47,7 +47,7 @@ from worm.schema import IndexDef, ModelDef
 from worm.store.base import NotModified, Object, Read, Won
 from worm.store.parallel import chunked, in_parallel
 
-REPAIR = "`worm repair` writes it anew"
+REPAIR = "`worm repair` writes it again"
 _WHOLE_FLOATS_BELOW = 2**53
 
 
@@ -135,7 +135,7 @@ class Claim:
 
 
 GRACE = timedelta(seconds=60)
-"""How long a claim whose holder has not the value is believed to be of a write under way."""
+"""How long a claim whose holder lacks the value is believed to be of a write under way."""
 ROUNDS_MAX = 20
 
 
@@ -465,7 +465,7 @@ def audit_wanted(claims: Claims, wanted: Mapping[str, Wanted], within: Digests =
         if isinstance(claim, Corrupt):
             found.append(Finding("claim-damaged", stored.key, f"{claim.message} ({claim.hint or REPAIR})"))
         elif claim.id not in _ids(wanted, stored.key) and _is_stale(claims, stored, claim):
-            found.append(Finding("claim-stale", stored.key, f"'{claim.id}' has not the value that is claimed for it"))
+            found.append(Finding("claim-stale", stored.key, f"'{claim.id}' lacks the value that is claimed for it"))
     return sorted(found, key=lambda one: (one.key, one.kind))
 
 

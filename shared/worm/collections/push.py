@@ -169,7 +169,7 @@ def predecessors(old: Schema | None, new: Schema) -> dict[str, ModelDef]:
 
 def _drop_neglected_files(store: Store, old: Schema, new: Schema) -> None:
     """A manifest that no fold kept does not become true by keeping it from now on, nor does the file of an index: they
-    are built anew."""
+    are rebuilt."""
     resolver = StorageResolver(new)
     for name, before in predecessors(old, new).items():
         model = new.models[name]
@@ -286,7 +286,7 @@ def _known_counts(held: Object | None) -> tuple[JsonValue, JsonValue]:
         return 0, None
     try:
         shape = loads_document(held.body)
-    except Invalid:  # somebody's file, or damaged: a sentinel is only a note, so it is written anew
+    except Invalid:  # somebody's file, or damaged: a sentinel is only a note, so it is replaced
         return 0, None
     count = shape.get("count")
     known = count if isinstance(count, int) and not isinstance(count, bool) and count >= 0 else 0

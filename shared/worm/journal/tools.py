@@ -74,7 +74,7 @@ class DirectoryTools:
                 size = self._path.stat().st_size
             if self._identity() != file or size < end.offset:
                 raise Conflict(
-                    "the log was compacted or repaired, and numbers its records anew",
+                    "the log was compacted or repaired, and its records are numbered from the start again",
                     key=str(self._path),
                     hint="start again",
                 )

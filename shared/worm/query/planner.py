@@ -214,7 +214,7 @@ def _forced(facts: Facts, strategy: Strategy) -> Decision:
         if is_obstacle and needs.lacks is not None:
             raise Invalid(f"{strategy} is not possible: {needs.lacks}", path="strategy")
         if not facts.has_rows():
-            hint = "build_manifest() or `worm table rebuild` makes it anew"
+            hint = "build_manifest() or `worm table rebuild` rebuilds it"
             raise Invalid(f"{strategy} is not possible: {UNUSABLE}", path="strategy", hint=hint)
     return Decision(strategy, FORCED)
 
@@ -233,7 +233,7 @@ def _check_lookup(facts: Facts) -> None:
         raise Invalid(
             f"index_lookup is not possible: {', '.join(lookup.names)} is missing, damaged or of another definition",
             path="strategy",
-            hint="build_indexes() or `worm table rebuild` makes it anew",
+            hint="build_indexes() or `worm table rebuild` rebuilds it",
         )
 
 
@@ -307,7 +307,7 @@ class Plan:
 
     @property
     def misses_manifest(self) -> bool:
-        """Was every document read because a manifest that the model keeps cannot be used? A build makes it anew."""
+        """Was every document read because a manifest that the model keeps cannot be used? A build replaces it."""
         return self.reason == UNUSABLE
 
     def __repr__(self) -> str:

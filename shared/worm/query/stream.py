@@ -4,7 +4,7 @@
   the documents that they name are read.
 - Else the rows of the table, partition by partition; else all documents.
 Batches are in the order of ids, except that documents which the session wrote and which the table does not know yet
-come last, read anew. If a file of the table turns out to be gone or damaged on the way, the rest is read from the
+come last, read again. If a file of the table turns out to be gone or damaged on the way, the rest is read from the
 documents."""
 
 from __future__ import annotations

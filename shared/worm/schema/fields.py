@@ -433,13 +433,6 @@ def id_of(id_type: IdType | None, given: object) -> str:
     raise Invalid(f"an id must be {wanted}, not {shown}", hint=f"pass {str(given)!r}" if is_plain else _ID_HINT)
 
 
-def id_value(id_type: IdType | None, text: str) -> str | int | UUID:
-    """The id as an object of its declared type."""
-    if id_type == "int":
-        return int(text)
-    return UUID(text) if id_type == "uuid" else text
-
-
 def new_id(id_type: IdType | None, ids: Ids) -> str:
     """A new random id of the type. ULIDs and ids made from them sort by the time they were made."""
     if id_type is None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from types import NoneType
 from typing import Any, Self, TypedDict, cast
@@ -69,9 +69,6 @@ class Provenance:
         is_fresh = self.read_at is not None and now - self.read_at <= TRUST
         return self.at.version_id if is_fresh else None
 
-    def with_seq(self, seq: int | None) -> Provenance:
-        return replace(self, at=replace(self.at, seq=seq))
-
 
 class DocumentDict(dict[str, JsonValue]):
     """A document: a dict that also has `.version`, `.seq` and `.model`. They are None for one that was never stored,
@@ -120,10 +117,10 @@ class DocumentDict(dict[str, JsonValue]):
     def copy(self) -> Self:
         return self.of(self, self.provenance)
 
-    def __or__(self, other: Mapping[str, JsonValue]) -> Self:  # type: ignore[override]
+    def __or__(self, other: Mapping[str, JsonValue]) -> Self:  # type: ignore[override]  # dict's is for dicts only
         return self.of({**self, **other}, self.provenance)
 
-    def __ror__(self, other: Mapping[str, JsonValue]) -> Self:  # type: ignore[override]
+    def __ror__(self, other: Mapping[str, JsonValue]) -> Self:  # type: ignore[override]  # as above
         return self.of({**other, **self}, self.provenance)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -126,7 +126,7 @@ class _Migration:
 
     def run(self) -> MigrationReport:
         if not self._options.dry_run:
-            self._model.check_removing()  # whoever may not replace documents may not migrate them
+            self._model.check_removing()  # a migration replaces documents
         after, again = self._resumed()
         total = None if self._options.progress is silent else len(list(self._ids(None)))
         for ids in chunked(again, CHUNK):

@@ -1,4 +1,4 @@
-"""The table of a model: how it stands, and building it anew.
+"""The table of a model: its state, and rebuilding it.
 
 A module of its own because it is one group of verbs: `Model` (`model.py`) is made of six such groups.
 """
@@ -29,7 +29,7 @@ class Tabling(Access[D]):
             return [index_status(self.table, *one) for one in zip(names, self.table.indexes, strict=True)]
 
     def build_manifest(self, *, progress: Progress = silent) -> ManifestStatus:
-        """Manifest, indexes, heads and claims anew from the source, beside live writers; a second build changes
+        """Rebuild manifest, indexes, heads and claims from the source, beside live writers. A second build changes
         nothing."""
         self._begin_building()
         with self._tables:
@@ -47,7 +47,7 @@ class Tabling(Access[D]):
             self.table.invalidate()
 
     def build_indexes(self) -> list[IndexStatus]:
-        """All indexes anew from the manifest, which is built where there is none."""
+        """Rebuild all indexes from the manifest, which is built first where there is none."""
         self._begin_building()
         return [self.build_index(name) for name in self._collection.definition.indexes]
 

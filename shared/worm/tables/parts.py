@@ -451,7 +451,7 @@ class RawPart:
         return self.ids[at]
 
     def row(self, at: int) -> Row:
-        """Parsed anew: it is the caller's."""
+        """Parsed for each call: it is the caller's."""
         return loads_own(memoryview(self._raws[at]), self._key)
 
     def stamp(self, at: int) -> Stamp:
