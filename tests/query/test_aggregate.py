@@ -28,7 +28,7 @@ INVOICES: list[Row] = [
 
 def result(rows: list[Row], **aggregate: object) -> dict[str, JsonValue]:
     """Over rows and over columns, which must give the same, types included."""
-    checked = Aggregate.of(**aggregate)  # type: ignore[arg-type]
+    checked = Aggregate.of(**aggregate)  # type: ignore[arg-type]  # arguments of a table of cases
     found = checked.run(rows)
     assert repr(checked.run_columns(columns_of(rows))) == repr(found)
     return found
@@ -44,7 +44,7 @@ def over(*values: JsonValue, **aggregate: object) -> dict[str, JsonValue]:
 
 def refusal(**aggregate: object) -> str:
     with pytest.raises(Invalid) as caught:
-        Aggregate.of(**aggregate)  # type: ignore[arg-type]
+        Aggregate.of(**aggregate)  # type: ignore[arg-type]  # arguments of a table of cases
     return str(caught.value)
 
 
@@ -111,7 +111,7 @@ def test_a_sum_over_something_else_than_numbers_names_field_and_document(
 ) -> None:
     """An amount that somebody wrote as text would otherwise be left out of a total in silence."""
     rows: list[Row] = [{"id": "a", "v": 1}, {"id": "b", "v": value, "w": 1}]
-    checked = Aggregate.of(**asked)  # type: ignore[arg-type]
+    checked = Aggregate.of(**asked)  # type: ignore[arg-type]  # arguments of a table of cases
     with pytest.raises(Invalid, match="'v' of document 'b' is not a number but of type") as caught:
         checked.run(rows)
     assert caught.value.path == next(iter(asked))
@@ -196,7 +196,7 @@ def test_distinct_values_of_a_path_through_arrays_are_those_of_all_its_objects()
 def test_distinct_takes_one_field() -> None:
     for field in ("", ["a"], None):
         with pytest.raises(Invalid, match="distinct: takes the name of one field"):
-            Distinct.of(field)  # type: ignore[arg-type]
+            Distinct.of(field)  # type: ignore[arg-type]  # arguments of a table of cases
 
 
 @settings(max_examples=60, deadline=None)

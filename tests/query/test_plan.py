@@ -125,10 +125,10 @@ def test_the_example_of_the_seed(room: Room) -> None:
 def test_strategy_and_reason(
     room: Room, query: dict[str, JsonValue], strategy: str, reason: str, indexes: list[str] | None
 ) -> None:
-    plan = room.fresh().explain(**query)  # type: ignore[arg-type]
+    plan = room.fresh().explain(**query)  # type: ignore[arg-type]  # arguments of a table of cases
     assert (plan.strategy, plan.shape().get("indexes")) == (strategy, indexes)
     assert reason in plan.reason
-    answered = room.fresh().find_all(**query)  # type: ignore[arg-type]
+    answered = room.fresh().find_all(**query)  # type: ignore[arg-type]  # arguments of a table of cases
     assert answered.plan.strategy == strategy
     assert answered == room.fresh().find_all(**query, strategy="full_scan")  # type: ignore[arg-type]
 
@@ -242,19 +242,18 @@ def test_a_strategy_that_is_not_possible_is_refused_with_the_reason(
     room: Room, query: dict[str, JsonValue], strategy: str, words: str
 ) -> None:
     with pytest.raises(Invalid, match=words):
-        room.fresh().find_all(**query, strategy=strategy)  # type: ignore[arg-type]
+        room.fresh().find_all(**query, strategy=strategy)  # type: ignore[arg-type]  # arguments of a table of cases
     with pytest.raises(Invalid, match=words):
-        room.fresh().explain(**query, _strategy=strategy)  # type: ignore[arg-type]
+        room.fresh().explain(**query, _strategy=strategy)  # type: ignore[arg-type]  # arguments of a table of cases
 
 
 def test_a_forced_strategy_is_taken_by_either_name(room: Room) -> None:
-    active = {"filter": {"status": "active"}, "select": ["name"]}
-    plain = room.fresh().find_all(**active)  # type: ignore[call-overload]
+    plain = room.fresh().find_all({"status": "active"}, select=["name"])
     assert plain.plan.strategy == "manifest_scan"
     for strategy in ("index_lookup", "manifest_targeted", "full_scan"):
-        for name in ("strategy", "_strategy"):
-            forced = room.fresh().find_all(**active, **{name: strategy})  # type: ignore[call-overload]
-            assert (forced, forced.plan.strategy) == (plain, strategy)
+        forced = room.fresh().find_all({"status": "active"}, select=["name"], strategy=strategy)
+        as_in_the_seed = room.fresh().find_all({"status": "active"}, select=["name"], _strategy=strategy)
+        assert (forced, forced.plan.strategy) == (as_in_the_seed, as_in_the_seed.plan.strategy) == (plain, strategy)
 
 
 def test_a_forced_strategy_without_its_file_says_how_to_make_it() -> None:

@@ -18,7 +18,7 @@ COUNT = 10
 
 
 def filled(**customer: object) -> DataPath:
-    path = DataPath(schema_of(**customer))  # type: ignore[arg-type]
+    path = DataPath(schema_of(**customer))  # type: ignore[arg-type]  # arguments of a table of cases
     for at in range(COUNT):
         path.put(f"c{at}", {"name": f"n{at}", "status": "x"})
     path.settle()

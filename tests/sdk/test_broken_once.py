@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -34,7 +35,7 @@ def spaced(tmp_path: Path) -> Bench:
 def test_a_long_reason_is_refused_before_it_blocks_a_space(spaced: Bench, about: dict[str, str]) -> None:
     customers = spaced.customers()
     with pytest.raises(Invalid, match="percent-encoded"):
-        customers.insert({"id": "poison"}, **about)  # type: ignore[arg-type]
+        customers.insert({"id": "poison"}, **about)  # type: ignore[arg-type]  # arguments of a table of cases
     assert customers.find_by_id("poison") is None
     customers.insert({"id": "good"}, reason="é" * 100, actor="ä" * 30)
     assert customers.get_history("good")[0].metadata["reason"] == "é" * 100
@@ -170,28 +171,28 @@ def test_the_time_of_creation_stays_a_time(bench: Bench, wrong: JsonValue) -> No
 @pytest.mark.parametrize("wrong", [None, "", [], 5])
 def test_a_place_needs_a_name(wrong: object) -> None:
     with pytest.raises(Invalid, match="names no place"):
-        open_store(wrong)  # type: ignore[arg-type]
+        open_store(wrong)  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_wrong_arguments_are_told(bench: Bench) -> None:
     db, customers = bench.session(), bench.customers()
     customers.insert({"id": "a"})
-    calls = [
-        lambda: customers.find_all(select=5),  # type: ignore[call-overload]
-        lambda: customers.find_all(populate=5),  # type: ignore[call-overload]
-        lambda: customers.find_all(offset=None),  # type: ignore[call-overload]
-        lambda: customers.find_batches(batch_size=1.5),  # type: ignore[call-overload]
-        lambda: customers.get_history("a", limit=1.5),  # type: ignore[arg-type]
-        lambda: customers.rollback("a", to_seq="1"),  # type: ignore[arg-type]
-        lambda: customers.diff("a", None, 1),  # type: ignore[arg-type]
+    calls: list[Callable[[], object]] = [
+        lambda: customers.find_all(select=5),  # type: ignore[call-overload]  # wrong on purpose
+        lambda: customers.find_all(populate=5),  # type: ignore[call-overload]  # wrong on purpose
+        lambda: customers.find_all(offset=None),  # type: ignore[call-overload]  # wrong on purpose
+        lambda: customers.find_batches(batch_size=1.5),  # type: ignore[call-overload]  # wrong on purpose
+        lambda: customers.get_history("a", limit=1.5),  # type: ignore[arg-type]  # wrong on purpose
+        lambda: customers.rollback("a", to_seq="1"),  # type: ignore[arg-type]  # wrong on purpose
+        lambda: customers.diff("a", None, 1),  # type: ignore[arg-type]  # wrong on purpose
         lambda: customers.insert({"id": "b"}, actor="\ud800"),
         lambda: customers.insert({"id": "b"}, reason="x", metadata={"reason": "y"}),
-        lambda: db.verify(5),  # type: ignore[arg-type]
-        lambda: worm.connect("memory://x", schema=schema(), actor=5),  # type: ignore[arg-type]
+        lambda: db.verify(5),  # type: ignore[arg-type]  # wrong on purpose
+        lambda: worm.connect("memory://x", schema=schema(), actor=5),  # type: ignore[arg-type]  # wrong on purpose
     ]
     for call in calls:
         with pytest.raises(Invalid):
-            call()  # type: ignore[no-untyped-call]
+            call()
     assert customers.count() == 1
 
 

@@ -147,9 +147,9 @@ def test_who_and_why_reach_the_history(bench: Bench) -> None:
     assert [one.actor for one in entries] == ["ben", "ann", "ann", "ann"]
     for wrong in ({"etag": "x"}, {"x": "y" * 3000}, [1]):
         with pytest.raises(Invalid, match="metadata"):
-            customers.patch("a", {"name": "x"}, metadata=wrong)  # type: ignore[arg-type]
+            customers.patch("a", {"name": "x"}, metadata=wrong)  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(Invalid, match="reason"):
-        customers.patch("a", {"name": "x"}, reason=5)  # type: ignore[arg-type]
+        customers.patch("a", {"name": "x"}, reason=5)  # type: ignore[arg-type]  # wrong on purpose
     bench.assert_clean()
 
 
@@ -182,7 +182,7 @@ def test_update_many_and_delete_many_by_a_filter(bench: Bench) -> None:
     assert isinstance(refused[0].error, Invalid)
     for wrong in ("c1", 5, None):
         with pytest.raises(Invalid, match="a filter or a list of ids"):
-            customers.delete_many(wrong)  # type: ignore[arg-type]
+            customers.delete_many(wrong)  # type: ignore[arg-type]  # wrong on purpose
     bench.assert_clean()
 
 

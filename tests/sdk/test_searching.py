@@ -260,9 +260,9 @@ def test_wrong_questions_are_invalid(desk: Desk) -> None:
     with pytest.raises(NotFound, match="Nothing"):
         history(model="Nothing")
     with pytest.raises(Invalid, match="actor: takes text"):
-        history(actor=7)  # type: ignore[arg-type]
+        history(actor=7)  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(Invalid, match="metadata: takes an object"):
-        history(metadata=["job"])  # type: ignore[arg-type]
+        history(metadata=["job"])  # type: ignore[arg-type]  # wrong on purpose
     assert history() == HistoryRows()
 
 
@@ -276,4 +276,4 @@ def _grow(room: Room, entries: int) -> None:
 
 def _seqs(room: Room, **asked: object) -> list[int]:
     db = Worm(room.store, room.schema, probe=False, clock=room.clock, ids=room.ids)
-    return [one.seq for one in db.history(**{"limit": None, **asked})]  # type: ignore[arg-type]
+    return [one.seq for one in db.history(**{"limit": None, **asked})]  # type: ignore[arg-type]  # what a test asks

@@ -115,4 +115,4 @@ def test_a_session_says_what_became_of_an_upload() -> None:
     assert db.why("org/customers/acme/data.json").verdict.value == "recorded"
     assert db.why("org/customers/acme/profile.json").model == "Customer"
     with pytest.raises(Invalid, match="the key of an object"):
-        db.why(5)  # type: ignore[arg-type]
+        db.why(5)  # type: ignore[arg-type]  # wrong on purpose

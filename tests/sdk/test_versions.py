@@ -294,12 +294,12 @@ def test_what_is_no_document_is_refused_with_a_word(bench: Bench, wrong: object)
     for model in (customers, typed):
         for verb in (model.save, model.insert, model.upsert, model.replace, model.create):
             with pytest.raises(Invalid, match="a document is a"):
-                verb(wrong)  # type: ignore[arg-type]
+                verb(wrong)  # type: ignore[arg-type]  # wrong on purpose
         if isinstance(wrong, list):
             assert [type(one.error) for one in model.save_many(wrong)] == [Invalid]
             continue
         with pytest.raises(Invalid):
-            model.save_many(wrong)  # type: ignore[arg-type]
+            model.save_many(wrong)  # type: ignore[arg-type]  # wrong on purpose
 
 
 @pytest.mark.parametrize("wrong", [None, 5, [], {}, b"a", 1.5, True, ""])

@@ -3,7 +3,7 @@
 *Own writes* are documents that the session wrote, and ids that it deleted, until the table knows: a query shows them
 at once. No write is ever conditional on what is remembered here: documents carry their own versions.
 
-How the session knows, without a request, that the table has a write: by the seq where the session recorded the write itself;
+How the session knows, without a request, that the table has a write: by the seq, where it recorded the write itself;
 else by `updatedAt`, or by the row that is gone. Clocks differ, and callers may give any `updatedAt`: a row that is no
 later than a version that the session wrote over does not know the write, whatever the time in the write itself. A write
 that the table does not know for some seconds is confirmed by the next query (`confirm`): if another wrote over
