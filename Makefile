@@ -1,13 +1,13 @@
 # Every target only calls a script, so that `make` is never needed.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check lint format bench build package clean lock
+.PHONY: help setup run test check lint format bench mutants build package clean lock
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 setup: ## make the virtual environments for everything
-	./scripts/setup --dev --java --spark40 --tools --localstack
+	./scripts/setup --dev --java --spark40 --tools --clients --localstack
 
 run: ## run the whole path on the embedded AWS; ends by itself
 	./scripts/run
@@ -17,7 +17,7 @@ test: ## lint and all tests, as CI does
 
 check: ## lint and the fast tests, before every commit (under 2 minutes)
 	./scripts/lint
-	.venv/bin/python -m pytest -m "not tools and not localstack and not spark and not slow" --ignore=tests/spark --numprocesses 2 --dist worksteal --quiet
+	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest --hypothesis-profile fast -m "not tools and not clients and not localstack and not spark and not slow" --ignore=tests/spark --numprocesses 2 --dist worksteal --quiet
 
 lint: ## ruff, ruff format, mypy strict
 	./scripts/lint
@@ -27,6 +27,9 @@ format: ## repair what ruff can repair
 
 bench: ## run a benchmark: make bench NAME=coldstart
 	./scripts/bench $(NAME)
+
+mutants: ## remove guards one at a time: make mutants [MODULE=store/] [ALL=1]
+	./scripts/mutants $(if $(ALL),--all --minutes 600) $(MODULE)
 
 build: ## sam build: functions and layer into .aws-sam/
 	./scripts/setup --tools

@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 WORM = ROOT / "shared" / "worm"
 TARGET = WORM / "aio.py"
-VERBS = ["writing", "changing", "reading", "history", "trashing", "tabling"]
+VERBS = ["writing", "bulk", "changing", "reading", "history", "trashing", "tabling"]
 STAYS = {"name", "mode", "typed"}
 """Of a model: without a request, so not a coroutine."""
 
@@ -52,9 +52,14 @@ class _Pool:
 
     def __init__(self, threads: object) -> None:
         if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-            raise Invalid(f"must be a whole number from 1 on, not {{threads!r}}", path="threads")
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="worm-async")
+            raise Invalid(f"must be a whole number from 1 on, not {{shown(threads)}}", path="threads")
+        self._count = threads
         self.is_closed = False
+        self._begin()
+        in_child(self._begin)
+
+    def _begin(self) -> None:
+        self._threads = ThreadPoolExecutor(self._count, thread_name_prefix="worm-async")
 
     async def run(self, work: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         if self.is_closed:
@@ -184,6 +189,10 @@ WORM_START = '''
     def transaction(self, *, actor: str | None = None) -> AsyncTransaction:
         return AsyncTransaction(self._worm.transaction(actor=actor), self._pool)
 
+    async def branch(self, name: str) -> AsyncWorm:
+        """A session on a branch, for models in a space. It ends with this session: do not close it."""
+        return AsyncWorm(await self._pool.run(self._worm.branch, name), self._pool)
+
     async def aclose(self) -> None:
         """Wait for what is under way, and let go of everything."""
         if not self._pool.is_closed:
@@ -198,7 +207,7 @@ WORM_START = '''
     ) -> None:
         await self.aclose()
 '''
-OWN = {"model", "transaction", "close"}
+OWN = {"model", "transaction", "branch", "close"}
 
 
 def _footer() -> str:
@@ -277,7 +286,7 @@ def _imports(body: str) -> str:
     found: dict[str, str] = dict(local)
     for path in sources:
         module = ".".join(path.relative_to(WORM.parent).with_suffix("").parts)
-        for node in ast.parse(path.read_text()).body:
+        for node in _top_level(ast.parse(path.read_text()).body):
             if isinstance(node, ast.ImportFrom) and node.module not in skipped and node.module:
                 found.update({one.name: node.module for one in node.names if one.name not in local})
             elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
@@ -285,9 +294,16 @@ def _imports(body: str) -> str:
             elif isinstance(node, ast.ClassDef):
                 found.setdefault(node.name, module)
     made = {"AsyncModel", "AsyncTransaction", "AsyncWorm", "_Pool", "M", "P", "R", "THREADS"}
-    for name in sorted((wanted | {"BaseModel", "DocumentDict", "Invalid"}) & found.keys() - made):
+    for name in sorted((wanted | {"BaseModel", "DocumentDict", "Invalid", "shown"}) & found.keys() - made):
         lines.add(f"from {found[name]} import {name}")
+    lines.add("from worm.forks import in_child")
     return "\n".join(sorted(lines))
+
+
+def _top_level(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a module, those for type checkers among them."""
+    for node in body:
+        yield from _top_level(node.body) if isinstance(node, ast.If) else (node,)
 
 
 def formatted() -> str:

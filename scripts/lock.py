@@ -1,5 +1,5 @@
-"""Regenerates the pins: constraints.txt, constraints-spark40.txt, constraints-tools.txt and shared/constraints.txt
-(`make lock`).
+"""Regenerates the pins: constraints.txt, constraints-spark40.txt, constraints-tools.txt, constraints-clients.txt and
+shared/constraints.txt (`make lock`).
 
 Each file is the freeze of a fresh environment that was resolved without pins; the layer's pins are the part of
 constraints.txt that shared/requirements.txt reaches. `--layer-only` recomputes just that part.
@@ -19,6 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SPARK_OF_EMR = "pyspark>=4.0,<4.1"
 TOOLS = ("aws-sam-cli", "checkov", "cfn-lint", "wheel")
+CLIENTS = ("awscli", "minio", "s3cmd", "s3fs")
 # Where the layer runs: the resolver must see this interpreter's markers, not this machine's.
 LAYER_TARGET = ("--platform", "manylinux2014_x86_64", "--implementation", "cp", "--python-version", "3.11")
 
@@ -81,6 +82,8 @@ def main() -> None:
             write(ROOT / "constraints-spark40.txt", about, spark)
             tools = fresh_freeze(Path(scratch) / "tools", *TOOLS)
             write(ROOT / "constraints-tools.txt", "Pins of .venv-tools.", tools)
+            clients = fresh_freeze(Path(scratch) / "clients", *CLIENTS)
+            write(ROOT / "constraints-clients.txt", "Pins of .venv-clients.", clients)
     write_layer()
 
 

@@ -1,4 +1,4 @@
-"""Prints the CloudFormation template that SAM makes of template.yaml, without asking AWS.
+"""Prints the CloudFormation template that SAM makes of a SAM template, without asking AWS.
 
 cfn-lint finds mistakes there that it cannot see in the SAM source, such as a queue whose visibility timeout is shorter
 than the function's timeout. Runs in .venv-tools:  .venv-tools/bin/python scripts/sam_translate.py template.yaml
@@ -16,16 +16,22 @@ from samtranslator.parser.parser import Parser
 from samtranslator.translator.translator import Translator
 
 REGION = "eu-central-1"
-# The deployment uploads code and names its place here; the translator insists on such a name.
-UPLOADED = "s3://uploaded/code.zip"
+# The deployment uploads code and nested templates and names their places here; the translator insists on such names.
+UPLOADED = {
+    "CodeUri": "s3://uploaded/code.zip",
+    "ContentUri": "s3://uploaded/code.zip",
+    "Location": f"https://s3.{REGION}.amazonaws.com/uploaded/nested.template",
+}
 
 
 def translate(path: Path) -> str:
     template = yaml_parse(path.read_text())
     for resource in template["Resources"].values():
-        for name in {"CodeUri", "ContentUri"} & set(resource.get("Properties", {})):
-            resource["Properties"][name] = UPLOADED
-    parameters = {name: spec.get("Default") for name, spec in template.get("Parameters", {}).items()}
+        for name, uploaded in UPLOADED.items():
+            if name in resource.get("Properties", {}):
+                resource["Properties"][name] = uploaded
+    # A nested template gets its values from the one above: any will do here.
+    parameters = {name: spec.get("Default", "given") for name, spec in template.get("Parameters", {}).items()}
     session = boto3.Session(region_name=REGION)
     translated = Translator({}, Parser(), boto_session=session).translate(template, parameters)
     return json.dumps(translated, indent=2)

@@ -71,6 +71,12 @@ def tools() -> Environment:
     return Environment(".venv-tools", "the template tools (sam, checkov)", "constraints-tools.txt", names, ())
 
 
+def clients() -> Environment:
+    """S3 clients of other people. They pin versions of botocore that differ from ours."""
+    names = ("awscli", "minio", "s3cmd", "s3fs")
+    return Environment(".venv-clients", "S3 clients (aws, s3cmd, …)", "constraints-clients.txt", names, ())
+
+
 def spark40() -> Environment:
     """The Spark of EMR, beside the newest one of .venv."""
     name, wanted = ".venv-spark40", ("--editable", ".[spark]")
@@ -148,6 +154,7 @@ def main() -> int:
     parser.add_argument("--java", action="store_true", help="also Java, where there is none (apt-get)")
     parser.add_argument("--spark40", action="store_true", help="also .venv-spark40: the Spark version of EMR")
     parser.add_argument("--tools", action="store_true", help="also .venv-tools: sam, checkov, cfn-lint")
+    parser.add_argument("--clients", action="store_true", help="also .venv-clients: S3 clients for tests/outside")
     parser.add_argument("--localstack", action="store_true", help="also .venv-localstack, the second emulator")
     options = parser.parse_args()
     os.environ.pop("PYTHONPATH", None)
@@ -162,6 +169,8 @@ def main() -> int:
             if options.tools:
                 require("make", "git")
                 ensure(tools())
+            if options.clients:
+                ensure(clients())
             if options.java:
                 java.ensure_java(say)
         if options.localstack:

@@ -20,7 +20,7 @@ from worm.collections.collection import Collection
 from worm.collections.id_ranges import IdRange, plan_ranges
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Invalid, NotFound
-from worm.schema import Schema, load_schema
+from worm.schema import Schema, load_pushed, load_schema
 from worm.session import Session
 from worm.store.base import Store
 from worm.store.open import open_store
@@ -79,7 +79,7 @@ def job_specs(url: str, endpoint_url: str | None = None, models: Iterable[str] |
     found = store_at(url, endpoint_url).get(SCHEMA_KEY)
     if found is None:
         raise NotFound(f"no schema at {url}", key=SCHEMA_KEY, hint="run `worm push` with your schema.json")
-    schema = load_schema(found.body)
+    schema = load_pushed(found.body, SCHEMA_KEY)
     names = list(models or []) or list(schema.models)
     text = found.body.decode()
     return [JobSpec(url, endpoint_url, schema.model(name).name, text) for name in names]

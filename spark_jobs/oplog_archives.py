@@ -12,7 +12,7 @@ Running beside itself or beside writers does no harm: writers only append, and a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -206,8 +206,8 @@ class Compactor:
 
     def _finish(self, listing: Listing, name: ArchiveName, report: CompactReport) -> None:
         """Delete the entries and marks that a run which died has archived and left."""
-        left = [seq for seq in range(max(name.first, 2), name.last + 1) if seq in listing.entries]
-        seqs = range(name.first, name.last + 1)
+        seqs = sorted(seq for seq in {*listing.entries, *listing.marks} if seq in name)
+        left = [seq for seq in seqs if seq > 1 and seq in listing.entries]
         if not left and not any(seq in listing.marks for seq in seqs):
             return
         if not self._dry_run:
@@ -237,7 +237,7 @@ class Compactor:
             if seq > 1:
                 delete_unchanged(self._store, original.key, original.etag, original.version_id)
 
-    def _count(self, listing: Listing, seqs: range, report: CompactReport) -> None:
+    def _count(self, listing: Listing, seqs: Iterable[int], report: CompactReport) -> None:
         """Into the report, and out of the listing."""
         for seq in seqs:
             removed = listing.marks.pop(seq, [])

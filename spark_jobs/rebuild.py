@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from spark_jobs.cluster import JobSpec, job_parser, job_specs, say, spark_session, specs_of
 from spark_jobs.rebuild_job import RebuildReport, rebuild
-from worm.errors import WormError
+from worm.errors import Corrupt, WormError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,14 +49,17 @@ def _rebuilt(spark: SparkSession, spec: JobSpec) -> int:
     from pyspark.errors import PySparkException
 
     try:
-        say(rebuild(spark, spec).summary())
+        report = rebuild(spark, spec)
+        say(report.summary())
+        for entity_id, reason in report.damaged:
+            say(f"damaged  {entity_id}: its document is served; {reason}", sys.stderr)
+        return Corrupt.exit_code if report.damaged else 0
     except WormError as error:
         say(f"rebuild: {spec.model}: {error}", sys.stderr)
         return error.exit_code
     except (Py4JJavaError, PySparkException) as error:
         say(f"rebuild: {spec.model}: a task failed: {error}", sys.stderr)
         return EXIT_FAILED
-    return 0
 
 
 def has_tables(spec: JobSpec) -> bool:

@@ -70,7 +70,7 @@ def compared_claims(spark: SparkSession, spec: JobSpec, wanted: DataFrame, compa
 def wanted_rows(claims: Claims, rows: Iterable[tuple[str, Mapping[str, JsonValue] | None]]) -> Iterator[Values]:
     """The unique values of rows, as rows of `WANTED`."""
     for entity_id, row in rows:
-        for value in claims.values(row):
+        for value in claims.values_of(entity_id, row):
             yield int(value.digest[0], 16), entity_id, value.field, dumps(value.value).decode()
 
 

@@ -68,7 +68,8 @@ ROUNDS_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class RebuildReport:
-    """What a rebuild made. `conflicts`: unique values that several documents have."""
+    """What a rebuild made. `conflicts`: unique values that several documents have; `damaged`: by id, why histories
+    cannot be continued; their documents are served."""
 
     model: str
     entities: int
@@ -76,12 +77,14 @@ class RebuildReport:
     partitions: int
     claims_changed: int
     conflicts: int
+    damaged: tuple[tuple[str, str], ...] = ()
 
     def summary(self) -> str:
         shape = "one file" if self.partitions == 0 else f"{self.partitions} partitions"
         conflicts = f", {self.conflicts} conflicts" if self.conflicts else ""
         rows = f"{self.live} rows of {self.entities} entities in {shape}"
-        return f"{self.model}: {rows}, {self.claims_changed} claims changed{conflicts}"
+        damaged = f", {len(self.damaged)} damaged" if self.damaged else ""
+        return f"{self.model}: {rows}, {self.claims_changed} claims changed{conflicts}{damaged}"
 
 
 def rebuild(spark: SparkSession, spec: JobSpec) -> RebuildReport:
@@ -121,9 +124,10 @@ class _Rebuild:
         count, live = sum(file.count for file in self._files), sum(file.live for file in self._files)
         table, definition = self._table, self._collection.definition
         large = set[Kind]()
-        if definition.keeps_manifest and not _is_whole(table.manifest, self._manifest_start, count):
+        weight = sum(file.weight for file in self._files)
+        if definition.keeps_manifest and not _is_whole(table.manifest, self._manifest_start, count, weight):
             large.add("manifest")
-        if definition.oplog and not _is_whole(table.heads, self._heads_start, count):
+        if definition.oplog and not _is_whole(table.heads, self._heads_start, count, 0):
             large.add("heads")
         parts = self._build(large, count) if large else []
         if definition.keeps_manifest:
@@ -139,6 +143,7 @@ class _Rebuild:
             0 if root is None else len(table.manifest.partitions(root)),
             0 if claims is None else claims.changed,
             0 if claims is None else claims.conflicts,
+            tuple(one for file in self._files for one in file.damaged),
         )
 
     # Small tables
@@ -162,9 +167,9 @@ class _Rebuild:
         table, spark, spec = self._table, self._spark, self._spec
         wishes = []
         if "manifest" in large:
-            wishes.append(wish("manifest", table.manifest, self._manifest_start, count))
+            wishes.append(wish("manifest", table.manifest, self._manifest_start, self._files))
         if "heads" in large:
-            wishes.append(wish("heads", table.heads, self._heads_start, count))
+            wishes.append(wish("heads", table.heads, self._heads_start, self._files))
         tasks = tasks_for(count, parallelism(spark))
         groups = grouped(questions(self._files, wishes), tasks)
         answers = run(spark, for_spec(ask, spec), groups, f"{spec.model}: ranges")
@@ -221,5 +226,5 @@ def _known(root: Root[Manifest | Heads] | None) -> int:
     return root.count if root.whole is None else root.whole.known
 
 
-def _is_whole(tree: Tree[T], root: Root[T] | None, count: int) -> bool:
-    return tree.layout.is_whole(count, was_spread=root is not None and root.is_spread)
+def _is_whole(tree: Tree[T], root: Root[T] | None, count: int, weight: int) -> bool:
+    return tree.layout.is_whole(count, weight)

@@ -25,43 +25,72 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Generic, Literal, cast
 
+from worm.codec.shapes import OBJECT, TEXT, check_shape, nullable, record, tuple_of
 from worm.codec.strict_json import JsonValue, dumps, loads_own
 from worm.collections.collection import Collection
-from worm.collections.entries import Change, Head, Heads, Row, decode_head, encode_head
+from worm.collections.entries import HEAD, SEQ_MAX, Change, Head, Heads, Row, decode_head, encode_head, row_weight
 from worm.collections.id_ranges import IdRange
 from worm.errors import Corrupt
 from worm.store.parallel import chunked, in_parallel
 from worm.tables.build import CHUNK, empty_manifest, is_recorded, read_rows, recorded_changes
 from worm.tables.index import Index, NewIndex
-from worm.tables.layout import Edit, Layout, NewFiles, T, of_pieces
+from worm.tables.layout import PARTITION_BYTES, Edit, Layout, NewFiles, T, of_pieces
 from worm.tables.manifest import Manifest, ReadRow
 from worm.tables.pieces import Pieces, new_file
-from worm.tables.root import IndexPieces, Piece, Root, are_balanced, counts_between, cuts, may_carry
+from worm.tables.root import (
+    Balanced,
+    IndexPieces,
+    Piece,
+    Root,
+    are_balanced,
+    counts_between,
+    cuts,
+    fitting_starts,
+    heavy_keys,
+    may_carry,
+    weights_between,
+)
 from worm.tables.table import Table
 from worm.tables.tree import Tree
 
 ROWS_MAX = 20_000
 BYTES_MAX = 8 << 20
 STEM = "stage"
+STAGED = record(
+    "a staged row",
+    {"id": TEXT},
+    {
+        "row": nullable(OBJECT),
+        "head": nullable(HEAD),
+        "etag": nullable(TEXT),
+        "modified": TEXT,
+        "damage": nullable(tuple_of("what is damaged", reason=TEXT, key=TEXT)),
+    },
+)
 
 
 @dataclass(frozen=True, slots=True)
 class StagedRow:
-    """An entity as the source said it. With oplog: `head`, and `row` None when it is deleted. Without: `etag` and
-    `modified` of the document, and `row` None when that is invalid."""
+    """An entity as the source said it. With oplog: `head`, and `row` None when it is deleted. Without, and of a damaged
+    entity: `etag` and `modified` of the document, and `row` None when that is invalid. `damage`: why it is damaged."""
 
     id: str
     row: Row | None
     head: Head | None = None
     etag: str | None = None
     modified: str = ""
+    damage: tuple[str, str] | None = None
 
     @property
     def seq(self) -> int:
         return 0 if self.head is None else self.head.seq
+
+    @property
+    def weight(self) -> int:
+        return row_weight(self.id, self.row)
 
     @property
     def updated(self) -> str:
@@ -69,7 +98,10 @@ class StagedRow:
 
     @property
     def change(self) -> Change:
-        return Change(self.id, self.head, self.row)
+        if self.damage is None:
+            return Change(self.id, self.head, self.row)
+        reason, key = self.damage
+        return Change(self.id, None, self.row, Corrupt(reason, key=key), self.etag, self.modified)
 
     @property
     def read(self) -> ReadRow:
@@ -84,30 +116,38 @@ class StagedRow:
             shape["head"] = encode_head(self.head)
         if self.etag is not None:
             shape |= {"etag": self.etag, "modified": self.modified}
+        if self.damage is not None:
+            shape["damage"] = [*self.damage]
         return dumps(shape)
 
     @classmethod
     def decode(cls, line: bytes, key: str) -> StagedRow:
         shape = loads_own(line, key=key)
+        check_shape(shape, STAGED, key)
         head = cast("list[JsonValue] | None", shape.get("head"))
+        damage = cast("list[str] | None", shape.get("damage"))
         return cls(
             id=cast(str, shape["id"]),
             row=cast("Row | None", shape.get("row")),
             head=None if head is None else decode_head(head),
             etag=cast("str | None", shape.get("etag")),
             modified=cast(str, shape.get("modified", "")),
+            damage=None if damage is None else (damage[0], damage[1]),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """What a plan has to know of a file: its ids from `first` to `last`, how many, and how many of them have a row."""
+    """What a plan has to know of a file: its ids from `first` to `last`, how many, how many of them have a row, and
+    what they weigh in a manifest; and the damaged ones among them, with the reason."""
 
     file: str
     first: str
     last: str
     count: int
     live: int
+    weight: int = 0
+    damaged: tuple[tuple[str, str], ...] = ()
 
     def is_in(self, within: IdRange) -> bool:
         return self.last >= within.start and (within.end is None or self.first < within.end)
@@ -155,14 +195,17 @@ class Staging:
         piece = self._pieces.put(new_file(STEM, b"\n".join(lines), rows, count=len(rows)))
         self._pieces.keep(set())
         live = sum(row.row is not None for row in rows)
-        return StagedFile(piece.file, rows[0].id, rows[-1].id, len(rows), live)
+        weight = sum(row.weight for row in rows)
+        damaged = tuple((row.id, str(row.change.damage)) for row in rows if row.damage is not None)
+        return StagedFile(piece.file, rows[0].id, rows[-1].id, len(rows), live, weight, damaged)
 
 
 def source_rows(collection: Collection, within: IdRange) -> Iterator[StagedRow]:
     """The state of every entity of the range, ids ascending."""
     if collection.definition.oplog:
         for change in recorded_changes(collection, within=within):
-            yield StagedRow(change.id, change.row, change.head)
+            damage = None if change.damage is None else (change.damage.message, change.damage.key or "")
+            yield StagedRow(change.id, change.row, change.head, change.etag, change.modified, damage)
         return
     for chunk in chunked(sorted(collection.current_ids(within)), CHUNK):
         read = read_rows(collection, chunk)
@@ -187,7 +230,9 @@ def manifest_part(collection: Collection, rows: Iterable[StagedRow]) -> Manifest
 
 def heads_part(collection: Collection, rows: Iterable[StagedRow]) -> Heads:
     """A partition of the heads."""
-    return Heads(collection.name, {one.id: one.head for one in rows if one.head is not None})
+    listed = list(rows)
+    damaged = frozenset(one.id for one in listed if one.damage is not None)
+    return Heads(collection.name, {one.id: one.head for one in listed if one.head is not None}, damaged)
 
 
 def staged_within(files: Sequence[StagedFile], within: IdRange) -> tuple[str, ...]:
@@ -206,36 +251,47 @@ Kind = Literal["manifest", "heads"]
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """The ranges that a tree wants: where to cut, and the ranges that it has, which stay while they are balanced."""
+    """The ranges that a tree wants: where to cut, and the ranges that it has, which stay while they are balanced.
+    `may_carry`: are there about as many of them as are wanted? `is_heavy`: ranges may be too large, so what the rows
+    weigh must be found out too."""
 
     kind: Kind
     cuts: tuple[int, ...]
     carried: tuple[str, ...]
+    may_carry: bool
+    is_heavy: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What to find out from one staged file: for each wish the positions in the file that it cuts at."""
+    """What to find out from one staged file: for each wish the positions in the file that it cuts at. `before`: what
+    the rows of all files before it weigh; None where nobody asks."""
 
     file: str
     positions: tuple[tuple[int, ...], ...]
     carried: tuple[tuple[str, ...], ...]
+    before: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Per wish: the ids at the positions, and how many ids each carried range has."""
+    """Per wish: the ids at the positions, what the rows up to each of them and after the last weigh, and how many ids
+    each carried range has, and of which weight. `heavy`: see `root.heavy_keys`."""
 
     ids: tuple[tuple[str, ...], ...]
+    weights: tuple[tuple[int, ...], ...]
     counts: tuple[tuple[int, ...], ...]
+    of_carried: tuple[tuple[int, ...], ...]
+    heavy: tuple[str, ...]
 
 
-def wish(kind: Kind, tree: Tree[T], root: Root[T] | None, total: int) -> Wish:
-    """`total`: how many ids there are."""
+def wish(kind: Kind, tree: Tree[T], root: Root[T] | None, files: Sequence[StagedFile]) -> Wish:
+    total = sum(one.count for one in files)
     wanted, maximum = tree.layout.ranges(total)
     carried = tree.carried(root)
-    kept = tuple(carried) if may_carry(total, wanted, maximum, carried) else ()
-    return Wish(kind, tuple(cuts(total, wanted)), kept)
+    may = may_carry(total, wanted, maximum, carried)
+    is_heavy = kind == "manifest" and sum(one.weight for one in files) > PARTITION_BYTES
+    return Wish(kind, tuple(cuts(total, wanted)), tuple(carried) if may or is_heavy else (), may, is_heavy)
 
 
 def questions(files: Sequence[StagedFile], wishes: Sequence[Wish]) -> list[Question]:
@@ -246,24 +302,56 @@ def questions(files: Sequence[StagedFile], wishes: Sequence[Wish]) -> list[Quest
             at = bisect_right(ends, cut)
             positions[at][number].append(cut - (ends[at] - files[at].count))
     carried = tuple(one.carried for one in wishes)
-    return [Question(file.file, tuple(tuple(each) for each in positions[at]), carried) for at, file in enumerate(files)]
+    is_heavy = any(one.is_heavy for one in wishes)
+    before = accumulate((one.weight for one in files), initial=0)
+    return [
+        Question(file.file, tuple(tuple(each) for each in positions[at]), carried, weight if is_heavy else None)
+        for at, (file, weight) in enumerate(zip(files, before, strict=False))
+    ]
 
 
 def survey(staging: Staging, question: Question) -> Answer:
-    ids = [row.id for row in staging.rows(question.file)]
-    found = tuple(tuple(ids[at] for at in positions) for positions in question.positions)
-    return Answer(found, tuple(tuple(counts_between(ids, starts)) if starts else () for starts in question.carried))
+    return answered(question, staging.rows(question.file))
+
+
+def answered(question: Question, rows: Sequence[StagedRow]) -> Answer:
+    ids = [row.id for row in rows]
+    weights = [0 if question.before is None else row.weight for row in rows]
+    return Answer(
+        tuple(tuple(ids[at] for at in positions) for positions in question.positions),
+        tuple(_between(weights, positions) for positions in question.positions),
+        tuple(tuple(counts_between(ids, starts)) if starts else () for starts in question.carried),
+        tuple(tuple(weights_between(ids, weights, starts)) if starts else () for starts in question.carried),
+        () if question.before is None else tuple(heavy_keys(ids, weights, PARTITION_BYTES // 2, question.before)),
+    )
+
+
+def _between(weights: Sequence[int], positions: Sequence[int]) -> tuple[int, ...]:
+    edges = (0, *positions, len(weights))
+    return tuple(sum(weights[start:end]) for start, end in pairwise(edges))
 
 
 def starts_of(wishes: Sequence[Wish], answers: Sequence[Answer]) -> dict[Kind, list[str]]:
-    """The first ids of the ranges. `answers` in the order of the files."""
+    """The first ids of the ranges, as `Layout.starts` finds them. `answers` in the order of the files."""
     found: dict[Kind, list[str]] = {}
     for number, one in enumerate(wishes):
-        counts = [sum(each) for each in zip(*(answer.counts[number] for answer in answers), strict=True)]
-        if one.carried and are_balanced(counts):
-            found[one.kind] = list(one.carried)
-        else:
-            found[one.kind] = ["", *(entity_id for answer in answers for entity_id in answer.ids[number])]
+        counts, of_carried = (
+            [sum(each) for each in zip(*every, strict=True)]
+            for every in (
+                [answer.counts[number] for answer in answers],
+                [answer.of_carried[number] for answer in answers],
+            )
+        )
+        starts, weights = ["", *(entity_id for answer in answers for entity_id in answer.ids[number])], [0]
+        for first, *others in (answer.weights[number] for answer in answers):
+            weights[-1] += first
+            weights += others
+        if one.carried and one.may_carry and are_balanced(counts):
+            starts, weights = list(one.carried), of_carried
+        if one.is_heavy:
+            heavy = [entity_id for answer in answers for entity_id in answer.heavy]
+            starts = fitting_starts(Balanced(starts, weights), one.carried, of_carried, heavy, PARTITION_BYTES)
+        found[one.kind] = starts
     return found
 
 
@@ -380,7 +468,8 @@ def catch_up(
     unknown: list[tuple[str, str | None]] = []
     for row in staging.rows_within(files, within):
         if row.id in ids:
-            staged[row.id] = row.seq, row.etag
+            # Of a damaged entity no entry counts; who mends it meanwhile is noticed by the next sweep.
+            staged[row.id] = SEQ_MAX if row.damage is not None else row.seq, row.etag
         elif row.head is None:
             unknown.append((row.id, row.etag))
     if isinstance(stored, Manifest) and not staging.collection.definition.oplog:

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 SHOWN_MAX = 1_000
 _PARTS = "differences/"
-_CORRUPT = re.compile(r"worm\.errors\.Corrupt: (.+)")
 REPORT = pa.schema([(name, pa.string()) for name in ("model", "kind", "key", "detail")])
 
 
@@ -88,10 +87,10 @@ def verify(spark: SparkSession, spec: JobSpec, out: str | None = None) -> JobRep
     checked = _ranges(spark, spec).mapInArrow(partial(check, spec), CHECKED_DDL).persist(StorageLevel.DISK_ONLY)
     try:
         report = JobReport(spec.model)
-        updated, revision = _count(checked, report)
+        updated, revision, damaged = _count(checked, report)
         found = [checked.filter(col("tag").isin(DIFFERENCE)).select("kind", "key", "detail")]
         found += _claims(spark, spec, checked, report.documents)
-        found += _tables(spark, spec, updated, revision)
+        found += _tables(spark, spec, updated, revision, damaged)
         differences = reduce(lambda one, other: one.unionByName(other), found).persist(StorageLevel.DISK_ONLY)
         report.kinds = {row["kind"]: row["count"] for row in differences.groupBy("kind").count().collect()}
         report.shown = sorted(tuple(row) for row in differences.limit(SHOWN_MAX).collect())
@@ -115,20 +114,9 @@ def fix(spark: SparkSession, spec: JobSpec) -> tuple[int, dict[str, str]]:
             recorded += appended
             left.update(problems)
     if definition.oplog or definition.keeps_manifest:
-        left.update(_rebuild(spark, spec))
+        damaged = rebuild(spark, spec).damaged
+        left.update({spec.collection().documents.key(entity_id): reason for entity_id, reason in damaged})
     return recorded, left
-
-
-def _rebuild(spark: SparkSession, spec: JobSpec) -> dict[str, str]:
-    """Build anew; where the source itself cannot be read nothing is, and this says why."""
-    try:
-        rebuild(spark, spec)
-    except Exception as error:
-        damage = _CORRUPT.search(str(error))  # an error of a task comes as text
-        if damage is None:
-            raise
-        return {"tables and claims": damage[1]}
-    return {}
 
 
 def _ranges(spark: SparkSession, spec: JobSpec) -> DataFrame:
@@ -136,15 +124,15 @@ def _ranges(spark: SparkSession, spec: JobSpec) -> DataFrame:
     return spark.createDataFrame(spark.sparkContext.parallelize(ranges, len(ranges)), "start string, end string")
 
 
-def _count(checked: DataFrame, report: JobReport) -> tuple[str, int]:
-    """Newest time and sum of seqs of the source."""
+def _count(checked: DataFrame, report: JobReport) -> tuple[str, int, int]:
+    """Newest time and sum of seqs of the source, and how many entities are damaged."""
     counted = checked.filter(col("tag").isin(COUNTED, REJECTED)).groupBy("tag", "kind")
     rows = counted.agg(total("n").alias("n"), total("m").alias("m"), newest("detail").alias("updated")).collect()
     by_kind = {(row["tag"], row["kind"]): row for row in rows}
     plain, revision = by_kind[COUNTED, ""], by_kind[COUNTED, "revision"]
     report.documents, report.entries = plain["n"], plain["m"]
     report.rejected = checked.filter(col("tag") == REJECTED).count()
-    return plain["updated"], revision["n"]
+    return plain["updated"], revision["n"], revision["m"]
 
 
 def _claims(spark: SparkSession, spec: JobSpec, checked: DataFrame, documents: int) -> list[DataFrame]:
@@ -163,7 +151,7 @@ def _claims(spark: SparkSession, spec: JobSpec, checked: DataFrame, documents: i
 # Tables
 
 
-def _tables(spark: SparkSession, spec: JobSpec, updated: str, revision: int) -> Iterator[DataFrame]:
+def _tables(spark: SparkSession, spec: JobSpec, updated: str, revision: int, damaged: int) -> Iterator[DataFrame]:
     """What belongs to the table as a whole."""
     collection = spec.collection()
     table, report = Table(collection), VerifyReport(spec.model)
@@ -173,17 +161,23 @@ def _tables(spark: SparkSession, spec: JobSpec, updated: str, revision: int) -> 
     elif root is not None and table.manifest.is_stale(root):
         report.differ("manifest-differs", table.manifest.key, "made with other fields than the schema names")
     elif root is not None and root.whole is not None:
-        if collection.definition.oplog and (root.last_updated, root.revision) != (updated, revision):
+        if collection.definition.oplog and (_is_older(root, updated, damaged) or root.revision != revision):
             detail = f"lastUpdated {root.last_updated}, revision {root.revision}: not as rebuilt"
             report.differ("manifest-differs", table.manifest.key, detail)
         for files in table.indexes:
             verify_index(files, Index.of(root.whole, files.definition), report)
     elif root is not None:
-        if collection.definition.oplog and root.last_updated != updated:
+        if collection.definition.oplog and _is_older(root, updated, damaged):
             report.differ("manifest-differs", table.manifest.key, f"lastUpdated {root.last_updated}: not as rebuilt")
         yield from _parts(spark, spec, table, root, report)
     rows = [(one.kind, one.key, one.detail) for one in report.differences]
     yield spark.createDataFrame(rows, FOUND_DDL)
+
+
+def _is_older(root: Root[Manifest], updated: str, damaged: int) -> bool:
+    """Is its time not that of the source? Where documents of damaged entities are served it may be later: that of one
+    which was served before."""
+    return root.last_updated < updated if damaged else root.last_updated != updated
 
 
 def _parts(

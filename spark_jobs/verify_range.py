@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 from spark_jobs.staging import overlapping
 from worm.codec.strict_json import JsonValue, dumps
 from worm.collections.collection import Collection
-from worm.collections.entries import Head, Heads, Row
+from worm.collections.entries import Heads, Row
 from worm.collections.id_ranges import IdRange
 from worm.errors import Corrupt
 from worm.tables.build import read_rows
@@ -21,7 +21,7 @@ from worm.tables.layout import T
 from worm.tables.manifest import Manifest
 from worm.tables.table import Table
 from worm.tables.tree import Tree
-from worm.tables.verify import DETAILS_MAX, VerifyReport, audit_append, differing, verify_entities
+from worm.tables.verify import DETAILS_MAX, VerifyReport, audit_append, differing, verify_entities, wrong_heads
 
 V = TypeVar("V")
 
@@ -34,6 +34,7 @@ class RangeReport:
     rows: dict[str, Row] = field(default_factory=dict)
     last_updated: str = ""
     revision: int = 0
+    damaged: frozenset[str] = frozenset()
 
 
 def verify_range(collection: Collection, within: IdRange) -> RangeReport:
@@ -56,14 +57,16 @@ def verify_range(collection: Collection, within: IdRange) -> RangeReport:
 @dataclass(frozen=True, slots=True)
 class _Expected:
     manifest: Manifest
-    heads: dict[str, Head] = field(default_factory=dict)
+    heads: Heads
 
 
 def _recorded(collection: Collection, within: IdRange, found: RangeReport) -> _Expected:
     changes = verify_entities(collection, found.report, within)
     manifest = Manifest(collection.name).folded(changes) or Manifest(collection.name)
     found.last_updated, found.revision = manifest.last_updated, manifest.revision
-    return _Expected(manifest, {change.id: change.head for change in changes if change.head is not None})
+    heads = Heads(collection.name).folded(changes) or Heads(collection.name)
+    found.damaged = heads.damaged
+    return _Expected(manifest, heads)
 
 
 def _read(collection: Collection, within: IdRange, found: RangeReport) -> _Expected:
@@ -72,7 +75,7 @@ def _read(collection: Collection, within: IdRange, found: RangeReport) -> _Expec
     manifest = Manifest(collection.name).with_documents(read) or Manifest(collection.name)
     found.last_updated = manifest.last_updated
     found.report.documents = len(manifest.etags)
-    return _Expected(manifest)
+    return _Expected(manifest, Heads(collection.name))
 
 
 def _verify_rows(table: Table, within: IdRange, expected: Manifest, report: VerifyReport) -> None:
@@ -92,12 +95,12 @@ def _verify_rows(table: Table, within: IdRange, expected: Manifest, report: Veri
         report.differ("manifest-differs", table.manifest.key, _shown("row", wrong))
 
 
-def _verify_heads(table: Table, within: IdRange, expected: Mapping[str, Head], report: VerifyReport) -> None:
+def _verify_heads(table: Table, within: IdRange, expected: Heads, report: VerifyReport) -> None:
     try:
         stored = stored_within(table.heads, within) or Heads(table.collection.name)
     except Corrupt:
         stored = Heads(table.collection.name)  # only hints: all of them differ then
-    wrong = [one for one in {*stored.heads, *expected} if stored.heads.get(one) != expected.get(one)]
+    wrong = wrong_heads(stored, expected)
     if wrong:
         report.differ("heads-differ", table.heads.key, _shown("head", wrong))
 

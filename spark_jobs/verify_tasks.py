@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import groupby
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from spark_jobs.rebuild_claims import wanted_rows
 from spark_jobs.rebuild_index import POSTINGS
 from spark_jobs.verify_range import verify_range
 from worm.collections.id_ranges import IdRange
+from worm.collections.reconcile import failure_of
 from worm.errors import Corrupt
 from worm.tables.index import IndexEntries, entry_keys
 from worm.tables.table import Table
@@ -47,7 +49,7 @@ def _checked(spec: JobSpec, within: IdRange) -> Iterator[Values]:
     for key, reason in sorted(found.report.rejected.items()):
         yield REJECTED, REJECTED, key, reason, 0, 0
     yield COUNTED, "", "", found.last_updated, found.report.documents, found.report.entries
-    yield COUNTED, "revision", "", "", found.revision, 0
+    yield COUNTED, "revision", "", "", found.revision, len(found.damaged)
     for number, entity_id, field, value in wanted_rows(collection.claims, found.rows.items()):
         yield CLAIM, entity_id, field, value, number, 0
 
@@ -98,26 +100,21 @@ def compare_parts(
 
 def mend(spec: JobSpec, within: IdRange) -> tuple[int, list[tuple[str, str]]]:
     """Record what no event reported, and write missing time marks. Returns how many entries were written, and the keys
-    of entities that could not be mended, with the reason. A history with a gap is left alone: what would be recorded
-    might take the place of the entry that is missing."""
+    of entities that could not be mended, with the reason. Nothing is recorded into a gap."""
     collection = spec.collection()
     left = list[tuple[str, str]]()
     versions = dict(collection.latest_versions(within=within))
     recorded = collection.recorded_seqs(within)
     appended = 0
     for one in sorted({*versions, *recorded}):
-        missing = _first_gap(recorded.get(one, set()))
-        if missing is not None:
-            left.append((collection.oplog.key(one, missing), "there is no such entry, but later ones"))
-            continue
         outcome = collection.reconcile(one, None, None)
         appended += outcome.appended
         if outcome.error is not None:
-            left.append((collection.documents.key(one), str(outcome.error)))
+            damage = outcome.damage
+            key = collection.documents.key(one) if damage is None else damage.key or collection.oplog.key(one, 1)
+            left.append((key, str(outcome.error)))
     for unmarked in collection.unmarked(within):
-        collection.mark(*unmarked)
+        failure = failure_of(partial(collection.mark, *unmarked))
+        if failure is not None:
+            left.append((collection.oplog.key(*unmarked), f"no time mark: {failure}"))
     return appended, left
-
-
-def _first_gap(seqs: set[int]) -> int | None:
-    return next((seq for seq in range(1, max(seqs, default=0)) if seq not in seqs), None)

@@ -41,7 +41,21 @@ class EmulatorMissing(AssertionError):
 
 @contextlib.contextmanager
 def moto_server() -> Iterator[str]:
-    """moto's server; the port is the system's choice."""
+    """The moto of the embedded AWS: its own server lists versions out of order, lets two writers win now and then, and
+    waits after each answer."""
+    from worm_dev.aws import start_moto  # here: the environment of EMR's Spark, which has none of it, starts nothing
+
+    with tempfile.TemporaryDirectory(prefix="worm-moto-") as scratch:
+        aws = start_moto(Path(scratch), CREDENTIALS["AWS_DEFAULT_REGION"])
+        try:
+            yield aws.endpoint_url
+        finally:
+            aws.stop()
+
+
+@contextlib.contextmanager
+def plain_moto_server() -> Iterator[str]:
+    """moto's own server; the port is the system's choice."""
     with tempfile.TemporaryDirectory(prefix="worm-moto-") as scratch:
         log = Path(scratch) / "moto.log"
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]

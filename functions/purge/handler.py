@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
-from aws_lambda_powertools import Logger, Metrics
-from aws_lambda_powertools.metrics import MetricUnit
-
 from worm.maintenance.purge import Purge
-from worm.workers.lambdas import seconds_left, session
+from worm.workers.lambdas import NO_SCHEMA, Function, ScheduleAnswer, seconds_left
 
-logger = Logger()
-metrics = Metrics()
-
-
-@cache
-def worker() -> Purge:
-    return Purge(session())
+function = Function(Purge)
 
 
-@logger.inject_lambda_context
-@metrics.log_metrics
-def lambda_handler(event: dict[str, Any], context: Any) -> list[dict[str, Any]]:
-    reports = worker().run(seconds_left(context), event.get("models"), dry_run=event.get("dryRun") is True)
+@function.handler
+def lambda_handler(event: dict[str, Any], context: Any) -> ScheduleAnswer:
+    left, is_dry = seconds_left(context), event.get("dryRun") is True
+    reports = function.run_scheduled(lambda: function.worker.run(left, event.get("models"), dry_run=is_dry))
+    if reports is None:
+        return {"skipped": NO_SCHEMA}
     for report in reports:
-        logger.info("purged", report=report.summary(), problems=report.problems)
-        metrics.add_metric("Purged", MetricUnit.Count, len(report.purged))
-        metrics.add_metric("Pruned", MetricUnit.Count, len(report.pruned))
-        metrics.add_metric("PurgeProblems", MetricUnit.Count, len(report.problems))
+        function.logger.info("purged", report=report.summary())
+        function.log_problems("not purged", report.model, report.problems)
+        function.count("Purged", len(report.purged))
+        function.count("Pruned", len(report.pruned))
+        function.count("PurgeProblems", len(report.problems))
     return [report.summary() for report in reports]

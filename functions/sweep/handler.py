@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
-from aws_lambda_powertools import Logger, Metrics
-from aws_lambda_powertools.metrics import MetricUnit
-
 from worm.maintenance.sweep import Sweep
-from worm.workers.lambdas import seconds_left, session
+from worm.workers.lambdas import NO_SCHEMA, Function, ScheduleAnswer, seconds_left
 
-logger = Logger()
-metrics = Metrics()
-
-
-@cache
-def worker() -> Sweep:
-    return Sweep(session())
+function = Function(Sweep)
 
 
-@logger.inject_lambda_context
-@metrics.log_metrics
-def lambda_handler(event: dict[str, Any], context: Any) -> list[dict[str, Any]]:
-    reports = worker().run(seconds_left(context), event.get("models"))
+@function.handler
+def lambda_handler(event: dict[str, Any], context: Any) -> ScheduleAnswer:
+    left = seconds_left(context)
+    reports = function.run_scheduled(lambda: function.worker.run(left, event.get("models")))
+    if reports is None:
+        return {"skipped": NO_SCHEMA}
+    function.count("SweepUnfinished", any(not report.finished and report.error is None for report in reports))
     for report in reports:
-        logger.info("swept", report=report.summary(), problems=report.problems)
-        metrics.add_metric("Swept", MetricUnit.Count, report.reconciled)
-        metrics.add_metric("FoundUnreported", MetricUnit.Count, report.recorded)
-        metrics.add_metric("Materialized", MetricUnit.Count, report.materialized)
-    for report in reports:
-        if report.error is not None:
-            raise report.error  # the others are swept; this one shows as a failed invocation
+        function.logger.info("swept", report=report.summary())
+        function.log_problems("not recorded", report.model, report.problems)
+        function.count("Swept", report.reconciled)
+        function.count("FoundUnreported", report.recorded)
+        function.count("Materialized", report.materialized)
+        function.count("Damaged", len(report.damaged))
+    failures = [(one.model, error) for one in reports for error in (one.error, *one.damaged.values()) if error]
+    for model, failure in failures:
+        function.log_failure("not swept", failure, {"model": model}, trace=True)
+    if failures:
+        raise failures[0][1]  # everything else is swept; this shows as a failed invocation
     return [report.summary() for report in reports]

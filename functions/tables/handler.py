@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
-from aws_lambda_powertools import Logger, Metrics
-
-from worm.workers.lambdas import PartialBatchAnswer, run_batch, session
+from worm.workers.lambdas import Function, PartialBatchAnswer, seconds_left
 from worm.workers.tables import Fold
 
-logger = Logger()
-metrics = Metrics()
+function = Function(Fold)
 
 
-@cache
-def worker() -> Fold:
-    return Fold(session())
-
-
-@logger.inject_lambda_context
-@metrics.log_metrics
+@function.handler
 def lambda_handler(event: dict[str, Any], context: Any) -> PartialBatchAnswer:
-    return run_batch(event, worker().run, logger=logger, metrics=metrics)
+    left = seconds_left(context)
+    return function.run_batch(event, lambda messages: function.worker.run(messages, left))

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from itertools import count
@@ -28,6 +28,8 @@ from worm.log.config import LogConfig
 from worm.log.group import GroupCommit
 from worm.log.segment import LogTransaction, Segment
 from worm.log.writer import LogWriter
+from worm.store.base import Attempt, Condition
+from worm.store.memory import MemoryStore
 from worm.store.s3 import S3Store
 from worm_dev.aws import Aws
 
@@ -103,6 +105,34 @@ class Ours(Quiet):
 
     def close(self) -> None:
         self.group.close()
+
+
+class SlowMemory(MemoryStore):
+    """A store in memory whose conditional PUTs take that long, which is about what S3 takes."""
+
+    seconds = 0.0
+    puts = 0
+
+    def attempt_put(self, key: str, body: bytes, condition: Condition, metadata: Mapping[str, str]) -> Attempt:
+        time.sleep(self.seconds)
+        self.puts += 1
+        return super().attempt_put(key, body, condition, metadata)
+
+
+class Closed:
+    """Committers that wait for their ack and commit again, on a store whose PUTs take `put_seconds`."""
+
+    def __init__(self, put_seconds: float, config: LogConfig | None = None, *, is_submitted: bool = False) -> None:
+        self.store = SlowMemory()
+        self._is_submitted = is_submitted
+        self._group = GroupCommit(LogWriter.open(self.store, "closed", config=config))
+        self.store.seconds, self.store.puts = put_seconds, 0
+
+    def many(self, concurrency: int, each: int) -> Times:
+        group = self._group
+        if self._is_submitted:
+            return asyncio.run(_in_tasks(lambda: asyncio.wrap_future(group.submit([RECORD])), concurrency, each))
+        return _in_threads(lambda: group.append_wal([RECORD]), concurrency, each)
 
 
 class OursSubmitting(Ours):

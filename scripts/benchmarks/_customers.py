@@ -82,7 +82,7 @@ def document(number: int) -> Document:
 def manifest(count: int, wanted: Schema) -> Manifest:
     """The whole table, every customer at seq 1."""
     entities = {customer_id(number): row(number) for number in range(count)}
-    fields = wanted.model(MODEL).table_fields()
+    fields = wanted.model(MODEL).row_form
     return Manifest(MODEL, entities, dict.fromkeys(entities, 1), moment(1), count, fields=fields)
 
 

@@ -155,7 +155,7 @@ def past(aws: Aws, deepest: int) -> dict[str, object]:
         list(pool.map(patch, range(deepest + MORE)))
     newest = writer.seq
     writer.close()
-    with PageDb.open(store, "space-past") as database:
+    with PageDb.open(store, "space-past", kind="space") as database:
         database.flush()
         layers = len(database.pages.branch(database.name).layers)
     told: dict[str, object] = {"revisions": newest, "layers": layers}

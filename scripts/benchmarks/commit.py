@@ -1,12 +1,15 @@
-"""What a durable commit costs, alone and at 16 and 256 at once, against raw conditional PUTs and SlateDB.
+"""What a durable commit costs, alone and many at once, against raw conditional PUTs and SlateDB.
 
-Everything runs against one embedded moto; contestants take turns in another order each round (the floors and our writer
-commit by commit, the others some commits at a time). Requests are counted by the
-server, so background requests of a contestant are in them; ours are counted by our store as well, and must agree.
+Parts `single` and `group` run against one embedded moto; contestants take turns in another order each round (the floors
+and our writer commit by commit, the others some commits at a time). Requests are counted by the server, so background
+requests of a contestant are in them; ours are counted by our store as well, and must agree.
 
 `single`: milliseconds of one commit after the other. `group`: transactions per second with so many at once, each of
 which waits for its own commit before the next. SlateDB with its default of a flush every 100 ms, and with one every
 millisecond; by `put` and by `begin` … `commit`, and the goal is about the quickest of them.
+
+`closed`: 1 to 256 committers that wait for their ack and commit again, in threads and as tasks, on a store in memory
+whose PUTs take 40 ms. The best they can do is to share every PUT: then each has the latency of one committer alone.
 """
 
 from __future__ import annotations
@@ -17,11 +20,14 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from scripts.benchmarks._bars import bars, save_charts
 from scripts.benchmarks._commits import (
     BUCKET,
+    Closed,
     Contestant,
     Ours,
     OursSubmitting,
@@ -38,7 +44,10 @@ from worm.log.config import LogConfig
 from worm_dev.aws import Aws
 
 FLOOR_MAX = 1.25
-AHEAD_MIN = 3.0
+AHEAD_MIN = {"ours": 2.0, "ours_submit": 3.0}
+PUT_SECONDS = 0.04
+CLOSED = (2, 4, 8, 32)
+CLOSED_LATENCY_MAX, CLOSED_RATE_MIN, CLOSED_PUTS_MAX = 1.15, 0.9, 1.1
 CONCURRENCIES = (1, 16, 256)
 SLOW = ("slatedb_default",)
 """A commit of these takes 100 ms whatever the machine: a tenth of the turns' transactions will do."""
@@ -185,34 +194,113 @@ def group(aws: Aws, concurrency: int, rounds: int, each: int) -> tuple[dict[str,
             (tally for name, tally in tallies.items() if "slatedb" in name),
             key=lambda tally: statistics.median(tally.per_second),
         )
-        quickest = max(
-            (tally for name, tally in tallies.items() if name.startswith("ours")),
-            key=lambda tally: statistics.median(tally.per_second),
-        )
-        goals[f"{concurrency} at once: at least {AHEAD_MIN:.0f} x SlateDB's transactions per second"] = (
-            statistics.median(quickest.per_second) >= AHEAD_MIN * slatedb
-        )
-        goals[f"{concurrency} at once: fewer requests per transaction than SlateDB"] = quickest.requests / len(
-            quickest.times
-        ) < peer.requests / len(peer.times)
+        for name, least in AHEAD_MIN.items():
+            goals[f"{concurrency} at once: {name} at least {least:.0f} x SlateDB's transactions per second"] = (
+                ratio[f"{name} / quickest slatedb"] >= least
+            )
+            goals[f"{concurrency} at once: {name} with fewer requests per transaction than SlateDB"] = tallies[
+                name
+            ].requests / len(tallies[name].times) < peer.requests / len(peer.times)
     return {**{name: tally.told() for name, tally in tallies.items()}, "ratio": ratio}, goals
+
+
+def closed(turns: int, each: int) -> tuple[dict[str, object], dict[str, bool]]:
+    """Every turn has a committer alone, whom the others of the turn are compared with; figures are medians of turns."""
+    names = [f"{kind} {count}" for kind in ("threads", "submit", "classic") for count in (*CLOSED, CONCURRENCIES[-1])]
+    ratios: dict[str, list[tuple[float, float, float]]] = {name: [] for name in names}
+    alone: list[float] = []
+    for number in range(turns):
+        seconds, times, _ = _closed_turn("threads", 1, each)
+        latency, rate = statistics.median(times), len(times) / seconds
+        alone.append(latency / (PUT_SECONDS * 1000))
+        for name in random.Random(number).sample(names, len(names)):
+            kind, count = name.split()[0], int(name.split()[1])
+            seconds, times, puts = _closed_turn(kind, count, each)
+            found = statistics.median(times) / latency, len(times) / seconds / (count * rate), puts / each
+            ratios[name].append(found)
+    medians = {
+        name: [statistics.median(values) for values in zip(*found, strict=True)] for name, found in ratios.items()
+    }
+    goals = {
+        f"{name} in a closed loop: latency, commits per second and PUTs of one group": medians[name][0]
+        <= CLOSED_LATENCY_MAX
+        and medians[name][1] >= CLOSED_RATE_MIN
+        and medians[name][2] <= CLOSED_PUTS_MAX
+        for name in (f"threads {count}" for count in CLOSED)
+    }
+    keys = ("p50 / alone", "commits per second / (n x alone)", "puts / round")
+    told = {name: dict(zip(keys, (round(one, 2) for one in found), strict=True)) for name, found in medians.items()}
+    return {"alone / raw PUT": round(statistics.median(alone), 2), **told}, goals
+
+
+def _closed_turn(kind: str, count: int, each: int) -> tuple[float, Times, int]:
+    config = LogConfig.classic() if kind == "classic" else None
+    committers = Closed(PUT_SECONDS, config, is_submitted=kind == "submit")
+    start = time.perf_counter()
+    times = committers.many(count, each)
+    return time.perf_counter() - start, times, committers.store.puts
 
 
 def main(arguments: list[str]) -> dict[str, object]:
     parser = argparse.ArgumentParser(prog="scripts/bench commit")
     parser.add_argument("--quick", action="store_true", help="fewer turns; p999 is then the slowest of few")
-    quick = parser.parse_args(arguments).quick
+    parser.add_argument("--part", choices=("single", "group", "closed"), help="this part alone")
+    parser.add_argument("--chart", type=Path, metavar="FOLDER", help="draw the figures into it (docs/img)")
+    asked = parser.parse_args(arguments)
+    quick, parts = asked.quick, (asked.part,) if asked.part else ("single", "group", "closed")
     measured: dict[str, object] = {"bytes_of_a_commit": len(segment_bytes())}
+    goals: dict[str, bool] = {}
+    if "closed" in parts:
+        measured["closed loop"], met = closed(3 if quick else 5, 20 if quick else 40)
+        goals |= met
+    if set(parts) != {"closed"}:
+        goals |= on_moto(measured, parts, quick=quick)
+    save_charts(asked.chart, charts(measured))
+    return _with_goals(measured, goals)
+
+
+def on_moto(measured: dict[str, object], parts: Sequence[str], *, quick: bool) -> dict[str, bool]:
+    """The parts `single` and `group`, into what is measured; returns their goals."""
     goals: dict[str, bool] = {}
     with embedded_s3() as aws:
         aws.s3().create_bucket(Bucket=BUCKET)
-        measured["single"], met = single(aws, 3 if quick else 15, 30 if quick else 100)
-        goals |= met
-        for concurrency in CONCURRENCIES[1:]:
+        if "single" in parts:
+            measured["single"], met = single(aws, 3 if quick else 15, 30 if quick else 100)
+            goals |= met
+        for concurrency in CONCURRENCIES[1:] if "group" in parts else ():
             each = 10 if quick else 20
             measured[f"group of {concurrency}"], met = group(aws, concurrency, 2 if quick else 5, each)
             goals |= met
-    measured["goals"] = goals
+    return goals
+
+
+def charts(measured: Mapping[str, object]) -> dict[str, str]:
+    """A picture for each table, from the results."""
+    made: dict[str, str] = {}
+    single = measured.get("single")
+    if isinstance(single, dict):
+        floor = float(single["floor_obstore"]["p50_ms"])
+        times = {name: one["p50_ms"] / floor for name, one in single.items() if "p50_ms" in one}
+        rows = {name: {"p50 / floor_obstore": round(value, 2)} for name, value in times.items()}
+        made["commit-single"] = bars("One commit at a time: times a raw conditional PUT", rows, goal=FLOOR_MAX)
+    groups = {
+        name: one["ratio"] for name, one in measured.items() if name.startswith("group") and isinstance(one, dict)
+    }
+    if groups:
+        names = list(dict.fromkeys(name for ratios in groups.values() for name in ratios))
+        rows = {
+            name.partition(" / ")[0]: {part: ratios[name] for part, ratios in groups.items() if name in ratios}
+            for name in names
+        }
+        made["commit-group"] = bars("Transactions per second: times the quickest SlateDB", rows)
+    loop = measured.get("closed loop")
+    if isinstance(loop, dict):
+        rows = {name: one for name, one in loop.items() if isinstance(one, dict)}
+        made["commit-closed"] = bars("Committers in a closed loop, to one alone", rows)
+    return made
+
+
+def _with_goals(measured: dict[str, object], goals: dict[str, bool]) -> dict[str, object]:
     missed = [goal for goal, is_met in goals.items() if not is_met]
     print(f"missed: {', '.join(missed) or 'nothing'}", file=sys.stderr)
-    return measured
+    return {**measured, "goals": goals}

@@ -1,7 +1,7 @@
 """What keeping tables costs: folds by 1, 10, 100 and 1,000 changes against a raw GET and PUT, and bytes per change.
 
-- `fold`: a warm worker folds changes into manifest, index and heads of a whole table; the floor is one GET and one
-  conditional PUT of the same manifest, unparsed. In memory and on the embedded moto, taking turns.
+- `fold`: a warm worker folds changes into manifest, index and heads of a table; the floor is one GET and one
+  conditional PUT of the whole manifest, unparsed. In memory and on the embedded moto, taking turns.
 - `growth`: bytes written per change in the long run, in memory, from 1,000 to 1,000,000 entities: see `_growth.py`.
   Up to `partitionThreshold` every fold writes the whole table; past it the bytes must not grow with the table.
 """
@@ -56,8 +56,8 @@ class Folding:
         changes = self._batches.popleft()
         table = customers.session(self.store, self._schema).table if self._is_new else self._table
         table.fold(changes)
-        newest, root = changes[0].head, table.manifest.file.held.value
-        if newest is None or root is None or root.whole is None or root.whole.seqs[changes[0].id] != newest.seq:
+        newest, known = changes[0].head, table.manifest.among([changes[0].id])
+        if newest is None or known is None or known.seqs[changes[0].id] != newest.seq:
             raise RuntimeError("the fold left a change out")
 
 

@@ -10,8 +10,8 @@ that it does not need.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # `typing` takes longer to load than all that is here
 if TYPE_CHECKING:
     from worm import errors as errors
     from worm.aio import aconnect as aconnect
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from worm.errors import Conflict as Conflict
     from worm.errors import Corrupt as Corrupt
     from worm.errors import Denied as Denied
+    from worm.errors import EditKept as EditKept
     from worm.errors import Expired as Expired
     from worm.errors import Fenced as Fenced
     from worm.errors import Invalid as Invalid
@@ -32,10 +33,14 @@ if TYPE_CHECKING:
     from worm.errors import UniqueViolation as UniqueViolation
     from worm.errors import UnsafeStore as UnsafeStore
     from worm.errors import WormError as WormError
+    from worm.log.opening import CommitLog as CommitLog
+    from worm.log.opening import open_log as open_log
     from worm.model import Model as Model
     from worm.model import Worm as Worm
     from worm.model import connect as connect
     from worm.model import push as push
+    from worm.pages.db import PageDb as PageDb
+    from worm.pages.opening import open_pages as open_pages
     from worm.query.planner import Plan as Plan
     from worm.schema import Schema as Schema
     from worm.schema import load_schema as load_schema
@@ -48,10 +53,13 @@ if TYPE_CHECKING:
     from worm.sdk.classes import Ref as Ref
     from worm.sdk.classes import SnapshotSettings as SnapshotSettings
     from worm.sdk.document import DocumentDict as DocumentDict
+    from worm.sdk.merging import BranchChange as BranchChange
+    from worm.sdk.merging import MergeResult as MergeResult
     from worm.sdk.rows import Rows as Rows
     from worm.sdk.searching import HistoryEntry as HistoryEntry
     from worm.sdk.searching import HistoryRows as HistoryRows
     from worm.spaces.opening import open_space as open_space
+    from worm.spaces.results import MergeConflict as MergeConflict
     from worm.spaces.space import Space as Space
     from worm.store.open import open_store as open_store
 
@@ -59,12 +67,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MISSING",
+    "BranchChange",
+    "CommitLog",
     "CommitStateUnknown",
     "Conflict",
     "Corrupt",
     "Denied",
     "Document",
     "DocumentDict",
+    "EditKept",
     "Expired",
     "Fenced",
     "HistoryEntry",
@@ -72,10 +83,13 @@ __all__ = [
     "Index",
     "Invalid",
     "ManifestSettings",
+    "MergeConflict",
+    "MergeResult",
     "Model",
     "ModelSettings",
     "NotFound",
     "OplogEntry",
+    "PageDb",
     "Plan",
     "Ref",
     "Result",
@@ -96,6 +110,8 @@ __all__ = [
     "connect",
     "errors",
     "load_schema",
+    "open_log",
+    "open_pages",
     "open_space",
     "open_store",
     "push",
@@ -103,12 +119,15 @@ __all__ = [
 ]
 
 _HOMES = {
+    "BranchChange": ("worm.sdk.merging", "BranchChange"),
+    "CommitLog": ("worm.log.opening", "CommitLog"),
     "CommitStateUnknown": ("worm.errors", "CommitStateUnknown"),
     "Conflict": ("worm.errors", "Conflict"),
     "Corrupt": ("worm.errors", "Corrupt"),
     "Denied": ("worm.errors", "Denied"),
     "Document": ("worm.sdk.classes", "Document"),
     "DocumentDict": ("worm.sdk.document", "DocumentDict"),
+    "EditKept": ("worm.errors", "EditKept"),
     "Expired": ("worm.errors", "Expired"),
     "Fenced": ("worm.errors", "Fenced"),
     "HistoryEntry": ("worm.sdk.searching", "HistoryEntry"),
@@ -117,10 +136,13 @@ _HOMES = {
     "Invalid": ("worm.errors", "Invalid"),
     "MISSING": ("worm.codec.strict_json", "MISSING"),
     "ManifestSettings": ("worm.sdk.classes", "ManifestSettings"),
+    "MergeConflict": ("worm.spaces.results", "MergeConflict"),
+    "MergeResult": ("worm.sdk.merging", "MergeResult"),
     "Model": ("worm.model", "Model"),
     "ModelSettings": ("worm.sdk.classes", "ModelSettings"),
     "NotFound": ("worm.errors", "NotFound"),
     "OplogEntry": ("worm.collections.entries", "OplogEntry"),
+    "PageDb": ("worm.pages.db", "PageDb"),
     "Plan": ("worm.query.planner", "Plan"),
     "Ref": ("worm.sdk.classes", "Ref"),
     "Result": ("worm.sdk.access", "Result"),
@@ -139,6 +161,8 @@ _HOMES = {
     "aconnect": ("worm.aio", "aconnect"),
     "connect": ("worm.model", "connect"),
     "load_schema": ("worm.schema", "load_schema"),
+    "open_log": ("worm.log.opening", "open_log"),
+    "open_pages": ("worm.pages.opening", "open_pages"),
     "open_space": ("worm.spaces.opening", "open_space"),
     "open_store": ("worm.store.open", "open_store"),
     "push": ("worm.model", "push"),

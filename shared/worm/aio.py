@@ -26,14 +26,16 @@ from worm.codec.diff import Diff, FieldDiff
 from worm.codec.strict_json import JsonObject, JsonValue
 from worm.collections.entries import Document, OplogEntry
 from worm.collections.push import PushReport
-from worm.errors import Invalid
+from worm.errors import Invalid, shown
+from worm.forks import in_child
 from worm.maintenance.materialize import Materialized
 from worm.maintenance.purge import PurgeReport
-from worm.maintenance.push_plan import ModelProgress, PushPlan, unwatched
+from worm.maintenance.push_plan import ModelProgress, PushPlan
 from worm.maintenance.repair import RepairReport
 from worm.maintenance.sweep import SweepReport
-from worm.maintenance.why import Why
+from worm.maintenance.verdicts import Why
 from worm.model import Model, Worm, connect
+from worm.position import Position
 from worm.query.aggregate import Percentiles
 from worm.query.planner import Plan
 from worm.query.query import Sort
@@ -41,14 +43,20 @@ from worm.schema import Schema
 from worm.schema.fields import SINGLETON_ID
 from worm.sdk.access import D, Result
 from worm.sdk.document import About, DocumentDict
+from worm.sdk.merging import BranchChange, MergeResult
 from worm.sdk.migrating import Change, MigrationReport
 from worm.sdk.migration_rules import Rule
+from worm.sdk.past import CHANGED_MAX
 from worm.sdk.reading import Fields
+from worm.sdk.restoring import RestoreReport
 from worm.sdk.rows import Rows
 from worm.sdk.searching import HistoryEntry, HistoryRows
 from worm.sdk.transacting import DocumentTransaction, ModelName
 from worm.sdk.upkeep import Names
 from worm.session import Maintenance
+from worm.spaces.merging import Policy
+from worm.spaces.results import Branch
+from worm.store.base import Durability
 from worm.tables.build import Progress, silent
 from worm.tables.status import IndexStatus, ManifestStatus
 from worm.tables.verify import VerifyReport
@@ -64,9 +72,14 @@ class _Pool:
 
     def __init__(self, threads: object) -> None:
         if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-            raise Invalid(f"must be a whole number from 1 on, not {threads!r}", path="threads")
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="worm-async")
+            raise Invalid(f"must be a whole number from 1 on, not {shown(threads)}", path="threads")
+        self._count = threads
         self.is_closed = False
+        self._begin()
+        in_child(self._begin)
+
+    def _begin(self) -> None:
+        self._threads = ThreadPoolExecutor(self._count, thread_name_prefix="worm-async")
 
     async def run(self, work: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         if self.is_closed:
@@ -137,21 +150,24 @@ class AsyncModel(Generic[D]):
         """
         return await self._pool.run(self._model.delete, id, if_version=if_version, **about)
 
-    async def save_many(self, documents: Sequence[D | Mapping[str, object]], **about: Unpack[About]) -> list[Result[D]]:
-        """`save` for each. A document whose id an earlier one has is not saved: `Invalid`."""
-        return await self._pool.run(self._model.save_many, documents, **about)
+    async def save_many(
+        self, documents: Sequence[D | Mapping[str, object]], *, progress: Progress = silent, **about: Unpack[About]
+    ) -> list[Result[D]]:
+        """`save` for each. A document whose id an earlier one has is not saved: `Invalid`. `progress` is called after
+        each unit with the number of documents that are done, and of all."""
+        return await self._pool.run(self._model.save_many, documents, progress=progress, **about)
 
     async def insert_many(
-        self, documents: Sequence[D | Mapping[str, object]], **about: Unpack[About]
+        self, documents: Sequence[D | Mapping[str, object]], *, progress: Progress = silent, **about: Unpack[About]
     ) -> list[Result[D]]:
         """`insert` for each."""
-        return await self._pool.run(self._model.insert_many, documents, **about)
+        return await self._pool.run(self._model.insert_many, documents, progress=progress, **about)
 
     async def upsert_many(
-        self, documents: Sequence[D | Mapping[str, object]], **about: Unpack[About]
+        self, documents: Sequence[D | Mapping[str, object]], *, progress: Progress = silent, **about: Unpack[About]
     ) -> list[Result[D]]:
-        """`upsert` for each; `created` tells which were new."""
-        return await self._pool.run(self._model.upsert_many, documents, **about)
+        """`upsert` for each; `created` tells which were new, `unchanged` which were stored already."""
+        return await self._pool.run(self._model.upsert_many, documents, progress=progress, **about)
 
     async def patch(
         self, id: object, changes: Mapping[str, object], *, if_version: str | None = None, **about: Unpack[About]
@@ -203,13 +219,20 @@ class AsyncModel(Generic[D]):
         """The document as it is stored now, or None."""
         return await self._pool.run(self._model.find_by_id, id)
 
-    async def find_one(self, filter: Mapping[str, object] | None = None, *, sort: Sort | None = None) -> D | None:
+    async def find_one(
+        self,
+        filter: Mapping[str, object] | None = None,
+        *,
+        sort: Sort | None = None,
+        at: Position | None = None,
+        max_changed: int | None = CHANGED_MAX,
+    ) -> D | None:
         """The first document that matches, or None."""
-        return await self._pool.run(self._model.find_one, filter, sort=sort)
+        return await self._pool.run(self._model.find_one, filter, sort=sort, at=at, max_changed=max_changed)
 
-    async def find_many(self, ids: Sequence[object]) -> list[Result[D]]:
-        """`find_by_id` for each."""
-        return await self._pool.run(self._model.find_many, ids)
+    async def find_many(self, ids: Sequence[object], *, at: Position | None = None) -> list[Result[D]]:
+        """`find_by_id` for each; with `at`, as they were at that moment (one alone: `get_at`)."""
+        return await self._pool.run(self._model.find_many, ids, at=at)
 
     async def exists(self, id: object = SINGLETON_ID) -> bool:
         return await self._pool.run(self._model.exists, id)
@@ -225,6 +248,8 @@ class AsyncModel(Generic[D]):
         offset: int = 0,
         cursor: str | None = None,
         populate: None = None,
+        at: Position | None = None,
+        max_changed: int | None = CHANGED_MAX,
         strategy: str | None = None,
     ) -> Rows[D]: ...
 
@@ -239,6 +264,8 @@ class AsyncModel(Generic[D]):
         offset: int = 0,
         cursor: str | None = None,
         populate: Fields | None = None,
+        at: Position | None = None,
+        max_changed: int | None = CHANGED_MAX,
         strategy: str | None = None,
     ) -> Rows[DocumentDict]: ...
 
@@ -252,6 +279,8 @@ class AsyncModel(Generic[D]):
         offset: int = 0,
         cursor: str | None = None,
         populate: Fields | None = None,
+        at: Position | None = None,
+        max_changed: int | None = CHANGED_MAX,
         strategy: str | None = None,
     ) -> Rows[D] | Rows[DocumentDict]:
         """Documents that match, found in the way that costs least (see docs/planner.md), or by `strategy`.
@@ -259,6 +288,10 @@ class AsyncModel(Generic[D]):
         Without `select` they are whole and can be changed and saved. With it they are rows of these fields: dicts, also
         where the model has a class, because a partial document cannot be validated. `populate` replaces references by
         the documents that they name. `cursor` is that of the page before.
+
+        With `at`, the collection as it was at a moment: a time, or a commit of the model's space. Such rows cannot be
+        saved. It costs a look-up for each document that changed since then, at most `max_changed` (None: any number);
+        `explain` tells how many (docs/history.md).
 
         What this session wrote, restored or deleted is in it (or not) at once, also before the workers have folded it.
         """
@@ -271,6 +304,8 @@ class AsyncModel(Generic[D]):
             offset=offset,
             cursor=cursor,
             populate=populate,
+            at=at,
+            max_changed=max_changed,
             strategy=strategy,
         )
 
@@ -284,6 +319,8 @@ class AsyncModel(Generic[D]):
         offset: int = 0,
         cursor: str | None = None,
         populate: Fields | None = None,
+        at: Position | None = None,
+        max_changed: int | None = CHANGED_MAX,
         strategy: str | None = None,
         analyze: bool = False,
     ) -> Plan:
@@ -297,33 +334,63 @@ class AsyncModel(Generic[D]):
             offset=offset,
             cursor=cursor,
             populate=populate,
+            at=at,
+            max_changed=max_changed,
             strategy=strategy,
             analyze=analyze,
         )
 
     @overload
     def find_batches(
-        self, filter: Mapping[str, object] | None = None, *, select: None = None, batch_size: int = 1000
+        self,
+        filter: Mapping[str, object] | None = None,
+        *,
+        select: None = None,
+        batch_size: int = 1000,
+        at: Position | None = None,
+        max_changed: int | None = CHANGED_MAX,
     ) -> AsyncIterator[Rows[D]]: ...
 
     @overload
     def find_batches(
-        self, filter: Mapping[str, object] | None = None, *, select: Sequence[str], batch_size: int = 1000
+        self,
+        filter: Mapping[str, object] | None = None,
+        *,
+        select: Sequence[str],
+        batch_size: int = 1000,
+        at: Position | None = None,
+        max_changed: int | None = CHANGED_MAX,
     ) -> AsyncIterator[Rows[DocumentDict]]: ...
 
     def find_batches(
-        self, filter: Mapping[str, object] | None = None, *, select: Sequence[str] | None = None, batch_size: int = 1000
+        self,
+        filter: Mapping[str, object] | None = None,
+        *,
+        select: Sequence[str] | None = None,
+        batch_size: int = 1000,
+        at: Position | None = None,
+        max_changed: int | None = CHANGED_MAX,
     ) -> AsyncIterator[Rows[D]] | AsyncIterator[Rows[DocumentDict]]:
         """Rows in batches, for collections that do not fit into memory: one partition of the table is held at a time.
 
-        In the order of ids; what this session wrote and the table does not know yet comes last. `plan` of a batch says
-        how it was found.
+        In the order of ids; what this session wrote and the table does not know yet comes last, and with `at` what
+        changed since that moment. `plan` of a batch says how it was found.
         """
-        return self._pool.each(partial(self._model.find_batches, filter, select=select, batch_size=batch_size))
+        return self._pool.each(
+            partial(
+                self._model.find_batches, filter, select=select, batch_size=batch_size, at=at, max_changed=max_changed
+            )
+        )
 
-    async def count(self, filter: Mapping[str, object] | None = None) -> int:
-        """How many documents match (all, without a filter)."""
-        return await self._pool.run(self._model.count, filter)
+    async def count(
+        self,
+        filter: Mapping[str, object] | None = None,
+        *,
+        at: Position | None = None,
+        max_changed: int | None = CHANGED_MAX,
+    ) -> int:
+        """How many documents match (all, without a filter); with `at`, how many did then."""
+        return await self._pool.run(self._model.count, filter, at=at, max_changed=max_changed)
 
     async def aggregate(
         self,
@@ -337,8 +404,11 @@ class AsyncModel(Generic[D]):
         group_by: Fields | None = None,
         having: Mapping[str, object] | None = None,
         filter: Mapping[str, object] | None = None,
+        at: Position | None = None,
+        max_changed: int | None = CHANGED_MAX,
     ) -> dict[str, JsonValue]:
         """Totals of the documents that match, whole or by group: `{"count": 3}`, `{"groups": {"active": {…}}}`.
+        With `at`, as they were then.
 
         A list of fields gives an object by field: `sum=["total", "tax"]` gives `{"sum": {"total": 40, "tax": 6}}`.
         """
@@ -353,17 +423,27 @@ class AsyncModel(Generic[D]):
             group_by=group_by,
             having=having,
             filter=filter,
+            at=at,
+            max_changed=max_changed,
         )
 
-    async def distinct(self, field: str, filter: Mapping[str, object] | None = None) -> list[JsonValue]:
-        """The different values of a field in the documents that match, sorted; of arrays their elements."""
-        return await self._pool.run(self._model.distinct, field, filter)
+    async def distinct(
+        self,
+        field: str,
+        filter: Mapping[str, object] | None = None,
+        *,
+        at: Position | None = None,
+        max_changed: int | None = CHANGED_MAX,
+    ) -> list[JsonValue]:
+        """The different values of a field in the documents that match, sorted; of arrays their elements. With `at`, as
+        they were then."""
+        return await self._pool.run(self._model.distinct, field, filter, at=at, max_changed=max_changed)
 
     async def get_history(
         self, id: object = SINGLETON_ID, *, limit: int | None = None, before_seq: int | None = None
     ) -> HistoryRows[OplogEntry]:
         """Entries of a document's oplog, oldest first. With `limit`, the newest ones of those before `before_seq`; the
-        requests are as many as the entries, whatever the length of the history."""
+        requests are as many as the entries, whatever the length of the history. `Corrupt` where entries are missing."""
         return await self._pool.run(self._model.get_history, id, limit=limit, before_seq=before_seq)
 
     async def get_at(
@@ -530,6 +610,10 @@ class AsyncWorm:
     def transaction(self, *, actor: str | None = None) -> AsyncTransaction:
         return AsyncTransaction(self._worm.transaction(actor=actor), self._pool)
 
+    async def branch(self, name: str) -> AsyncWorm:
+        """A session on a branch, for models in a space. It ends with this session: do not close it."""
+        return AsyncWorm(await self._pool.run(self._worm.branch, name), self._pool)
+
     async def aclose(self) -> None:
         """Wait for what is under way, and let go of everything."""
         if not self._pool.is_closed:
@@ -544,9 +628,16 @@ class AsyncWorm:
     ) -> None:
         await self.aclose()
 
+    async def ensure_safe_store(self) -> None:
+        return await self._pool.run(self._worm.ensure_safe_store)
+
+    async def look_for_abandoned(self) -> None:
+        """Once per session: have folded what a killed session could not; with `inline`, before this returns."""
+        return await self._pool.run(self._worm.look_for_abandoned)
+
     async def flush(self) -> list[SweepReport]:
-        """Wait for nobody: what is stored of the models that this session used is in history and tables when this ends,
-        also with `maintenance="events"`. The first failure is raised."""
+        """What this session has saved is in history and tables when this ends. With `maintenance="events"` that takes a
+        sweep of the models that it used; its reports are returned. The first failure is raised."""
         return await self._pool.run(self._worm.flush)
 
     async def history(
@@ -604,9 +695,82 @@ class AsyncWorm:
             **about,
         )
 
+    async def restore(
+        self,
+        *,
+        at: Position,
+        models: str | Sequence[str] | None = None,
+        dry_run: bool = False,
+        max_changed: int | None = CHANGED_MAX,
+        progress: Progress = silent,
+        **about: Unpack[About],
+    ) -> RestoreReport:
+        """Bring whole models (None: all) back to a moment: a time, or a commit of their space. Each document that is
+        not as it was is saved as it was, with history; what did not exist then is deleted. `dry_run` lists what would
+        change. One document's error fails no other: the report has it. Run it again after an interruption."""
+        return await self._pool.run(
+            self._worm.restore,
+            at=at,
+            models=models,
+            dry_run=dry_run,
+            max_changed=max_changed,
+            progress=progress,
+            **about,
+        )
+
     async def materialize(self, space: str) -> Materialized:
         """Do what the apply worker does after a commit: the documents become what the log says."""
         return await self._pool.run(self._worm.materialize, space)
+
+    async def create_branch(
+        self, name: str, *, at: Position | None = None, parent: str = "main", space: str | None = None
+    ) -> None:
+        """A branch that begins as its parent is now, or was at a commit or a time; in the space of the models, in all
+        of them, or in `space`. `Conflict` if the name is used."""
+        return await self._pool.run(self._worm.create_branch, name, at=at, parent=parent, space=space)
+
+    async def branches(self, *, space: str | None = None) -> list[Branch]:
+        """All branches, the main one first, deleted ones too; of the space of the models, or of `space`."""
+        return await self._pool.run(self._worm.branches, space=space)
+
+    async def delete_branch(self, name: str, *, space: str | None = None) -> None:
+        """The branch takes no more commits; it can still be read. `Conflict` while other branches began on it."""
+        return await self._pool.run(self._worm.delete_branch, name, space=space)
+
+    async def undelete_branch(self, name: str, *, space: str | None = None) -> None:
+        """A deleted branch takes commits again."""
+        return await self._pool.run(self._worm.undelete_branch, name, space=space)
+
+    async def diff(self, branch: str, *, into: str = "main") -> list[BranchChange]:
+        """What merging the branch would change, by model, document and field; conflicts are marked."""
+        return await self._pool.run(self._worm.diff, branch, into=into)
+
+    async def merge(
+        self,
+        branch: str,
+        *,
+        into: str = "main",
+        policy: Policy = "fail",
+        dry_run: bool = False,
+        check_references: bool = True,
+        **about: Unpack[About],
+    ) -> list[MergeResult]:
+        """Bring what a branch changed into another one: a result for each space that has the branch.
+
+        The result is checked before anything is committed: schema, unique values, references. What both changed is a
+        `MergeConflict`; or the policy decides: `ours` (what `into` has), `theirs`, `fields` (changes to different
+        fields are combined), `fields-ours`, `fields-theirs`, or a function of base, ours and theirs. A large merge is
+        several commits; if it is interrupted, call it again. `dry_run` changes nothing.
+        """
+        return await self._pool.run(
+            self._worm.merge,
+            branch,
+            into=into,
+            policy=policy,
+            dry_run=dry_run,
+            check_references=check_references,
+            **about,
+        )
 
     async def push(
         self,
@@ -615,7 +779,7 @@ class AsyncWorm:
         adopt: bool = True,
         sample: int | None = None,
         planned: Callable[[PushPlan], None] = lambda plan: None,
-        progress: ModelProgress = unwatched,
+        progress: ModelProgress = lambda model, done, total: None,
     ) -> PushReport:
         """Make the schema of this session that of the place, and adopt the documents that are there; as `worm push`.
         `Invalid` where documents would be left behind or would not fit any more, unless `force`."""
@@ -623,7 +787,9 @@ class AsyncWorm:
             self._worm.push, force=force, adopt=adopt, sample=sample, planned=planned, progress=progress
         )
 
-    async def plan_push(self, *, sample: int | None = None, progress: ModelProgress = unwatched) -> PushPlan:
+    async def plan_push(
+        self, *, sample: int | None = None, progress: ModelProgress = lambda model, done, total: None
+    ) -> PushPlan:
         """What `push` would mean; as `worm push --dry-run`. Reads only."""
         return await self._pool.run(self._worm.plan_push, sample=sample, progress=progress)
 
@@ -686,6 +852,7 @@ def aconnect(
     probe: bool = True,
     clock: Clock | None = None,
     ids: Ids | None = None,
+    durability: Durability | None = None,
     threads: int = THREADS,
 ) -> _Connecting:
     """`connect` for programs with an event loop: `async with worm.aconnect(url) as db`, or `db = await
@@ -703,6 +870,7 @@ def aconnect(
             probe=probe,
             clock=clock,
             ids=ids,
+            durability=durability,
         ),
         threads,
     )

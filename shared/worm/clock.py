@@ -6,8 +6,9 @@ they are shown to people.
 
 from __future__ import annotations
 
+import math
+import os
 import random
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+from worm.forks import in_child
+
 CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS = [high + low for high in CROCKFORD for low in CROCKFORD]
+_PAIR_SHIFTS = tuple(range(120, -1, -10))
 
 
 class Clock(Protocol):
@@ -62,6 +67,30 @@ class VirtualClock:
             self._elapsed += seconds
 
 
+class _SystemRandom(random.SystemRandom):
+    """Random bits of the operating system, fetched many at a time: a call of it lets another thread run, which costs a
+    thread among many more than the bits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._begin()
+        in_child(self._begin)
+
+    def _begin(self) -> None:
+        """With nothing at hand: what the parent of a fork has at hand is the parent's."""
+        self._words: list[int] = []
+
+    def getrandbits(self, k: int) -> int:
+        if k > 128:
+            return super().getrandbits(k)
+        try:
+            word = self._words.pop()
+        except IndexError:
+            drawn = os.urandom(64 * 16)
+            word, *self._words = [int.from_bytes(drawn[at : at + 16]) for at in range(0, len(drawn), 16)]
+        return word >> 128 - k
+
+
 @dataclass
 class Ids:
     """Source of random names and jitter. `Ids.seeded(n)` replays; the default draws from the operating system."""
@@ -71,7 +100,7 @@ class Ids:
 
     @classmethod
     def system(cls, clock: Clock | None = None) -> Ids:
-        return cls(clock or SystemClock(), secrets.SystemRandom())
+        return cls(clock or SystemClock(), _SystemRandom())
 
     @classmethod
     def seeded(cls, seed: int, clock: Clock | None = None) -> Ids:
@@ -80,7 +109,8 @@ class Ids:
     def ulid(self) -> str:
         """26 characters that sort by the millisecond they were made in."""
         milliseconds = int(self.clock.now().timestamp() * 1000)
-        return _crockford(milliseconds, 10) + _crockford(self.rng.getrandbits(80), 16)
+        value = milliseconds << 80 | self.rng.getrandbits(80)
+        return "".join([_PAIRS[value >> shift & 1023] for shift in _PAIR_SHIFTS])
 
     def uuid(self) -> str:
         """A random (version 4) UUID."""
@@ -95,14 +125,6 @@ class Ids:
         return self.rng.random() * upper_seconds
 
 
-def _crockford(value: int, length: int) -> str:
-    digits = []
-    for _ in range(length):
-        value, remainder = divmod(value, 32)
-        digits.append(CROCKFORD[remainder])
-    return "".join(reversed(digits))
-
-
 def iso_seconds(moment: datetime) -> str:
     """`2026-02-24T12:00:00Z`: S3 keeps whole seconds, so this is what two readers of one object agree on."""
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
@@ -110,7 +132,7 @@ def iso_seconds(moment: datetime) -> str:
 
 def iso_millis(moment: datetime) -> str:
     """`2026-02-24T12:00:00.000Z`."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
 def moment_of(text: str) -> datetime | None:
@@ -124,7 +146,7 @@ def moment_of(text: str) -> datetime | None:
 
 def backoff(ids: Ids, attempt: int, *, base_seconds: float = 0.05, cap_seconds: float = 2.0) -> float:
     """Full-jitter exponential backoff for the given attempt (0 is the first retry)."""
-    return ids.jitter(min(cap_seconds, base_seconds * 2.0**attempt))
+    return ids.jitter(min(cap_seconds, base_seconds * 2.0 ** min(attempt, 64)))
 
 
 def attempts(
@@ -144,3 +166,8 @@ def attempts(
 
 Deadline = Callable[[], float]
 """Seconds left; zero or less means: stop starting new work."""
+
+
+def forever() -> float:
+    """The deadline of work that has all the time it needs."""
+    return math.inf

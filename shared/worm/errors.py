@@ -3,31 +3,87 @@
 Kinds for callers: `Invalid` (fix the input), `NotFound`, `Conflict` (re-read and try again), `Fenced` (another writer
 took over), `Unavailable` (try later), `CommitStateUnknown` (the write may or may not have landed: look before acting),
 `Denied` (credentials or policy), `Corrupt` (stop; stored bytes are wrong), `Expired` (no longer kept).
+
+Whatever a caller passes or a bucket holds may be in a message: `shown` makes any value short text, and no message is
+longer than `MESSAGE_MAX`. Attributes keep the values themselves.
+
+A hint says what to do. Upkeep is named by its command (`worm repair`), which programs can run too. What a program does
+by a call and a user by a command is a `Hint`, which has words for both.
 """
 
 from __future__ import annotations
 
+from typing import Self
+
+SHOWN_MAX = 80
+MESSAGE_MAX = 4000
+
+
+def shown(value: object) -> str:
+    """A value as messages show it: its `repr`, shortened. A value without one, such as an integer of too many digits,
+    is shown by its type."""
+    try:
+        if isinstance(value, str) and len(value) > SHOWN_MAX:
+            return f"{value[:SHOWN_MAX]!r}… ({len(value):,} characters)"
+        return shortened(repr(value))
+    except Exception:  # noqa: BLE001 - the value is the caller's: its `repr` may raise anything
+        return f"a value of type {type(value).__name__}"
+
+
+def shortened(text: str) -> str:
+    """Text of a value as messages show it: of a long one the beginning, and how long it is."""
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}… ({len(text):,} characters)"
+
+
+def _bounded(text: str) -> str:
+    """A message, without its middle where it is far too long."""
+    if len(text) <= MESSAGE_MAX:
+        return text
+    return f"{text[: MESSAGE_MAX - 500]} … ({len(text):,} characters) … {text[-400:]}"
+
+
+class Hint(str):
+    """What to do, in the words of a program; `shell` says the same for somebody who uses the `worm` command."""
+
+    shell: str
+
+    def __new__(cls, text: str, shell: str = "") -> Self:
+        made = super().__new__(cls, text)
+        made.shell = shell or text
+        return made
+
 
 class WormError(Exception):
-    """Root of all errors of this library. `hint` says what to do about it."""
+    """Root of all errors of this library. `hint` says what to do about it; `is_stored`, whether the change that was
+    asked for is stored all the same; `request_id`, which request S3 refused."""
 
     exit_code = 1
+    request_id: str | None = None
+    """S3's name for the request that failed, where it told: AWS support and access logs know a request by it."""
+    is_stored = False
+    """True: the change that was asked for is stored, and what failed is what follows it: history, table, claims."""
 
     def __init__(self, message: str, *, key: str | None = None, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = _bounded(message)
+        super().__init__(self.message)
         self.key = key
         self.hint = hint
 
     def __repr__(self) -> str:
         facts = [repr(self.message)]
-        facts += [f"{name}={value!r}" for name, value in (("key", self.key), ("hint", self.hint)) if value]
+        facts += [f"{name}={_bounded(value)!r}" for name, value in (("key", self.key), ("hint", self.hint)) if value]
         return f"{type(self).__name__}({', '.join(facts)})"
 
     def __str__(self) -> str:
-        where = f" [{self.key}]" if self.key and self.key not in self.message else ""
-        hint = f" ({self.hint})" if self.hint else ""
-        return f"{self.message}{where}{hint}"
+        return self._said(self.hint)
+
+    def for_shell(self) -> str:
+        """The same, with the hint for somebody who uses the `worm` command."""
+        return self._said(self.hint.shell if isinstance(self.hint, Hint) else self.hint)
+
+    def _said(self, hint: str | None) -> str:
+        where = f" [{_bounded(self.key)}]" if self.key and self.key not in self.message else ""
+        return f"{self.message}{where}" + (f" ({_bounded(hint)})" if hint else "")
 
 
 class Invalid(WormError):
@@ -135,3 +191,8 @@ class SnapshotExpired(Expired):
 
 class SchemaDiffers(UserWarning):
     """`connect(schema=…)` found another schema pushed to the place. No error: the given one is used."""
+
+
+class EditKept(UserWarning):
+    """Opening a directory after a power cut found documents that somebody edited. No error: the edits stay, and what
+    was stored last is set aside."""

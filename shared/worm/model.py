@@ -1,47 +1,69 @@
 """What programs touch: `connect()` opens a bucket, a prefix or a directory as a `Worm`; `Worm.model()` gives a `Model`.
-The verbs are in `worm.sdk`."""
+The verbs are in `worm.sdk`.
+
+What only some programs need (pushing, migrating, transactions, searches of history) is imported by the method that does
+it: a command that reads a table starts in half the time."""
 
 from __future__ import annotations
 
 import math
 import os
-import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Self, TypeVar, Unpack, cast, overload
-
-from pydantic import BaseModel
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack, cast, get_args, overload
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.codec.strict_json import JsonValue
 from worm.collections.push import load_pushed_schema
-from worm.errors import Invalid
-from worm.maintenance.adopt import push
-from worm.maintenance.materialize import Materialized, Materializer
-from worm.maintenance.push_plan import warn_if_different
-from worm.maintenance.sweep import SweepReport
+from worm.errors import Conflict, Denied, Hint, Invalid, NotFound, WormError, shown
+from worm.folding import Abandoned, abandoned
+from worm.forks import new_lock
+from worm.position import Position, position_of
 from worm.schema import Schema, load_schema
 from worm.sdk.access import Result
-from worm.sdk.class_schema import schema_of
 from worm.sdk.document import About, DocumentDict
-from worm.sdk.migrating import Change, MigrationOptions, MigrationReport, migrate
-from worm.sdk.migration_rules import Rule
 from worm.sdk.model import Model
-from worm.sdk.objects import Dicts, model_name
-from worm.sdk.searching import HistoryEntry, HistoryRows, HistorySearch, search_history
-from worm.sdk.transacting import DocumentTransaction
-from worm.sdk.upkeep import Upkeep
-from worm.session import Maintenance, Settings
-from worm.spaces.opening import database_id
-from worm.store.base import Store
+from worm.sdk.past import CHANGED_MAX
+from worm.sdk.shapes import Dicts, model_name
+from worm.sdk.upkeep import Names, Upkeep
+from worm.session import Maintenance, Session, Settings
+from worm.store.base import Durability, Store, is_directory
 from worm.store.open import open_store
 from worm.store.parallel import in_parallel
 from worm.tables.build import Progress, silent
 
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from worm.collections.push import PushReport
+    from worm.maintenance.adopt import push as push
+    from worm.maintenance.materialize import Materialized
+    from worm.maintenance.push_plan import PushPlan
+    from worm.maintenance.sweep import SweepReport
+    from worm.maintenance.verdicts import Why
+    from worm.sdk.merging import BranchChange, Merge, MergeResult
+    from worm.sdk.migrating import Change, MigrationReport
+    from worm.sdk.migration_rules import Rule
+    from worm.sdk.restoring import RestoreReport
+    from worm.sdk.searching import HistoryEntry, HistoryRows
+    from worm.sdk.transacting import DocumentTransaction
+    from worm.spaces.merging import Policy
+    from worm.spaces.opening import OpenSpaces
+    from worm.spaces.results import Branch
+
 __all__ = ["DocumentDict", "Maintenance", "Model", "Result", "Worm", "connect", "push"]
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound="BaseModel")
+
+
+def __getattr__(name: str) -> object:
+    if name != "push":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from worm.maintenance.adopt import push
+
+    return push
 
 
 def connect(
@@ -56,25 +78,29 @@ def connect(
     probe: bool = True,
     clock: Clock | None = None,
     ids: Ids | None = None,
+    durability: Durability | None = None,
 ) -> Worm:
     """Open `s3://bucket[/prefix]`, a directory (`./data`, `file://…`) or `memory://name`.
 
     `schema` None reads the pushed one; with `models` the schema is what these classes say, and nothing else. One that
-    is not the pushed one is a warning (`SchemaDiffers`). `maintenance="events"` leaves history and tables to the
-    deployed workers, so a save is one request; `"inline"` (default; or `WORM_MAINTENANCE`) does it at once. Before the
-    first write the store is probed: one that ignores write conditions is refused.
+    is not the pushed one is a warning (`SchemaDiffers`). A save writes the document and its history; its table follows
+    in the background, moments later (`maintenance="background"`, the default unless `WORM_MAINTENANCE` says otherwise),
+    or before the save returns (`"inline"`), or history and table are left to the deployed workers (`"events"`). Before
+    the first write the store is probed: one that ignores write conditions is refused. `durability` is for a directory:
+    a write survives a power cut (`"power"`, the default), or only the end of its process (`"process"`); without it,
+    `WORM_DURABILITY` counts.
     """
     clock = clock or SystemClock()
     ids = ids or Ids.system(clock)
-    store = open_store(url, endpoint_url=endpoint_url, ids=ids, clock=clock)
+    store = open_store(url, endpoint_url=endpoint_url, ids=ids, clock=clock, durability=durability)
     definition = _definition(store, schema, models)
     for name, text in (("actor", actor), ("reason", reason)):
         if text is not None and not isinstance(text, str):
-            raise Invalid(f"takes text, not {text!r}", path=name)
-    mode = maintenance if maintenance is not None else os.environ.get("WORM_MAINTENANCE") or "inline"
-    if mode not in ("inline", "events"):
-        raise Invalid(f"maintenance must be 'inline' or 'events', not {mode!r}")
-    return Worm(
+            raise Invalid(f"takes text, not {shown(text)}", path=name)
+    mode = maintenance if maintenance is not None else os.environ.get("WORM_MAINTENANCE") or "background"
+    if mode not in get_args(Maintenance):
+        raise Invalid(f"maintenance must be 'background', 'inline' or 'events', not {shown(mode)}")
+    session = Worm(
         store,
         definition,
         actor=actor,
@@ -84,6 +110,9 @@ def connect(
         clock=clock,
         ids=ids,
     )
+    if is_directory(store):
+        session.look_for_abandoned()
+    return session
 
 
 def _definition(
@@ -93,6 +122,9 @@ def _definition(
 ) -> Schema:
     if schema is None and models is None:
         return load_pushed_schema(store)
+    from worm.maintenance.push_plan import warn_if_different
+    from worm.sdk.class_schema import schema_of
+
     if models is None:
         definition = schema if isinstance(schema, Schema) else load_schema(cast("Mapping[str, object]", schema))
     elif schema is not None:
@@ -123,13 +155,50 @@ class Worm(Upkeep):
         settings = Settings(actor=actor, reason=reason, maintenance=maintenance)
         super().__init__(store, settings, schema=schema, probe=probe, clock=clock, ids=ids)
         self._models: dict[str, Model[DocumentDict]] = {}
-        self._making = threading.Lock()
+        self._making = new_lock()
+        self._abandoned = self.folder.new_backlog(self._take_over)
+        self._has_looked = maintenance == "events" or (maintenance == "inline" and not is_directory(store))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    def ensure_safe_store(self) -> None:
+        super().ensure_safe_store()
+        self.look_for_abandoned()
+
+    def look_for_abandoned(self) -> None:
+        """Once per session: have folded what a killed session could not; with `inline`, before this returns."""
+        if self._has_looked:
+            return
+        self._has_looked = True
+        found = abandoned(self.store, self.clock)
+        if found and self.settings.maintenance == "inline":
+            try:
+                self._take_over(list(found.values()))
+                return
+            except WormError:  # tried again, and told when the session is closed
+                pass
+        if found:
+            self.folder.add(self._abandoned, found)
+
+    def _take_over(self, notes: Sequence[Abandoned]) -> None:
+        """On tables of its own: those of the session may be in use. Somebody who may only read leaves it to others."""
+        from worm.maintenance.sweep import Sweep
+
+        other = Session(self.store, self.settings, schema=self.schema, probe=False, clock=self.clock, ids=self.ids)
+        models = sorted({name for note in notes for name in note.models} & set(self.schema.models))
+        for report in Sweep(other).run(lambda: math.inf, models, resume=False) if models else ():
+            failure = report.error or report.failure
+            if isinstance(failure, Denied):
+                return
+            if failure is not None:
+                raise failure
+        with suppress(Denied):
+            for note in notes:
+                note.swept(self.store, models)
 
     @overload
     def model(self, name: str) -> Model[DocumentDict]: ...
@@ -140,15 +209,21 @@ class Worm(Upkeep):
         if isinstance(name, type):
             return self.model(model_name(name)).typed(name)
         if not isinstance(name, str):
-            raise Invalid(f"takes the name of a model or its class, not {name!r}", path="model")
+            raise Invalid(f"takes the name of a model or its class, not {shown(name)}", path="model")
         with self._making:
             if name not in self._models:
-                self._models[name] = Model(self, name, Dicts(self.schema.model(name)))
+                self._models[name] = self._make_model(name)
             return self._models[name]
 
+    def _make_model(self, name: str) -> Model[DocumentDict]:
+        return Model(self, name, Dicts(self.schema.model(name)))
+
     def flush(self) -> list[SweepReport]:
-        """Wait for nobody: what is stored of the models that this session used is in history and tables when this ends,
-        also with `maintenance="events"`. The first failure is raised."""
+        """What this session has saved is in history and tables when this ends. With `maintenance="events"` that takes a
+        sweep of the models that it used; its reports are returned. The first failure is raised."""
+        self.folder.flush()
+        if self.settings.maintenance != "events":
+            return []
         with self._making:
             names = sorted(self._models)
         reports = self.sweep(names)
@@ -176,6 +251,8 @@ class Worm(Upkeep):
         `reason` is a part of the reason, in any case; `metadata` names values that an entry must have. Times as for
         `get_at`. `limit=None`: all. With `since`, only documents that changed since then are read (docs/history.md).
         """
+        from worm.sdk.searching import HistorySearch, search_history
+
         search = HistorySearch.of(
             actor=actor,
             since=since,
@@ -186,9 +263,10 @@ class Worm(Upkeep):
             limit=limit,
             cursor=cursor,
         )
-        name = model if model is None or isinstance(model, str) else model_name(model)
+        self.folder.flush()
+        name = model_name(model) if isinstance(model, type) else model
         names = [one for one, known in self.schema.models.items() if known.oplog] if name is None else [name]
-        return search_history(in_parallel(Model._recorded, [self.model(one) for one in names]), search)
+        return search_history(in_parallel(lambda one: self.model(one)._recorded(), names), search)
 
     def __repr__(self) -> str:
         return f"<Worm {self.store.url} ({', '.join(self.schema.models)})>"
@@ -206,15 +284,245 @@ class Worm(Upkeep):
     ) -> MigrationReport:
         """Change the documents of a model, all or those that match, by rules (`worm.sdk.migration_rules`, or their
         JSON) or by a function, each by a save with history; as `worm migrate`. Run it again after an interruption."""
+        from worm.sdk.migrating import MigrationOptions, migrate
+
         options = MigrationOptions(filter, dry_run, restart, progress)
         return migrate(self.model(model), change, options, about)
 
+    def restore(
+        self,
+        *,
+        at: Position,
+        models: str | Sequence[str] | None = None,
+        dry_run: bool = False,
+        max_changed: int | None = CHANGED_MAX,
+        progress: Progress = silent,
+        **about: Unpack[About],
+    ) -> RestoreReport:
+        """Bring whole models (None: all) back to a moment: a time, or a commit of their space. Each document that is
+        not as it was is saved as it was, with history; what did not exist then is deleted. `dry_run` lists what would
+        change. One document's error fails no other: the report has it. Run it again after an interruption."""
+        from worm.sdk.restoring import RestoreOptions, restore
+
+        names = self._restored(models)
+        self.flush()
+        return restore([self.model(one) for one in names], at, RestoreOptions(dry_run, max_changed, progress), about)
+
+    def _restored(self, models: str | Sequence[str] | None) -> list[str]:
+        """The names; `Invalid` where one of all models keeps no past."""
+        names = Upkeep._named(self, models)  # that of a branch refuses, because most upkeep is not for branches
+        past = [one for one in names if self.schema.model(one).oplog or self.schema.model(one).space is not None]
+        if models is None and past != names:
+            without = ", ".join(one for one in names if one not in past)
+            hint = Hint(f"name the models: models={past}", f"name the models: `worm restore {' '.join(past)} --at …`")
+            raise Invalid(f"{without}: no past is kept, so not all can be restored", path="models", hint=hint)
+        return names
+
     def materialize(self, space: str) -> Materialized:
         """Do what the apply worker does after a commit: the documents become what the log says."""
+        from worm.maintenance.materialize import Materializer
+        from worm.spaces.opening import database_id
+
         return Materializer(self).run(database_id(space), lambda: math.inf)
+
+    # Branches
+
+    def create_branch(
+        self, name: str, *, at: Position | None = None, parent: str = "main", space: str | None = None
+    ) -> None:
+        """A branch that begins as its parent is now, or was at a commit or a time; in the space of the models, in all
+        of them, or in `space`. `Conflict` if the name is used."""
+        from worm.sdk.merging import checked_name
+        from worm.spaces.rows import check_branch
+
+        position = None if at is None else position_of(at)
+        spaces = self._branched_spaces(space)
+        if isinstance(position, int) and len(spaces) > 1:
+            hint = f"name one of the spaces: space={spaces[0]!r}; or give a time"
+            raise Invalid("every space counts its own commits", path="at", hint=hint)
+        self.ensure_safe_store()
+        self.folder.flush()
+        for one in spaces if len(spaces) > 1 else ():  # in all of them, or in none
+            if any(known.name == name for known in self.space(one).branches()):
+                raise Conflict(f"the space {one!r} has or had a branch {shown(name)}", hint="choose another name")
+        for one in spaces:
+            self.space(one).create_branch(checked_name(name), parent=check_branch(checked_name(parent)), at=position)
+
+    def branches(self, *, space: str | None = None) -> list[Branch]:
+        """All branches, the main one first, deleted ones too; of the space of the models, or of `space`."""
+        found: dict[str, Branch] = {}
+        for one in self._branched_spaces(space):
+            opened = self.spaces.get(one)
+            for branch in [] if opened is None else opened.branches():
+                found.setdefault(branch.name, branch)
+        return list(found.values())
+
+    def branch(self, name: str) -> Worm:
+        """A session on a branch: the same verbs, for models in a space. It ends with this session."""
+        from worm.sdk.merging import checked_name
+
+        if checked_name(name) == "main":
+            return self
+        self.folder.flush()
+        for one in self._branched_spaces(None):
+            opened = self.spaces.get(one)
+            if opened is not None and any(row.name == name for row in opened.branches()):
+                return BranchSession(self, name)
+        hint = Hint(f"db.create_branch({name!r}) makes it", f"`worm branch create {name}` makes it")
+        raise NotFound(f"there is no branch {shown(name)}", hint=hint)
+
+    def delete_branch(self, name: str, *, space: str | None = None) -> None:
+        """The branch takes no more commits; it can still be read. `Conflict` while other branches began on it."""
+        for one in self._spaces_with(name, space):
+            self.space(one).delete_branch(name)
+
+    def undelete_branch(self, name: str, *, space: str | None = None) -> None:
+        """A deleted branch takes commits again."""
+        for one in self._spaces_with(name, space):
+            self.space(one).undelete_branch(name)
+
+    def diff(self, branch: str, *, into: str = "main") -> list[BranchChange]:
+        """What merging the branch would change, by model, document and field; conflicts are marked."""
+        return [change for one in self._merges(branch, into) for change in one.diff()]
+
+    def merge(
+        self,
+        branch: str,
+        *,
+        into: str = "main",
+        policy: Policy = "fail",
+        dry_run: bool = False,
+        check_references: bool = True,
+        **about: Unpack[About],
+    ) -> list[MergeResult]:
+        """Bring what a branch changed into another one: a result for each space that has the branch.
+
+        The result is checked before anything is committed: schema, unique values, references. What both changed is a
+        `MergeConflict`; or the policy decides: `ours` (what `into` has), `theirs`, `fields` (changes to different
+        fields are combined), `fields-ours`, `fields-theirs`, or a function of base, ours and theirs. A large merge is
+        several commits; if it is interrupted, call it again. `dry_run` changes nothing.
+        """
+        self.ensure_safe_store()
+        self.folder.flush()
+        merges = self._merges(branch, into)
+        for one in merges if len(merges) > 1 and not dry_run else ():  # all are checked before the first is committed
+            one.run(policy, about, dry_run=True, check_references=check_references)
+        return [one.run(policy, about, dry_run=dry_run, check_references=check_references) for one in merges]
+
+    def _model_on(self, name: str, branch: str) -> Model[DocumentDict]:
+        """A model on a branch, the main one for a model that is in no space."""
+        if branch in ("", "main") or self.schema.model(name).space is None:
+            return self.model(name)
+        return self.branch(branch).model(name)
+
+    def _merges(self, branch: str, into: str) -> list[Merge]:
+        from worm.sdk.merging import Merge, checked_name
+
+        spaces = self._spaces_with(branch, None)
+        return [Merge(self, self._model_on, one, branch, checked_name(into)) for one in spaces]
+
+    def _spaces_with(self, branch: str, space: str | None) -> list[str]:
+        """The spaces that have the branch, or had it; `NotFound` if there is none."""
+        from worm.sdk.merging import checked_name
+
+        checked_name(branch)
+        spaces = self._branched_spaces(space)
+        found = [one for one in spaces if any(row.name == branch for row in self.space(one).branches())]
+        if not found:
+            hint = Hint("db.branches() names those that there are", "`worm branch list` shows those that there are")
+            raise NotFound(f"there is no branch {shown(branch)}", hint=hint)
+        return found
+
+    def _branched_spaces(self, space: str | None) -> list[str]:
+        """The spaces of the models, or the given one."""
+        named = sorted({known.space for known in self.schema.models.values() if known.space is not None})
+        if space is not None and space not in named:
+            raise NotFound(f"no model is in the space {shown(space)}", hint=f"spaces: {', '.join(named) or 'none'}")
+        if not named:
+            raise Invalid("no model is in a space, and only those have branches", hint='"space": "main" in the schema')
+        return named if space is None else [space]
 
     def transaction(self, *, actor: str | None = None) -> DocumentTransaction:
         """Several documents of models in one space, committed together at the end of the `with` block."""
         if actor is not None and not isinstance(actor, str):
-            raise Invalid(f"takes text, not {actor!r}", path="actor")
+            raise Invalid(f"takes text, not {shown(actor)}", path="actor")
+        from worm.sdk.transacting import DocumentTransaction
+
         return DocumentTransaction(self, self.model, actor=actor)
+
+
+class BranchSession(Worm):
+    """A session on a branch, for models in a space. It shares store and spaces with the session that it came from, and
+    leaves nothing behind when it is closed."""
+
+    def __init__(self, main: Worm, name: str) -> None:
+        settings = main.settings
+        super().__init__(
+            main.store,
+            main.schema,
+            actor=settings.actor,
+            reason=settings.reason,
+            maintenance="events",
+            clock=main.clock,
+            ids=main.ids,
+        )
+        self.name = name
+        self._main = main
+
+    def __repr__(self) -> str:
+        return f"<Worm {self.store.url} on branch {self.name!r} ({', '.join(self.schema.models)})>"
+
+    @property
+    def spaces(self) -> OpenSpaces:
+        return self._main.spaces
+
+    def ensure_safe_store(self) -> None:
+        self._main.ensure_safe_store()
+
+    def _make_model(self, name: str) -> Model[DocumentDict]:
+        from worm.sdk.branched import BranchedModel
+
+        return BranchedModel(self, name, Dicts(self.schema.model(name)), self.name)
+
+    def branch(self, name: str) -> Worm:
+        return self if name == self.name else self._main.branch(name)
+
+    def create_branch(
+        self, name: str, *, at: Position | None = None, parent: str | None = None, space: str | None = None
+    ) -> None:
+        """A branch of this one, unless `parent` names another."""
+        self._main.create_branch(name, at=at, parent=self.name if parent is None else parent, space=space)
+
+    def _restored(self, models: str | Sequence[str] | None) -> list[str]:
+        """All that the branch has."""
+        branched = [one for one, known in self.schema.models.items() if known.space is not None]
+        return super()._restored(branched if models is None else models)
+
+    def flush(self) -> list[SweepReport]:
+        """Nothing: commits are all that a branch has."""
+        return []
+
+    def close(self) -> None:
+        """Nothing: what is open belongs to the session that this one came from."""
+
+    def _named(self, models: Names) -> list[str]:
+        raise self._not_here()
+
+    def push(self, **options: object) -> PushReport:
+        raise self._not_here()
+
+    def plan_push(self, **options: object) -> PushPlan:
+        raise self._not_here()
+
+    def migrate(self, *args: object, **options: object) -> MigrationReport:
+        raise self._not_here()
+
+    def materialize(self, space: str) -> Materialized:
+        raise self._not_here()
+
+    def why(self, key: str) -> Why:
+        raise self._not_here()
+
+    def _not_here(self) -> Invalid:
+        hint = "use the session on the main branch"
+        return Invalid(f"branch {shown(self.name)} has commits and nothing else that this could work on", hint=hint)

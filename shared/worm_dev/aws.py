@@ -14,9 +14,9 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
@@ -26,6 +26,7 @@ from botocore.config import Config
 from worm.errors import Unavailable
 from worm_dev.cfn import ACCOUNT_ID
 from worm_dev.faults import FaultPolicy
+from worm_dev.iam import Call, calls_from
 
 if TYPE_CHECKING:
     from mypy_boto3_events import EventBridgeClient
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 LOCALSTACK_START_SECONDS_MAX = 120.0
+LOOPBACK = "127.0.0.1"
+EVERYWHERE = "0.0.0.0"
 DUMMY_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 # Loopback polls every queue and every worker at once; retries of a dev tool must not hide a dead emulator for long.
 _CLIENT_CONFIG = Config(max_pool_connections=32, retries={"mode": "standard", "total_max_attempts": 3})
@@ -59,6 +62,12 @@ class Aws:
             "AWS_EC2_METADATA_DISABLED": "true",
             **self.credentials,
         }
+
+    def in_role(self, name: str) -> Aws:
+        """The same endpoint for one who signs as this role: on AWS each role has credentials of its own, too."""
+        if not self.is_moto:
+            return self  # real credentials belong to somebody
+        return replace(self, credentials={**self.credentials, "AWS_ACCESS_KEY_ID": name}, process=None, _log=None)
 
     def _session(self) -> boto3.session.Session:
         return boto3.session.Session(
@@ -102,6 +111,16 @@ class Aws:
             raise Unavailable("dating objects back needs the moto endpoint")
         self._internal("age", json.dumps({"bucket": bucket, "key": key, "days": days}).encode())
 
+    def record(self, roles: Iterable[str]) -> None:
+        """From now on keep the calls of these roles, for `calls`."""
+        if not self.is_moto:
+            raise Unavailable("recording calls needs the moto endpoint")
+        self._internal("record", json.dumps(sorted(roles)).encode())
+
+    def calls(self) -> set[Call]:
+        """The calls since `record`, each kind of call to each key once."""
+        return calls_from(cast("list[object]", self._internal("calls")))
+
     def _internal(self, path: str, body: bytes | None = None) -> object:
         with urllib.request.urlopen(f"{self.endpoint_url}/_worm/{path}", data=body, timeout=30) as response:
             return cast("object", json.loads(response.read()))
@@ -126,12 +145,13 @@ def stop_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def start_moto(work_dir: Path, region: str) -> Aws:
-    """moto with its gaps filled, in a process of its own (so that its work does not hold this interpreter's lock)."""
+def start_moto(work_dir: Path, region: str, *, host: str = LOOPBACK, port: int = 0) -> Aws:
+    """moto with its gaps filled, in a process of its own (so that its work does not hold this interpreter's lock).
+    Port 0 is one that is free."""
     log = (work_dir / "moto.log").open("wb")
     environment = {**os.environ, "MOTO_ACCOUNT_ID": ACCOUNT_ID, "PYTHONPATH": _source_root(), **DUMMY_CREDENTIALS}
     process = subprocess.Popen(
-        [sys.executable, "-m", "worm_dev.moto_server"],
+        [sys.executable, "-m", "worm_dev.moto_server", host, str(port)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,
@@ -145,8 +165,19 @@ def start_moto(work_dir: Path, region: str) -> Aws:
         log.close()
         text = (work_dir / "moto.log").read_text(errors="replace")[-2000:]
         raise Unavailable(f"moto did not start:\n{text}", hint="install the extra: pip install s3worm[local]")
-    endpoint = f"http://127.0.0.1:{json.loads(line)['port']}"
+    told = json.loads(line)
+    if "error" in told:
+        stop_group(process)
+        log.close()
+        hint = "end what listens there, or choose another --port"
+        raise Unavailable(f"nothing can listen on {host}, port {port}: {told['error']}", hint=hint)
+    endpoint = f"http://{reached_at(host)}:{told['port']}"
     return Aws(endpoint, region, DUMMY_CREDENTIALS, process, is_moto=True, _log=log)
+
+
+def reached_at(host: str) -> str:
+    """The address at which this machine reaches what listens on `host`."""
+    return LOOPBACK if host == EVERYWHERE else host
 
 
 def start_localstack(work_dir: Path, region: str, venv: Path) -> Aws:

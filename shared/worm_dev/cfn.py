@@ -15,6 +15,11 @@ import yaml
 
 from worm.errors import Invalid
 
+try:
+    from yaml import CSafeLoader as SafeLoader  # ten times as fast
+except ImportError:  # PyYAML was built without libyaml
+    from yaml import SafeLoader  # type: ignore[assignment]  # the same in Python
+
 ACCOUNT_ID = "000000000000"
 PARTITION = "aws"
 _SUB_VARIABLE = re.compile(r"\$\{(!?)([^}]*)\}")
@@ -37,7 +42,7 @@ class Resources(Protocol):
     def attribute(self, logical_id: str, name: str) -> str: ...
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(SafeLoader):
     """YAML with CloudFormation's short tags (`!Sub x` is read as `{"Fn::Sub": x}`)."""
 
 
@@ -209,7 +214,11 @@ def _parameter_values(declared: Mapping[str, Node], given: Mapping[str, str]) ->
         if allowed is not None and str(value) not in {str(item) for item in allowed}:
             raise Invalid(f"{value!r} is not one of {allowed}", path=path)
         is_list = str(declaration.get("Type", "")).startswith(("CommaDelimitedList", "List<"))
-        values[name] = [part.strip() for part in str(value).split(",")] if is_list else str(value)
+        parts = [part.strip() for part in str(value).split(",")] if is_list else [str(value)]
+        pattern = str(declaration.get("AllowedPattern", ".*"))
+        if not all(re.fullmatch(pattern, part, re.DOTALL) for part in parts):
+            raise Invalid(f"{value!r} does not match {pattern}", path=path)
+        values[name] = parts if is_list else parts[0]
     return values
 
 

@@ -17,14 +17,17 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Literal, cast
+from urllib.parse import urlsplit
 
-from worm.cli.main import app
+from worm.cli.app import app
 from worm.clock import SystemClock, iso_seconds
 from worm.errors import NotFound, WormError
+from worm_dev.aws import LOOPBACK
 from worm_dev.demo_load import apply_workload
 from worm_dev.demo_spark import show_spark
 from worm_dev.demo_trash import show_trash
@@ -49,6 +52,8 @@ _EXPORTS = (
     "WORM_URL",
     "WORM_MAINTENANCE",
 )
+CONTAINER_HOST = "host.docker.internal"
+DOCKER_BRIDGE = "172.17.0.1"
 _EXAMPLE_ID = "0b9e8a52-6c1d-4f0e-9a57-3d1f6f0c2b11"
 
 
@@ -92,10 +97,19 @@ def run(*, aws: AwsName = "moto", endpoint_url: str | None = None, documents: in
     return exit_code
 
 
-def serve(*, aws: str = "moto", endpoint_url: str | None = None, documents: int = 0, fire: str | None = None) -> int:
-    """The embedded AWS until Ctrl-C; `fire` names a schedule to fire once at the start."""
+def serve(
+    *,
+    aws: str = "moto",
+    endpoint_url: str | None = None,
+    documents: int = 0,
+    fire: str | None = None,
+    port: int | None = None,
+    host: str | None = None,
+) -> int:
+    """The embedded AWS until Ctrl-C; `fire` names a schedule to fire once at the start. It listens on loopback and on a
+    free port, unless `host` and `port` say otherwise."""
     display = Display()
-    settings = _settings(cast(AwsName, aws), endpoint_url)
+    settings = replace(_settings(cast(AwsName, aws), endpoint_url), port=port or 0, host=host or LOOPBACK)
     with (
         _logs(settings, display) as finished,
         _ctrl_c(),
@@ -197,7 +211,20 @@ def _show_how(env: Environment, display: Display) -> None:
     display.line("  worm table query Customer")
     display.line(f"  worm history Customer {_EXAMPLE_ID}")
     display.line()
+    if env.aws.is_moto:
+        _show_containers(env, display)
     display.line("Ctrl-C ends it; nothing is kept")
+
+
+def _show_containers(env: Environment, display: Display) -> None:
+    """How containers reach it (`sam local invoke`), and who else does."""
+    port, host = urlsplit(env.endpoint_url).port, env.settings.host
+    display.line(f"containers reach it at http://{CONTAINER_HOST}:{port} (docs/development.md, sam local invoke)")
+    if host in (LOOPBACK, "localhost"):
+        display.line(f"on Linux that needs --host {DOCKER_BRIDGE}, Docker's bridge")
+    else:
+        display.line(f"WARNING: anyone who can reach {host} can read and write everything here", style="bold red")
+    display.line()
 
 
 def _watch(env: Environment, display: Display) -> None:

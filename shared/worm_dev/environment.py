@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal
 
 from worm.clock import Clock, SystemClock
 from worm.errors import Invalid, NotFound, Unavailable
-from worm_dev.aws import Aws, existing_endpoint, start_localstack, start_moto
+from worm_dev.aws import LOOPBACK, Aws, existing_endpoint, start_localstack, start_moto
 from worm_dev.faults import FaultPolicy
 from worm_dev.poller import Poller
 from worm_dev.provision import MadeQueue, Provisioned, provision
@@ -69,7 +69,8 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the environment is to be stood up; see the module's description for the three that change speed."""
+    """How the environment is to be stood up; see the module's description for the three that change speed. `host` and
+    `port` are where moto listens (port 0: one that is free)."""
 
     aws: Literal["moto", "localstack"] = "moto"
     endpoint_url: str | None = None
@@ -80,6 +81,8 @@ class Settings:
     concurrency_limit: int = 4
     run_schedules: bool = True
     work_dir: Path | None = None
+    host: str = LOOPBACK
+    port: int = 0
     localstack_venv: Path | None = None
 
 
@@ -139,9 +142,9 @@ class Environment:
 
     @property
     def bucket(self) -> str:
-        """The template's one bucket."""
-        (bucket,) = self.template.buckets
-        return bucket.name
+        """The bucket of the functions: that of the template, or one that exists already (`ExistingBucketName`)."""
+        (bucket,) = {spec.environment["WORM_BUCKET"] for spec in self.template.functions}
+        return bucket
 
     @property
     def environment(self) -> dict[str, str]:
@@ -248,7 +251,7 @@ class Environment:
         if settings.endpoint_url is not None:
             return existing_endpoint(settings.endpoint_url, settings.region)
         if settings.aws == "moto":
-            return start_moto(self.work_dir, settings.region)
+            return start_moto(self.work_dir, settings.region, host=settings.host, port=settings.port)
         venv = settings.localstack_venv or self.template.path.parent / ".venv-localstack"
         return start_localstack(self.work_dir, settings.region, venv)
 
@@ -257,14 +260,14 @@ class Environment:
         for spec in self.template.functions:
             wanted = limits.get(spec.name) or spec.reserved_concurrency or self.settings.concurrency_limit
             concurrency = max(1, min(wanted, self.settings.concurrency_limit))
-            variables = function_environment(spec, self.aws, self.work_dir)
+            variables = function_environment(spec, self.aws.in_role(spec.name), self.work_dir)
             self._pools[spec.name] = FunctionPool(spec, variables, self.work_dir / f"{spec.name}.log", concurrency)
         for source in self.template.event_sources:
             poller = Poller(
                 source,
                 self._made.queues[source.queue_arn],
                 self._pools[source.function],
-                self._sqs,
+                self.aws.in_role(source.function).sqs(),
                 self.settings.region,
                 window_seconds=self.settings.window_seconds,
                 retry_seconds=self.settings.retry_seconds,

@@ -172,6 +172,9 @@ class FaultyStore(ResolvedWrites):
         if fault is not None:
             raise _error(fault, key)
 
+    def close(self) -> None:
+        self.inner.close()
+
     def attempt_put(self, key: str, body: bytes, condition: Condition, metadata: Mapping[str, str]) -> Attempt:
         return self._attempt("attempt_put", lambda: self.inner.attempt_put(key, body, condition, metadata))
 
@@ -228,6 +231,8 @@ class FaultyStore(ResolvedWrites):
     def _land_due(self) -> None:
         with self._lock:
             self._operations += 1
+            if not self._delayed:
+                return
             due = [land for when, land in self._delayed if when <= self._operations]
             self._delayed = [item for item in self._delayed if item[0] > self._operations]
         for land in due:

@@ -7,7 +7,8 @@
    moto's EventBridge, so the pattern in the template is what decides. (Browser form uploads emit nothing.)
 2. *Version listings.* moto orders versions by millisecond, so the latest of two quick writes may be listed second, and
    copies the whole bucket for every listing. Here: order of writing, only the asked prefix (`version_order.py` puts
-   versions and markers of a page into one order, too).
+   versions and markers of a page into one order, too). And moto ignores `encoding-type` there, so a key that XML cannot
+   hold, such as one with a control character, is an error of the server; here it is encoded, as S3 does it.
 3. *Queues.* moto rebuilds a queue's list without a lock on delete, so a message sent meanwhile can be lost, and walks
    the whole queue for each message received. Here: under the queue's lock, only as far as needed (standard queues).
 """
@@ -25,12 +26,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
 import moto.s3.notifications
+from moto.core.responses import ActionResult
 from moto.core.utils import unix_time_millis
 from moto.events.models import events_backends
 from moto.events.utils import EventMessageType
 from moto.s3.models import FakeBucket, FakeDeleteMarker, FakeKey, S3Backend, s3_backends
+from moto.s3.responses import S3Response
 from moto.sqs.exceptions import QueueDoesNotExist, ReceiptHandleIsInvalid
 from moto.sqs.models import Message, Queue, SQSBackend, _filter_message_attributes, sqs_backends
 
@@ -111,13 +115,16 @@ def _versions(bucket: FakeBucket | None, key: str) -> list[Stored]:
 
 
 def _changes(before: list[Stored], after: list[Stored]) -> Iterator[tuple[Stored, bool]]:
-    """(version, True) for each that came; (version, False) for each that went, unless it was replaced."""
+    """(version, True) for each that came; (version, False) for each that went, unless it was replaced: a version that
+    came has the same id, because the bucket keeps no versions, or none at the moment."""
     known = {id(version) for version in before}
     kept = {id(version) for version in after}
     added = [version for version in after if id(version) not in known]
+    replaced = {version.version_id or "null" for version in added}
     yield from ((version, True) for version in added)
-    if not added:
-        yield from ((version, False) for version in before if id(version) not in kept)
+    for version in before:
+        if id(version) not in kept and (version.version_id or "null") not in replaced:
+            yield version, False
 
 
 def _route(event: EventMessageType) -> None:
@@ -192,6 +199,29 @@ def _list_object_versions(
         last = version
         (rows if isinstance(version, FakeKey) else markers).append(_Row.of(version, is_latest))
     return rows, [], markers, None, None
+
+
+_moto_versions_response = S3Response.list_object_versions
+
+
+def _versions_response(self: S3Response) -> Any:
+    """With keys encoded where the client asks for that."""
+    if self.querystring.get("encoding-type") == ["url"]:
+        serialized = self.serialized
+
+        def encoded(action: ActionResult) -> Any:
+            result: Any = action.result
+            if isinstance(result, Exception):
+                return serialized(action)
+            for one in (*result["Versions"], *result["DeleteMarkers"]):
+                one["Key"] = quote(one["Key"])
+            for name in ("Prefix", "KeyMarker", "NextKeyMarker", "Delimiter"):
+                if result.get(name):
+                    result[name] = quote(result[name])
+            return serialized(ActionResult({**result, "EncodingType": "url"}))
+
+        self.serialized = encoded  # type: ignore[assignment, method-assign]  # of this one request
+    return _moto_versions_response(self)
 
 
 def _after_markers(
@@ -276,6 +306,32 @@ def _delete_message(self: Queue, receipt_handle: str) -> None:
         raise ReceiptHandleIsInvalid
 
 
+_moto_notification = S3Response.get_bucket_notification
+
+
+def _notification_response(self: S3Response) -> Any:
+    """With EventBridge, which moto keeps and does not show."""
+    status, headers, body = _moto_notification(self)
+    configuration = self.backend.get_bucket_notification_configuration(self.bucket_name)
+    if configuration is not None and configuration.event_bridge is not None:
+        text = body if isinstance(body, str) else body.decode()
+        body = text.replace("</NotificationConfiguration>", "").rstrip().removesuffix("/>")
+        body += ("" if body.endswith(">") else ">") + "<EventBridgeConfiguration/></NotificationConfiguration>"
+    return status, headers, body
+
+
+def _permission(self: FakeBucket, action: str, resource: str) -> Any:
+    """By the statements without a condition. moto reads none, so it would take "deny unless …" for "deny"."""
+    from moto.iam.access_control import IAMPolicy, PermissionResult  # here: few buckets have a policy
+
+    policy: Any = json.loads(self.policy or b'{"Statement": []}')
+    listed = policy["Statement"] if isinstance(policy["Statement"], list) else [policy["Statement"]]
+    plain = [one for one in listed if "Condition" not in one]
+    if not plain:
+        return PermissionResult.NEUTRAL
+    return IAMPolicy(json.dumps({**policy, "Statement": plain})).is_action_permitted(action, resource)
+
+
 def date_back(bucket: str, key: str, days: float) -> str:
     """Makes the current version of the object that much older, as listings show it; its new date."""
     version: Any = s3_backends[ACCOUNT_ID][PARTITION].buckets[bucket].keys[key]
@@ -288,6 +344,9 @@ def fill_gaps() -> None:
     replacements: Iterable[tuple[Any, str, Any]] = (
         (moto.s3.notifications, "_send_event_bridge_message", lambda *args, **kwargs: None),
         (S3Backend, "list_object_versions", _list_object_versions),
+        (S3Response, "list_object_versions", _versions_response),
+        (S3Response, "get_bucket_notification", _notification_response),
+        (FakeBucket, "get_permission", _permission),
         (SQSBackend, "receive_message", _receive_message),
         (SQSBackend, "change_message_visibility", _change_visibility),
         (Queue, "delete_message", _delete_message),

@@ -1,11 +1,13 @@
-"""moto as a server process: `python -m worm_dev.moto_server`, with the gaps of moto_gaps.py filled.
+"""moto as a server process: `python -m worm_dev.moto_server [HOST [PORT]]`, with the gaps of moto_gaps.py filled.
 
-The first line on stdout is `{"port": n}`. It serves on loopback only and ends when its stdin closes, so it never
-outlives the process that started it. Connections are kept alive and the body is read before anything else, which
-makes it several times faster than moto's own server (that one waits 10 ms after each answer and closes).
+The first line on stdout is `{"port": n}`, or `{"error": "…"}` when it cannot listen there. It serves on loopback unless
+it is given another address, and ends when its stdin closes, so it never outlives the process that started it.
+Connections are kept alive and the body is read before anything else, which makes it several times faster than moto's
+own server (that one waits 10 ms after each answer and closes).
 Besides AWS it answers: `GET /_worm/requests` (counts by role and kind), `GET /_worm/deliveries` (events, dropped,
-pending), `POST /_worm/faults` (a `FaultPolicy` as JSON) and `POST /_worm/age` (`{"bucket", "key", "days"}`: the object
-is that much older in listings).
+pending), `POST /_worm/faults` (a `FaultPolicy` as JSON), `POST /_worm/age` (`{"bucket", "key", "days"}`: the object
+is that much older in listings), `POST /_worm/record` (a list of roles: from now on their calls are kept) and
+`GET /_worm/calls` (the calls that were kept; iam.py).
 """
 
 from __future__ import annotations
@@ -20,12 +22,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler
 from typing import Any, cast
+from urllib.parse import quote
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import ThreadedWSGIServer
 
 from worm.errors import Invalid
 from worm_dev.faults import Deliveries, FaultPolicy
+from worm_dev.iam import Call, Recording, role_of
 from worm_dev.moto_gaps import ObjectEvents, date_back, fill_gaps
 from worm_dev.s3_requests import Environ, Request, RoleCounts
 from worm_dev.version_order import answer_in_order
@@ -45,6 +49,7 @@ class Gateway:
         self._deliveries = Deliveries()
         self._events = ObjectEvents(self._deliveries)
         self._counts = RoleCounts()
+        self._recording = Recording()
         self._apps: dict[str, Application] = {name: create_backend_app(cast(Any, name)) for name in _SERVICES}
         self._other: Application = DomainDispatcherApplication(create_backend_app)
 
@@ -52,6 +57,9 @@ class Gateway:
         if environ["PATH_INFO"].startswith("/_worm/"):
             return self._internal(environ, start_response)
         service = _service(environ)
+        role = role_of(environ.get("HTTP_USER_AGENT", ""), environ.get("HTTP_AUTHORIZATION", ""))
+        if self._recording.wants(role):
+            start_response = self._recorded(role, service, environ, start_response)
         app = self._apps.get(service, self._other)
         if service != "s3":
             return app(environ, start_response)
@@ -64,6 +72,15 @@ class Gateway:
         body: bytes = environ["wsgi.input"].getvalue()
         return self._events.watch(request, environ, body, lambda: app(environ, start_response))
 
+    def _recorded(self, role: str, service: str, environ: Environ, start_response: StartResponse) -> StartResponse:
+        """Keeps the call when its answer begins: whether a key was there is a part of what the call needs."""
+
+        def start(status: str, headers: list[tuple[str, str]], *rest: object) -> Any:
+            self._recording.add(_calls(role, service, environ, int(status.split()[0])))
+            return start_response(status, headers, *rest)
+
+        return start
+
     def _internal(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         status, answer = "200 OK", cast(object, None)
         call = f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}"
@@ -71,6 +88,10 @@ class Gateway:
             answer = self._counts.snapshot()
         elif call == "GET /_worm/deliveries":
             answer = self._deliveries.counts()
+        elif call == "GET /_worm/calls":
+            answer = self._recording.snapshot()
+        elif call == "POST /_worm/record":
+            self._recording.start(json.loads(environ["wsgi.input"].read()))
         elif call == "POST /_worm/faults":
             try:
                 policy = FaultPolicy(**json.loads(environ["wsgi.input"].read()))
@@ -94,6 +115,18 @@ def _service(environ: Environ) -> str:
     if match:
         return match[1].lower()
     return "s3" if "X-Amz-Credential" in environ.get("QUERY_STRING", "") else ""
+
+
+def _calls(role: str, service: str, environ: Environ, status: int) -> list[Call]:
+    body: bytes = environ["wsgi.input"].getvalue()
+    if service == "sqs":
+        operation = environ.get("HTTP_X_AMZ_TARGET", "").rpartition(".")[2]
+        return [Call.of_sqs(role, operation, body, status)]
+    if service != "s3":
+        return [Call(role, service, environ["REQUEST_METHOD"], environ["PATH_INFO"], status=status)]
+    path = quote(environ["PATH_INFO"].encode("latin-1")) + "?" + environ.get("QUERY_STRING", "")
+    headers = {name[5:].replace("_", "-"): value for name, value in environ.items() if name.startswith("HTTP_")}
+    return Call.of_s3(role, environ["REQUEST_METHOD"], path, headers, body, status)
 
 
 class _Handler(MotoRequestHandler):
@@ -158,9 +191,13 @@ class _Server(ThreadedWSGIServer):
     daemon_threads = True
 
 
-def main() -> None:
-    listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-    server = _Server("127.0.0.1", 0, cast(Any, Gateway()), handler=_Handler, fd=listener.fileno())
+def main(host: str = "127.0.0.1", port: str = "0") -> None:
+    try:
+        listener = socket.create_server((host, int(port)), backlog=128)
+    except OSError as error:
+        sys.stdout.write(json.dumps({"error": error.strerror or str(error)}) + "\n")
+        return
+    server = _Server(host, int(port), cast(Any, Gateway()), handler=_Handler, fd=listener.fileno())
     threading.Thread(target=server.serve_forever, name="serve", daemon=True).start()
     sys.stdout.write(json.dumps({"port": listener.getsockname()[1]}) + "\n")
     sys.stdout.flush()
@@ -168,4 +205,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -20,6 +20,7 @@ _ARN = {
     "AWS::Scheduler::Schedule": "scheduler:{region}:{account}:schedule/default/{name}",
     "AWS::Logs::LogGroup": "logs:{region}:{account}:log-group:{name}:*",
     "AWS::IAM::Role": "iam::{account}:role/{name}",
+    "AWS::IAM::ManagedPolicy": "iam::{account}:policy/{name}",
     "AWS::EMRServerless::Application": "emr-serverless:{region}:{account}:/applications/{name}",
 }
 

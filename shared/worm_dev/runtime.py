@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from worm_dev.aws import Aws
@@ -21,7 +21,8 @@ from worm_dev.worker import Outcome, OutcomeKind, Worker
 
 @dataclass(slots=True)
 class FunctionCounts:
-    """`records` were handed to the function; `records_ok` were done with; `records_failed` went back to the queue."""
+    """`records` were handed to the function; `records_ok` were done with; `records_failed` went back to the queue.
+    `peak_mb`: the most memory that one of its processes had."""
 
     invocations: int = 0
     errors: int = 0
@@ -31,6 +32,7 @@ class FunctionCounts:
     records_ok: int = 0
     records_failed: int = 0
     starts: int = 0
+    peak_mb: float = field(default=0.0, compare=False)
 
 
 def function_environment(spec: FunctionSpec, aws: Aws, home: Path) -> dict[str, str]:
@@ -115,10 +117,7 @@ class FunctionPool:
 
     def counts(self) -> FunctionCounts:
         with self._lock:
-            c = self._counts
-            return FunctionCounts(
-                c.invocations, c.errors, c.timeouts, c.deaths, c.records, c.records_ok, c.records_failed, c.starts
-            )
+            return replace(self._counts)
 
     def close(self) -> None:
         with self._lock:
@@ -146,6 +145,7 @@ class FunctionPool:
     def _give_back(self, worker: Worker) -> None:
         with self._lock:
             self._busy.remove(worker)
+            self._counts.peak_mb = max(self._counts.peak_mb, worker.peak_mb)
             reusable = worker.alive and not self._closed
             if reusable:
                 self._idle.append(worker)

@@ -62,6 +62,7 @@ class FunctionSpec:
     memory_mb: int
     layer_dirs: tuple[Path, ...]
     reserved_concurrency: int | None
+    tmp_mb: int = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,8 @@ class Template:
     functions: tuple[FunctionSpec, ...]
     event_sources: tuple[EventSourceSpec, ...]
     schedules: tuple[ScheduleSpec, ...]
+    outputs: Mapping[str, str]
+    """Those of the template itself; nested templates reach them by what it passes through."""
 
     def function(self, name: str) -> FunctionSpec:
         """By folder name, logical id or FunctionName."""

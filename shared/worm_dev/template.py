@@ -3,6 +3,8 @@
 Role: reads the SAM template that is deployed, so that the wiring under test is the wiring in production. Only what the
 embedded AWS acts on is read (buckets, queues, rules, functions, event sources, schedules); roles, alarms, dashboards,
 log groups, bucket policies (TLS-only would refuse a loopback endpoint) and KMS keys have no effect here.
+A nested template (`AWS::Serverless::Application` with a local `Location`) is read by a reader of its own, with the
+parameters that it is given; its specs join those of the template above, which can ask for its outputs.
 Vocabulary: *logical id* is the name in the template; *physical name* is what AWS would call it; a function's *name* is
 its folder (`functions/capture/` is `capture`).
 """
@@ -12,7 +14,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 
 from worm.errors import Invalid
@@ -32,17 +35,35 @@ from worm_dev.specs import (
 
 DEFAULT_REGION = "us-east-1"
 DEFAULT_STACK = "worm-dev"
+_NESTED = "AWS::Serverless::Application"
+_LISTS = ("buckets", "queues", "rules", "functions", "event_sources", "schedules")
 
 
 def read_template(
     path: Path, *, parameters: Mapping[str, str] | None = None, region: str = DEFAULT_REGION, stack: str = DEFAULT_STACK
 ) -> Template:
     """Reads and resolves the template; `Invalid` names the path of what cannot be read."""
-    document = load(path.read_text(encoding="utf-8"))
-    resolver = Resolver(document, parameters or {}, region, stack)
-    reader = _Reader(path.resolve(), document, resolver, region, stack)
+    return _reader(path.resolve(), parameters or {}, region, stack, {}).read()
+
+
+def read_resources(path: Path, *, parameters: Mapping[str, str] | None = None) -> dict[str, dict[str, Node]]:
+    """Every resource of the template and of those nested in it, by its logical id, with nothing left to resolve: also
+    what the embedded AWS does not act on, such as roles and alarms."""
+    return _reader(path.resolve(), parameters or {}, DEFAULT_REGION, DEFAULT_STACK, {}).resources()
+
+
+@lru_cache(maxsize=16)
+def _loaded(text: str) -> dict[str, Node]:
+    """Nobody changes it: YAML takes most of the time of reading a template."""
+    return load(text)
+
+
+def _reader(path: Path, parameters: Mapping[str, str], region: str, stack: str, layers: Mapping[str, Path]) -> _Reader:
+    document = _loaded(path.read_text(encoding="utf-8"))
+    resolver = Resolver(document, parameters, region, stack)
+    reader = _Reader(path, document, resolver, region, stack, layers)
     resolver.resources = reader
-    return reader.read()
+    return reader
 
 
 _QUEUE_ATTRIBUTES = (
@@ -66,9 +87,18 @@ class _Reader:
     resolver: Resolver
     region: str
     stack: str
+    given_layers: Mapping[str, Path]
+    """Layers of the template above, by what `Ref` gives there."""
     _names: dict[str, str] = field(default_factory=dict)
+    _nested: dict[str, _Reader] = field(default_factory=dict)
 
     def read(self) -> Template:
+        nested = [self._nested_reader(i).read() for i in self._of_type(_NESTED)]
+        own = self._own()
+        together = {name: sum((getattr(one, name) for one in nested), getattr(own, name)) for name in _LISTS}
+        return replace(own, **together)
+
+    def _own(self) -> Template:
         functions = self._functions()
         by_arn = {spec.arn: spec.name for spec in functions}
         sources, schedules = self._function_events(functions)
@@ -81,17 +111,67 @@ class _Reader:
             functions=functions,
             event_sources=tuple(sources) + self._mappings(by_arn),
             schedules=tuple(schedules) + self._schedule_resources(by_arn),
+            outputs={name: self.output(name) for name in self.document.get("Outputs") or {} if self._has_output(name)},
         )
+
+    def resources(self) -> dict[str, dict[str, Node]]:
+        found: dict[str, dict[str, Node]] = {}
+        for logical_id, resource in (self.document.get("Resources") or {}).items():
+            path = f"Resources.{logical_id}"
+            if "Condition" in resource and not self.resolver.holds(resource["Condition"], path):
+                continue
+            shared = self.document.get("Globals", {}).get(resource["Type"].removeprefix("AWS::Serverless::"), {})
+            properties = merge(shared, resource.get("Properties") or {})
+            new = {logical_id: {**resource, "Properties": self.resolver.resolve(properties, f"{path}.Properties")}}
+            if resource["Type"] == _NESTED:
+                new |= self._nested_reader(logical_id).resources()
+            repeated = sorted(set(new) & set(found))
+            if repeated:
+                raise Invalid(f"two templates of one stack have a resource {', '.join(repeated)}", path=path)
+            found |= new
+        return found
+
+    # --- nested templates
+
+    def _nested_reader(self, logical_id: str) -> _Reader:
+        """Made when it is first asked for: a parameter may be the output of another nested template."""
+        if logical_id not in self._nested:
+            path = f"Resources.{logical_id}.Properties"
+            location = self._property(logical_id, "Location")
+            file = self.path.parent / str(location)
+            if not (isinstance(location, str) and file.is_file()):
+                raise Invalid(f"{location} is not a template on this machine", path=f"{path}.Location")
+            parameters = {name: str(value) for name, value in self._property(logical_id, "Parameters", {}).items()}
+            stack, layers = f"{self.stack}-{logical_id}", {**self.given_layers, **self._own_layers()}
+            try:
+                self._nested[logical_id] = _reader(file.resolve(), parameters, self.region, stack, layers)
+            except Invalid as error:
+                raise Invalid(f"{location}: {error.message}", path=f"{path}.Parameters") from error
+        return self._nested[logical_id]
+
+    def _has_output(self, name: str) -> bool:
+        output = self.document["Outputs"][name]
+        return "Condition" not in output or self.resolver.holds(output["Condition"], f"Outputs.{name}")
+
+    def output(self, name: str) -> str:
+        outputs = self.document.get("Outputs") or {}
+        if name not in outputs:
+            raise KeyError(f"no output {name} in {self.path.name}")
+        return str(self.resolver.resolve(outputs[name]["Value"], f"Outputs.{name}.Value"))
 
     # --- Resources of cfn.py
 
     def ref(self, logical_id: str) -> str:
         kind = self._resource(logical_id)["Type"]
         name = self._physical_name(logical_id)
+        if kind == "AWS::IAM::ManagedPolicy":
+            return arn(kind, self.region, name)
         return f"https://sqs.{self.region}.amazonaws.com/{ACCOUNT_ID}/{name}" if kind == "AWS::SQS::Queue" else name
 
     def attribute(self, logical_id: str, name: str) -> str:
         kind = self._resource(logical_id)["Type"]
+        if kind == _NESTED and name.startswith("Outputs."):
+            return self._nested_reader(logical_id).output(name.removeprefix("Outputs."))
         if name == "Arn":
             return arn(kind, self.region, self._physical_name(logical_id))
         if name == "QueueName" and kind == "AWS::SQS::Queue":
@@ -236,6 +316,7 @@ class _Reader:
             memory_mb=int(value("MemorySize", 128)),
             layer_dirs=tuple(self._layer(layer, f"{path}.Layers[{i}]") for i, layer in enumerate(layers)),
             reserved_concurrency=None if reserved is None else int(reserved),
+            tmp_mb=int(value("EphemeralStorage", {}).get("Size", 512)),
         )
 
     def _directory(self, properties: Mapping[str, Node], key: str, logical_id: str) -> Path:
@@ -248,11 +329,16 @@ class _Reader:
         return folder
 
     def _layer(self, layer: Node, path: str) -> Path:
-        """The folder a layer of this template is built from: its content is what /opt/python would hold."""
-        logical_id = layer.get("Ref") if isinstance(layer, dict) else None
-        if logical_id is None or self._resource(logical_id)["Type"] != "AWS::Serverless::LayerVersion":
-            raise Invalid("only !Ref to a layer of this template can be used locally", path=path)
-        return self._directory(self._resource(logical_id)["Properties"], "ContentUri", logical_id)
+        """The folder a layer is built from: its content is what /opt/python would hold."""
+        layers = {**self.given_layers, **self._own_layers()}
+        name = str(self.resolver.resolve(layer, path))
+        if name not in layers:
+            raise Invalid("only a layer of this template or the one above can be used locally", path=path)
+        return layers[name]
+
+    def _own_layers(self) -> dict[str, Path]:
+        ids = self._of_type("AWS::Serverless::LayerVersion")
+        return {self.ref(i): self._directory(self._resource(i)["Properties"], "ContentUri", i) for i in ids}
 
     def _function_events(self, functions: tuple[FunctionSpec, ...]) -> tuple[list[EventSourceSpec], list[ScheduleSpec]]:
         sources: list[EventSourceSpec] = []

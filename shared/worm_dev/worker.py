@@ -2,9 +2,14 @@
 
 Each worker has a Runtime API listener of its own, so an event given to a process that dies can never reach another one.
 An invocation ends in an `Outcome`: the function's answer, its error, a time-out (the process group is killed -9, as
-Lambda does) or the death of the process. The memory limit is on the address space, which threads and allocators reserve
-far beyond what they use; hence ADDRESS_SPACE_FACTOR times the function's memory plus ADDRESS_SPACE_BASE_MB: a guard
-against runaways, not Lambda's exact limit.
+Lambda does) or the death of the process.
+
+Memory and `/tmp` are those of the function. A process whose resident memory was ever above `MemorySize` is killed, as
+Lambda does it; its peak is looked at every `WATCH_SECONDS` and once more when it answers, so that no moment above the
+limit passes unseen (where /proc tells it: on Linux). One request for far more than there is fails by itself: the limit
+on the address space, which threads and allocators reserve far beyond what they use, is ADDRESS_SPACE_FACTOR times the
+memory plus ADDRESS_SPACE_BASE_MB. Each process has a `TMPDIR` of its own; one that holds more than `EphemeralStorage`
+ends the process too (in Lambda the write fails).
 """
 
 from __future__ import annotations
@@ -13,8 +18,10 @@ import json
 import os
 import queue
 import resource
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -31,6 +38,8 @@ from worm_dev.specs import FunctionSpec
 ADDRESS_SPACE_FACTOR = 3
 ADDRESS_SPACE_BASE_MB = 2048
 INIT_SECONDS_MAX = 30.0
+WATCH_SECONDS = 0.02
+_MB = 1024 * 1024
 _API = "/2018-06-01/runtime"
 
 
@@ -75,15 +84,20 @@ class Worker:
         self._inbox: queue.Queue[_Invocation | None] = queue.Queue()
         self._current: _Invocation | None = None
         self._init_error: str | None = None
+        self._excess: str | None = None
+        self.peak_mb = 0.0
+        self._tmp = tempfile.mkdtemp(prefix=f"{spec.name}-tmp-", dir=log_path.parent)
         self._server = _RuntimeApi(self)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True, name="runtime-api").start()
-        self._process = self._spawn({**environment, "AWS_LAMBDA_RUNTIME_API": self._server.address})
+        own = {"AWS_LAMBDA_RUNTIME_API": self._server.address, "TMPDIR": self._tmp}
+        self._process = self._spawn({**environment, **own})
         self.pid = self._process.pid
         threading.Thread(target=self._watch, daemon=True, name=f"watch-{spec.name}").start()
+        threading.Thread(target=self._watch_limits, daemon=True, name=f"limits-{spec.name}").start()
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        return self._excess is None and self._process.poll() is None
 
     def invoke(self, payload: bytes) -> Outcome:
         """Runs the handler with the event. Blocks until there is an outcome, at most init + timeout."""
@@ -110,6 +124,7 @@ class Worker:
         self.kill()
         self._server.shutdown()
         self._server.server_close()
+        shutil.rmtree(self._tmp, ignore_errors=True)
 
     # --- called by the Runtime API
 
@@ -134,6 +149,9 @@ class Worker:
         invocation = self._current
         if invocation is None or invocation.request_id != request_id:
             return False
+        if self._is_over():
+            self.kill()
+            outcome = self._death()
         invocation.finish(outcome)
         return True
 
@@ -154,7 +172,7 @@ class Worker:
                 start_new_session=True,
             )
         if sys.platform == "linux":
-            size = (ADDRESS_SPACE_FACTOR * self._spec.memory_mb + ADDRESS_SPACE_BASE_MB) * 1024 * 1024
+            size = (ADDRESS_SPACE_FACTOR * self._spec.memory_mb + ADDRESS_SPACE_BASE_MB) * _MB
             resource.prlimit(process.pid, resource.RLIMIT_AS, (size, size))
         return process
 
@@ -167,7 +185,27 @@ class Worker:
         if invocation is not None:
             invocation.finish(self._death())
 
+    def _watch_limits(self) -> None:
+        while self.alive:
+            if self._is_over():
+                self.kill()
+                return
+            time.sleep(WATCH_SECONDS)
+
+    def _is_over(self) -> bool:
+        """Has the process had more memory than its function, or has it more in its directory for temporary files?"""
+        self.peak_mb = max(self.peak_mb, _peak_bytes(self.pid) / _MB)
+        stored = _stored_bytes(self._tmp) / _MB
+        if self.peak_mb > self._spec.memory_mb:
+            used = f"used {self.peak_mb:.0f} MB of {self._spec.memory_mb} MB"
+            self._excess = f"Runtime exited with error: signal: killed: out of memory, {used}"
+        elif stored > self._spec.tmp_mb:
+            self._excess = f"no space left on device: {stored:.0f} MB of {self._spec.tmp_mb} MB in /tmp"
+        return self._excess is not None
+
     def _death(self) -> Outcome:
+        if self._excess is not None:
+            return Outcome(OutcomeKind.DIED, error=f"{self._excess}\n{self.last_lines()}")
         if self._init_error is not None:
             lines = f"{self._init_error}\n{self.last_lines()}"
             return Outcome(OutcomeKind.INIT, error=f"{self._spec.name} could not be imported: {lines}")
@@ -181,6 +219,24 @@ class Worker:
         with self._log_path.open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - 16384))
             return "\n".join(log.read().decode("utf-8", "replace").splitlines()[-count:])
+
+
+def _peak_bytes(pid: int) -> int:
+    """The most resident memory that the process ever had; 0 where nothing tells."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def _stored_bytes(folder: str) -> int:
+    size = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):  # deleted meanwhile
+                size += (Path(path) / name).lstat().st_size
+    return size
 
 
 class _RuntimeApi(ThreadingHTTPServer):

@@ -17,6 +17,7 @@ from worm.collections.collection import Collection
 from worm.collections.entries import Document, OplogEntry
 from worm.collections.id_ranges import IdRange
 from worm.collections.layout import KeyKind
+from worm.collections.oplog import Seqs
 from worm.collections.trash import Trashed
 from worm.errors import Corrupt, Invalid
 from worm.query.execute import as_row
@@ -52,16 +53,16 @@ def documents(collection: Collection, within: IdRange) -> Iterator[list[Found]]:
 def documents_at(at: At) -> Source:
     """What was there after an entry or at a time. An entity that had no such entry, or was deleted then, has no row."""
 
-    def state(collection: Collection, entity_id: str, seqs: set[int]) -> Found | None:
+    def state(collection: Collection, entity_id: str, seqs: Seqs) -> Found | None:
         oplog = collection.oplog
         if at.time is not None:
             seq, found = oplog.at_time(entity_id, at.time)
-            if seq < max(seqs) and seq + 1 not in seqs and oplog.read(entity_id, seq + 1) is None:
+            if seq < seqs.last and seq + 1 not in seqs and oplog.read(entity_id, seq + 1) is None:
                 raise _gap(collection, entity_id, seq + 1)  # nobody knows of what time it was
         else:
             seq = at.seq or 0
             entry = oplog.read(entity_id, seq)
-            if entry is None and seq < max(seqs):
+            if entry is None and seq < seqs.last:
                 raise _gap(collection, entity_id, seq)
             found = None if entry is None else oplog.state_at(entity_id, entry.seq, [entry])
         return None if found is None else Found(entity_id, as_row(collection, entity_id, found), {})
@@ -117,7 +118,10 @@ def _document(collection: Collection, entity_id: str, answer: Object | Invalid) 
             raise answer
         document = collection.document_of(entity_id, answer)
     except Invalid as mistake:
-        valid = _last_valid(collection, entity_id)
+        try:
+            valid = _last_valid(collection, entity_id)
+        except Corrupt as damage:
+            return Found(entity_id, None, {}, f"{mistake.message}; and its last valid state is unknown: {damage}")
         row = None if valid is None else as_row(collection, entity_id, valid)
         return Found(entity_id, row, {}, mistake.message)
     return Found(entity_id, as_row(collection, entity_id, document), {})
@@ -136,8 +140,8 @@ def _histories(collection: Collection, within: IdRange) -> Iterator[tuple[str, I
     entry by entry, by itself."""
     waiting: dict[str, int] = {}
     for entity_id, seqs in sorted(collection.recorded_seqs(within).items()):
-        if len(seqs) > CHUNK or max(seqs) != len(seqs):
-            yield entity_id, _whole(collection, entity_id, max(seqs))
+        if len(seqs) > CHUNK or seqs.last != len(seqs):
+            yield entity_id, _whole(collection, entity_id, seqs.last)
             continue
         if sum(waiting.values()) + len(seqs) > CHUNK:
             yield from _short(collection, waiting)
@@ -225,7 +229,7 @@ def _trashed_ids(collection: Collection, within: IdRange) -> Iterator[str]:
 def _trashed(collection: Collection, ids: Sequence[str], now: datetime) -> list[Found]:
     keys = [Read(collection.trash.tombstone_key(one)) for one in ids]
     read = [Trashed.of(one, found) for one, found in zip(ids, _got(collection, keys), strict=True) if found is not None]
-    shown = [one for one in read if one.tombstone.state != "purging" and not one.tombstone.is_expired(now)]
+    shown = [one for one in read if one.tombstone.state != "purging" and not one.is_expired(now)]
     live = _got(collection, [Read(collection.documents.key(one.id)) for one in shown])
     gone = [one for one, document in zip(shown, live, strict=True) if document is None]
     copies = _got(collection, [Read(collection.trash.copy_key(one.id)) for one in gone])

@@ -23,8 +23,10 @@ from worm.errors import CommitStateUnknown, Conflict, Corrupt, Denied, Invalid, 
 from worm.schema import FieldDef
 from worm.schema.definition import TIME_FIELDS
 from worm.sdk.access import Result, Seen, Touched
+from worm.sdk.bulk import Verb
 from worm.sdk.document import About, DocumentDict
 from worm.sdk.model import Model
+from worm.sdk.writing import DocumentDraft
 
 ROUNDS_MAX = 12
 SKEW = timedelta(minutes=15)
@@ -66,13 +68,17 @@ class JobModel(Model):
         """`save_many`; what is stored under these ids was found to be `broken`, and is replaced if it still is."""
         about: About = {"actor": actor}
 
-        def work(document: DocumentDict, holders: Holders | None) -> tuple[Document, Touched | None]:
+        def draft(document: DocumentDict) -> DocumentDraft:
             entity_id = self._id_of(document)
             if entity_id not in broken:
-                return self._save(document, about, holders)
-            return self._update(document, entity_id, self._broken_version(entity_id), about, holders=holders)
+                return self._draft_of_save(document)
+            self._begin_write()
+            return self._draft_over(document, entity_id, self._broken_version(entity_id))
 
-        return self._many(documents, work)
+        def alone(document: DocumentDict, holders: Holders | None) -> tuple[Document, Touched | None]:
+            return self._written_out(draft(document), about, holders)
+
+        return self._many(documents, Verb(lambda one, _: draft(one), alone), about)
 
     def _broken_version(self, entity_id: str) -> Seen:
         found = self._session.store.get(self._collection.documents.key(entity_id))

@@ -26,7 +26,7 @@ from worm.codec.strict_json import JsonObject
 from worm.errors import Conflict, Invalid
 from worm.model import Worm
 from worm.schema.fields import SINGLETON_ID, id_text
-from worm.sdk.objects import Dicts
+from worm.sdk.shapes import Dicts
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from worm.model import Model, Worm
 
 SCHEMA: dict[str, object] = {
     "version": "1.0",
@@ -29,6 +32,13 @@ SCHEMA: dict[str, object] = {
         "OrgSettings": {"path": "#org/@settings", "fields": {"title": {"type": "string"}}, "oplog": True},
     },
 }
+
+
+VERBS = sorted(name for kind in (Worm, Model) for name in dir(kind) if not name.startswith("_") and name != "schema")
+SDK_CALL = re.compile(
+    rf"(?<![\w.])(?:db|tx)\.\w+\(|\b(?:connect|earliest|{'|'.join(VERBS)})\(|\b[a-z_]+=(?:True|False|None|…|\[)"
+)
+"""How a Python program calls the library: nothing that a user of the command can do."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ def other(url: str) -> Worm:
         "Note": {"path": "@notes/(id:string)"},
     }
     push(open_store(url), load_schema({"version": "1.0", "models": models}))
-    session = connect(url, probe=False)
+    session = connect(url, maintenance="inline", probe=False)
     session.model("Log").save({"id": "a"})
     session.store.put("fixed/a/data.json", b"{}")
     return session
@@ -63,7 +63,7 @@ def test_put_replaces_a_broken_document_and_get_says_how(worm: Command, url: str
         got = worm("get", "Customer", "zeta", "--url", url)
         assert got.exit_code == 2
         assert got.stderr.startswith("worm: the stored document is not valid: ")
-        told = "(`worm put`, replace() or upsert() replaces it, `worm history` shows its last valid state)\n"
+        told = "(`worm put` replaces it, `worm history` shows its last valid state)\n"
         assert got.stderr.endswith(told)
         assert worm("put", "Customer", "--url", url, stdin='{"id": "zeta", "name": "Z"}').exit_code == 0
         assert json.loads(worm("get", "Customer", "zeta", "--url", url).stdout)["name"] == "Z"

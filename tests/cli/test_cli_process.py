@@ -43,14 +43,14 @@ def test_an_error_is_one_line_on_stderr_and_no_traceback(url: str, session: Worm
 def test_starting_the_command_imports_neither_boto3_nor_moto_nor_obstore() -> None:
     """They cost a third of a second and more; most commands on a directory need none of them."""
     program = (
-        "import sys, worm.cli.main\n"
+        "import sys, worm.cli.app\n"
         "print([one for one in ('boto3', 'moto', 'obstore', 'worm_dev', 'pyarrow') if one in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert found.stdout == "[]\n"
 
 
-STARTED = {"worm", "worm.cli", "worm.cli.commands", "worm.cli.main", "worm.cli.options", "worm.errors"}
+STARTED = {"worm", "worm.cli", "worm.cli.app", "worm.cli.commands", "worm.cli.main", "worm.cli.options", "worm.errors"}
 HEAVY = {"boto3", "moto", "obstore", "orjson", "pyarrow", "pydantic"}
 
 
@@ -69,11 +69,58 @@ def _loaded(*arguments: str) -> set[str]:
     return set(found.stderr.split())
 
 
+def test_a_table_query_imports_nothing_that_only_other_commands_need(url: str, session: Worm) -> None:
+    """Maintenance, spaces and migrations were a large part of its start; scripts/bench coldstart measures it."""
+    loaded = _loaded("--url", url, "table", "query", "Customer", "--filter", "status=active")
+    rooms = {".".join(name.split(".")[:2]) for name in loaded if name.startswith("worm.")}
+    assert rooms & {f"worm.{room}" for room in ("maintenance", "bridge", "pages", "log", "journal", "workers")} == set()
+    assert {name for name in loaded if name.startswith("worm.spaces.")} == set()
+    assert loaded & {f"worm.sdk.{name}" for name in ("class_schema", "classes", "migrating", "transacting")} == set()
+    assert loaded & ((HEAVY - {"orjson"}) | {"asyncio", "html", "http.client", "rich"}) == set()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("table", "query", "Customer", "--limit", "3", "--sort", "name", "--select", "name", "--format", "csv"),
+        ("table", "aggregate", "Customer", "--count", "--group-by", "status"),
+        ("table", "list", "--format", "json"),
+        ("get", "Customer", "zeta"),
+        ("history", "Customer", "zeta"),
+    ],
+)
+def test_reading_commands_do_without_pydantic(url: str, session: Worm, arguments: tuple[str, ...]) -> None:
+    """typer imports it to convert values: text, numbers, choices and what nobody gave need no conversion."""
+    assert "pydantic" not in _loaded("--url", url, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--limit", "x"), "unable to parse string as an integer"),
+        (("--limit", "-1"), "greater than or equal to 0"),
+        (("--format", "JSON"), "'JSON' is not one of"),
+        (("--strategy",), "requires an argument"),
+    ],
+)
+def test_values_that_need_a_look_are_refused_as_typer_does(
+    worm: Command, url: str, session: Worm, arguments: tuple[str, ...], message: str
+) -> None:
+    refused = worm("--url", url, "table", "query", "Customer", *arguments)
+    assert refused.exit_code == 2
+    assert message in refused.stderr
+
+
+def test_an_argument_that_is_required_is_missed(worm: Command, url: str, session: Worm) -> None:
+    refused = worm("--url", url, "table", "query")
+    assert (refused.exit_code, "Missing argument 'MODEL'" in refused.stderr) == (2, True)
+
+
 @pytest.mark.parametrize("argument", ["--version", "--help"])
 def test_version_and_list_of_commands_import_no_command(argument: str) -> None:
     """`worm --version` may take 3 times `python -c pass` and typer's import; scripts/bench coldstart measures it."""
     loaded = _loaded(argument)
-    assert {name for name in loaded if name.startswith("worm")} == {*STARTED, "worm.version"}
+    assert {name for name in loaded if name.startswith("worm")} == {*STARTED, "worm.values", "worm.version"}
     assert loaded & HEAVY == set()
     assert ("rich" in loaded) is (argument == "--help")
 
@@ -81,7 +128,7 @@ def test_version_and_list_of_commands_import_no_command(argument: str) -> None:
 def test_a_command_imports_its_own_module_only(tmp_path: Path) -> None:
     with store_at(tmp_path / "store") as store:
         store.insert("notes", {"_id": 1})
-    loaded = _loaded("log", "cat", str(tmp_path / "store"))
+    loaded = _loaded("log", "cat", "--url", str(tmp_path / "store"))
     commands = {name for name in loaded if name.startswith("worm.cli.")}
     assert commands == {"worm.cli.log", "worm.cli.output", *STARTED} - {"worm", "worm.cli", "worm.errors"}
     rooms = {".".join(name.split(".")[:2]) for name in loaded if name.startswith("worm.")}
@@ -103,15 +150,15 @@ def _commands(tree: Mapping[str, CommandLeaf | CommandGroup], path: str = "") ->
 
 
 def test_every_command_takes_the_shared_options() -> None:
-    """Those of `worm log` and `worm space pull` name the place by an argument."""
+    """`worm space pull`, `attach` and `detach` name their places by arguments; `worm cost` looks at none."""
     taken = {
         name: {option for one in leaf.load(name).params for option in one.opts} for name, leaf in _commands(COMMANDS)
     }
-    without_place = {"pack", "unpack", "schema export"}
-    without_url = {"dev", "space pull", *without_place, *(name for name in taken if name.startswith("log "))}
+    without_place = {"cost", "pack", "unpack", "schema export"}
+    without_url = {"attach", "detach", "dev", *without_place}
     assert {name for name, options in taken.items() if "--url" not in options} == without_url
     assert {name for name, options in taken.items() if "--endpoint-url" not in options} == without_place
-    writers = {"migrate", "put", "rm", "rollback", "snapshot restore", "trash restore"}
+    writers = {"branch merge", "migrate", "put", "restore", "rm", "rollback", "snapshot restore", "trash restore"}
     assert {name for name, options in taken.items() if "--actor" in options} == {*writers, "history"}  # which filters
 
 

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from worm.cli.main import app
+from worm.cli.app import app
+from worm.clock import VirtualClock
+from worm.log.collect import LogCollector
+from worm.log.config import LogConfig
+from worm.log.opening import open_log
+from worm.spaces.opening import open_space
+from worm.spaces.operations import set_document
+from worm.store.open import open_store
 
 Worm = Callable[..., tuple[int, str, str]]
 
@@ -54,8 +63,8 @@ def test_bytes_come_out_as_they_went_in(db: Worm, tmp_path: Path) -> None:
 def test_what_is_wrong_with_arguments_is_said(db: Worm) -> None:
     assert db("db", "put", "d", "a")[0] == 2
     assert db("db", "put", "d", "a", "-", "--delete", stdin=b"")[0] == 2
-    assert db("db", "get", "d", "a", "--at", "yesterday")[2].startswith("worm: --at 'yesterday' is neither an LSN nor")
-    assert db("db", "get", "d", "a", "--at", 99)[0] == 2
+    assert db("db", "get", "d", "a", "--at", "yesterday")[2].startswith("worm: at: 'yesterday' is no time")
+    assert db("db", "get", "d", "a", "--at", 99)[0] == 3
     assert db("db", "get", "d", "a", "--branch", "x")[2] == "worm: there is no branch 'x' (there are: main)\n"
     assert db("db", "get", "e", "a")[0] == 3
     assert db("db", "restore", "d", "--at", 3)[0] == 2
@@ -146,4 +155,124 @@ def test_garbage_is_counted_in_a_dry_run_and_collected(db: Worm) -> None:
 def test_databases_are_listed(db: Worm) -> None:
     assert db("db", "create", "d-2")[0] == 0
     assert db("db", "create", "e")[0] == 0
-    assert db("db", "list") == (0, "d\nd-2\ne\n", "")
+    listed = json.loads(db("db", "list", "--format", "json")[1])
+    assert [one["name"] for one in listed] == ["d", "d-2", "e"]
+    assert db("log", "list")[1].splitlines()[2:] == ["d     pages", "d-2   pages", "e     pages"]
+
+
+def test_a_store_is_checked_and_kept_up_by_command(db: Worm, tmp_path: Path) -> None:
+    assert db("db", "maintain", "d")[1].splitlines()[0] == "6 segments applied, 0 layers merged, 0 images"
+    assert json.loads(db("db", "maintain", "d", "--format", "json")[1])["finished"] is True
+    assert db("db", "verify", "d") == (0, "no problems\n", "")
+    store = open_store(f"memory://{tmp_path}")
+    (layer,) = store.list("db/d/delta/")
+    found = store.get(layer.key)
+    assert found is not None
+    store.put(layer.key, found.body[:-40] + b"x" * 40)
+    code, out, _ = db("db", "verify", "d")
+    assert (code, out.splitlines()[0].startswith(f"layer-damaged  {layer.key}: ")) == (1, True)
+    assert json.loads(db("db", "verify", "d", "--format", "json")[1])["clean"] is False
+    assert db("db", "verify", "none")[0] == 3
+
+
+def test_a_lost_root_is_rebuilt_by_command(db: Worm, tmp_path: Path) -> None:
+    assert db("db", "repair", "d")[1] == "nothing to repair: the root of this pages database is there\n"
+    assert db("db", "branch", "create", "d", "b")[0] == 0
+    open_store(f"memory://{tmp_path}").delete("db/d/manifest.json")
+    code, _, err = db("db", "get", "d", "b")
+    assert (code, "worm db repair" in err) == (9, True)
+    assert db("db", "create", "d")[0] == 9
+    assert db("db", "repair", "d")[1].splitlines() == [
+        "would rebuild the root (pages) from its copy and the log",
+        "branch b comes back from its log",
+        "lost: pins and settings since the copy of the root",
+        "nothing was changed; run it with --no-dry-run",
+    ]
+    assert db("db", "get", "d", "b")[0] == 9
+    assert db("db", "repair", "d", "--no-dry-run")[0] == 0
+    assert db("db", "get", "d", "b") == (0, "TWO", "")
+    assert db("db", "get", "d", "b", "--branch", "b") == (0, "TWO", "")
+
+
+def test_a_deleted_database_is_not_found_and_comes_back(db: Worm) -> None:
+    assert db("db", "delete", "d")[0] == 0
+    assert db("db", "get", "d", "a")[0] == 3
+    assert db("db", "list")[1].splitlines()[2] == "d     pages, deleted"
+    assert db("db", "undelete", "d") == (0, "d is back\n", "")
+    assert db("db", "get", "d", "a")[1] == "one"
+    assert db("db", "branch", "undelete", "d", "gone")[0] == 3
+
+
+def test_a_space_is_not_damaged_through_its_pages(worm: Worm, tmp_path: Path) -> None:
+    """`worm db restore space-x --in-place` threw commits away, and gave their numbers again."""
+    with open_space(f"memory://{tmp_path}", "x") as space:
+        for number in range(3):
+            space.transact([set_document("a", {"v": number})])
+    assert worm("db", "branch", "create", "space-x", "b")[0] == 0
+    for arguments, breaks in (
+        (("put", "space-x", "m", "--delete"), "disagree"),
+        (("restore", "space-x", "--at", "4", "--in-place"), "numbers are given again"),
+        (("gc", "space-x"), "begin again"),
+        (("branch", "reset", "space-x", "b"), "numbers are given again"),
+    ):
+        code, _, err = worm("db", *arguments)
+        assert (code, breaks in err, "--force" in err) == (2, True, True), arguments
+        assert worm("db", *arguments, "--force")[0] == 0, arguments
+    assert worm("db", "gc", "space-x", "--dry-run")[0] == 0
+    assert worm("db", "create", "space-x")[0] == 2
+
+
+def test_a_log_is_shown_by_what_it_is(db: Worm, tmp_path: Path) -> None:
+    lines = db("log", "cat", "d")[1].splitlines()
+    assert [line.split("  ")[3:] for line in lines] == [
+        ["page", "-", '"a"', "one"],
+        ["page", "-", '"b"', "two"],
+        ["page", "-", '"b"', "TWO"],
+    ]
+    with open_space(f"memory://{tmp_path}", "x") as space:
+        space.transact([set_document("a", {"v": 1})])
+    (line,) = db("log", "cat", "space-x")[1].splitlines()
+    assert line.split("  ")[3:] == ["space", "main", "1", '[{"id":"a","op":"set","value":{"v":1}}]']
+    assert db("db", "branch", "create", "d", "b")[0] == 0
+    assert db("db", "put", "d", "n", "-", "--branch", "b", stdin=b"new")[0] == 0
+    assert db("log", "tail", "d", "--branch", "b")[1].endswith('page  -  "n"  new\n')
+    assert db("db", "tail", "d", "-n", 1)[1].endswith('page  -  "b"  TWO\n')
+    shape = json.loads(db("log", "stat", "d", "--format", "json")[1])
+    assert (shape["kind"], shape["keptFrom"], shape["head"], shape["slots"]) == ("pages", 1, 9, 6)
+    assert db("log", "gc", "d", "--before", 3)[0] == 2
+
+
+def test_old_slots_of_a_log_go_by_command_and_the_tools_go_on(worm: Worm, tmp_path: Path) -> None:
+    config = LogConfig(gc_min_age_seconds=0.001)
+    with open_log(f"memory://{tmp_path}", "l", config=config) as log:
+        for number in range(5):
+            log.append([{"op": "put", "n": number}])
+    clock = VirtualClock(datetime.now(UTC) + timedelta(days=1))
+    store = open_store(f"memory://{tmp_path}")
+    LogCollector(store, "l", config=config, clock=clock).run(0)
+    assert worm("log", "gc", "l", "--before", 6, "--dry-run")[1].splitlines()[-1] == "nothing was changed"
+    assert worm("log", "stat", "l")[0] == 0
+    assert worm("log", "verify", "l")[0] == 0
+    assert worm("log", "stat", "none")[0] == 3
+
+
+def test_a_database_is_packed_and_unpacked(db: Worm, tmp_path: Path) -> None:
+    assert db("db", "apply", "d")[0] == 0
+    assert db("db", "put", "d", "late", "-", stdin=b"L")[0] == 0
+    assert db("db", "branch", "create", "d", "b")[0] == 0
+    code, out, _ = db("db", "pack", "d", tmp_path / "d.tar")
+    assert (code, out.startswith("packed d (pages): ")) == (0, True)
+    assert db("db", "pack", "d", tmp_path / "d.tar")[0] == 4
+    assert db("db", "pack", "none", tmp_path / "n.tar")[0] == 3
+    assert db("db", "unpack", "copy", tmp_path / "d.tar")[0] == 0
+    assert db("db", "unpack", "copy", tmp_path / "d.tar")[0] == 4
+    assert db("db", "verify", "copy") == (0, "no problems\n", "")
+    for page in ("a", "b", "late"):
+        assert db("db", "get", "copy", page) == db("db", "get", "d", page)
+    assert db("db", "get", "copy", "b", "--at", 6)[1] == "two"
+    assert db("db", "put", "copy", "new", "-", "--branch", "b", stdin=b"N")[0] == 0
+    (tmp_path / "bad").write_bytes(b"no archive")
+    assert db("db", "unpack", "other", tmp_path / "bad")[0] == 9
+    with tarfile.open(tmp_path / "wrong", "w"):
+        pass
+    assert db("db", "unpack", "other", tmp_path / "wrong")[0] == 2

@@ -11,7 +11,8 @@ from tests.cli.company import Command
 from worm.cli.arguments import MOMENT_HELP
 from worm.model import Worm
 
-SEQS_HINT = "`worm history` (get_history) shows which there are"
+SEQS_HINT = "`worm history` shows which there are"
+TRASH_HINT = "if it was deleted, it may be in trash: `worm trash list`, `worm trash restore`"
 KEY = "[org/customers/nobody/data.json]"
 
 
@@ -54,7 +55,7 @@ def test_get_shows_the_document_as_it_was(worm: Command, url: str, session: Worm
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["nobody"], 3, f"there is no Customer 'nobody' {KEY}"),
+        (["nobody"], 3, f"there is no Customer 'nobody' {KEY} ({TRASH_HINT})"),
         (["acme", "--at", "9"], 3, f"Customer 'acme' has no entry 9 [org/customers/acme/data.json] ({SEQS_HINT})"),
         (
             ["acme", "--at", "2025-01-01"],
@@ -168,6 +169,20 @@ def test_put_many_stores_what_it_can_and_ends_with_the_first_failure(
         {"id": "acme", "name": "Acme 2"}
     ]
     assert worm("verify", "--url", url).exit_code == 0
+
+
+def test_the_same_lines_again_write_nothing_and_say_so(worm: Command, url: str, session: Worm, tmp_path: Path) -> None:
+    """After a kill the command is run again; a name like *.ndjson says that there are many."""
+    lines = tmp_path / "new.ndjson"
+    lines.write_text('{"id": "one", "name": "One"}\n{"id": "two", "name": "Two"}\n')
+    first = worm("put", "Customer", str(lines), "--format", "ndjson", "--url", url)
+    assert (first.exit_code, first.stderr) == (0, "")
+    lines.write_text(lines.read_text() + '{"id": "three", "name": "Three"}\n')
+    again = worm("put", "Customer", str(lines), "--format", "ndjson", "--url", url)
+    assert (again.exit_code, again.stderr) == (0, "worm: 2 of 3 documents were stored already\n")
+    assert [json.loads(line)["result"] for line in again.stdout.splitlines()] == ["unchanged", "unchanged", "created"]
+    assert len(session.model("Customer").get_history("one")) == 1
+    assert worm("put", "Customer", str(lines), "--id", "x", "--url", url).exit_code == 2
 
 
 def test_rm_of_one_id_acts(worm: Command, url: str, session: Worm) -> None:

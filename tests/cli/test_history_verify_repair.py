@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from tests.cli.company import Command
+from tests.harness import schema_of
 from worm.model import Worm, push
 from worm.schema import load_schema
+from worm.store.open import open_store
 
 
 def test_history_shows_every_change_with_its_actor(worm: Command, url: str, session: Worm) -> None:
@@ -156,9 +159,11 @@ def test_a_rejected_document_is_listed_but_is_no_difference(worm: Command, url: 
                     {"key": "org/customers/bad/data.json", "reason": "name: must be a string, not integer"},
                 ],
                 "outgrown": [],
+                "kept": [],
                 "unseen": {"count": 0, "first": []},
             }
         ],
+        "irregular": [],
     }
     assert (
         "rejected  org/customers/bad/data.json: name: must be a string, not integer\n"
@@ -180,6 +185,38 @@ def test_an_upload_that_nobody_will_see_is_a_warning(worm: Command, url: str, se
         "count": 1,
         "first": [{"key": "org/customers/new/profile.json", "reason": reason}],
     }
+
+
+@pytest.mark.timeout(60)
+def test_what_is_not_a_regular_file_is_a_warning_of_verify(worm: Command, tmp_path: Path) -> None:
+    """A FIFO made verify wait without end, and a link to itself ended it."""
+    url = str(tmp_path / "data")
+    push(open_store(url), load_schema(schema_of()))
+    (tmp_path / "data/org/customers/fifo").mkdir(parents=True)
+    os.mkfifo(tmp_path / "data/org/customers/fifo/profile.json")
+    (tmp_path / "data/org/customers/loop").symlink_to("loop")
+    ended = worm("verify", "--url", url)
+    assert (ended.exit_code, ended.stderr.splitlines()) == (
+        0,
+        [
+            f"worm: warning: irregular  org/customers/{name}: not a regular file, so not a document"
+            for name in ("fifo/profile.json", "loop")
+        ],
+    )
+    shape = json.loads(worm("verify", "--format", "json", "--url", url).stdout)
+    assert shape["irregular"] == ["org/customers/fifo/profile.json", "org/customers/loop"]
+
+
+@pytest.mark.parametrize("by_variable", [False, True])
+def test_a_url_with_one_slash_is_refused(
+    worm: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_variable: bool
+) -> None:
+    """It became a directory, and writes were acknowledged there."""
+    monkeypatch.chdir(tmp_path)
+    if by_variable:
+        monkeypatch.setenv("WORM_URL", "s3:/bucket")
+    ended = worm("verify", *([] if by_variable else ["--url", "s3:/bucket"]))
+    assert (ended.exit_code, "write s3://bucket" in ended.stderr, list(tmp_path.iterdir())) == (2, True, [])
 
 
 def test_repair_makes_everything_derived_true_again(worm: Command, url: str, session: Worm) -> None:
@@ -276,7 +313,7 @@ def test_a_damaged_entry_is_named_once_with_what_to_do(worm: Command, url: str, 
     session.store.put(".oplog/customers/acme/0002.json", b"damage")
     (line,) = [one for one in worm("verify", "--url", url).stdout.splitlines() if "oplog-corrupt" in one]
     assert line.startswith("oplog-corrupt  .oplog/customers/acme/0002.json: not valid JSON: ")
-    assert line.endswith(" (entries are never rewritten: put an earlier version of the object back)")
+    assert line.endswith(" (`worm why` on this key says what to do)")
 
 
 def test_prune_counts_in_a_dry_run_and_removes_without_one(worm: Command, url: str, session: Worm) -> None:

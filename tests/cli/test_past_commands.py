@@ -1,4 +1,4 @@
-"""`worm history --before`, `worm diff`, `worm rollback`, `worm snapshot …`."""
+"""`worm history --before`, `worm diff`, `worm rollback`, `worm snapshot …`, `worm restore`, and tables `--at`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_diff_tells_no_field_from_null(worm: Command, url: str, session: Worm) -
 
 def test_diff_of_an_entry_that_is_not_there_is_not_found(worm: Command, url: str, session: Worm) -> None:
     ended = worm("diff", "Customer", "acme", "1", "7", "--url", url)
-    hint = "`worm history` (get_history) shows which there are"
+    hint = "`worm history` shows which there are"
     message = f"worm: Customer 'acme' has no entry 7 [org/customers/acme/data.json] ({hint})\n"
     assert (ended.exit_code, ended.stdout, ended.stderr) == (3, "", message)
 
@@ -106,3 +106,64 @@ def test_a_snapshot_that_is_not_there_cannot_be_restored(
 ) -> None:
     ended = worm("snapshot", "restore", "Customer", "acme", ts, "--url", url)
     assert (ended.exit_code, ended.stdout) == (code, "")
+
+
+# Whole collections
+
+THEN = "2026-01-01T00:00:02Z"  # before acme churned
+
+
+def test_table_commands_take_a_moment(worm: Command, url: str, session: Worm) -> None:
+    session.model("Customer").delete("zeta")
+    asked = ("--filter", "status=active", "--at", THEN, "--url", url)
+    rows = json.loads(worm("table", "query", "Customer", "--format", "json", *asked).stdout)
+    assert [row["id"] for row in rows] == ["acme", "zeta"]
+    assert json.loads(worm("table", "aggregate", "Customer", "--format", "json", *asked).stdout) == {"count": 2}
+    values = worm("table", "distinct", "Customer", "name", "--format", "json", *asked)
+    assert json.loads(values.stdout) == sorted(row["name"] for row in rows)
+    exported = worm("table", "export", "Customer", "--format", "ndjson", *asked)
+    assert sorted(json.loads(line)["id"] for line in exported.stdout.splitlines()) == ["acme", "zeta"]
+    sorted_too = worm("table", "export", "Customer", "--format", "ndjson", "--sort", "-name", *asked)
+    assert len(sorted_too.stdout.splitlines()) == 2
+    plan = worm("table", "query", "Customer", "--explain", *asked)
+    assert (plan.exit_code, f"as of {THEN}" in plan.stdout) == (0, True)
+
+
+def test_table_commands_refuse_too_many_changes(worm: Command, url: str, session: Worm) -> None:
+    ended = worm("table", "query", "Customer", "--at", "2020-01-01", "--max-changed", "1", "--url", url)
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert "changed after 2020-01-01T00:00:00Z, and max_changed is 1" in ended.stderr
+    assert "`--max-changed " in ended.stderr
+    alone = worm("table", "query", "Customer", "--max-changed", "1", "--url", url)
+    assert (alone.exit_code, "--max-changed goes with --at" in alone.stderr) == (2, True)
+    number = worm("table", "query", "Customer", "--at", "3", "--url", url)
+    assert (number.exit_code, "seqs count per document" in number.stderr) == (2, True)
+
+
+def test_restore_is_a_dry_run_unless_told_otherwise(worm: Command, url: str, session: Worm) -> None:
+    session.model("Customer").delete("zeta")
+    session.model("Customer").insert({"id": "late", "name": "Late"})
+    command = ("restore", "Customer", "--at", THEN, "--url", url)
+    told = worm(*command)
+    assert (told.exit_code, told.stderr) == (0, "worm: dry run; --no-dry-run will restore 3 documents\n")
+    rows = [line.split()[:4] for line in told.stdout.splitlines()[2:]]
+    assert rows[0] == ["Customer", "acme", "changed", "status"]
+    assert [row[1:3] for row in rows[1:]] == [["late", "deleted"], ["zeta", "created"]]
+    assert session.model("Customer").get("acme")["status"] == "churned"
+    done = worm(*command, "--no-dry-run", "--reason", "mistake", "--actor", "eve", "--format", "json")
+    assert (done.exit_code, [one["result"] for one in json.loads(done.stdout)]) == (
+        0,
+        ["changed", "deleted", "created"],
+    )
+    entry = session.model("Customer").get_history("acme")[-1]
+    assert (entry.actor, entry.reason, entry.metadata["restoredFrom"]) == ("eve", "mistake", THEN)
+    assert json.loads(worm(*command, "--no-dry-run", "--format", "json").stdout) == []
+
+
+def test_restore_says_what_it_could_not_do(worm: Command, url: str, session: Worm) -> None:
+    session.store.put(".oplog/customers/acme/0001.json", b"damaged")
+    ended = worm("restore", "Customer", "--at", THEN, "--no-dry-run", "--url", url)
+    assert (ended.exit_code, ended.stderr) == (9, "worm: 1 of 1 document failed\n")
+    assert "0001.json" in ended.stdout
+    missing = worm("restore", "--url", url)
+    assert (missing.exit_code, "--at" in missing.stderr) == (2, True)

@@ -123,6 +123,7 @@ def test_a_push_tells_what_changes_and_gives_json_for_scripts(
         "claimed": 0,
         "conflicts": [],
         "problems": [],
+        "damaged": [],
     }
 
 

@@ -84,7 +84,7 @@ def test_a_gap_in_an_oplog_keeps_the_old_objects_and_ends_with_one(worm: Command
     ended = worm("relayout", "--to", "collection", "--no-dry-run", "--delete-old", "--url", url)
     assert ended.exit_code == 1
     assert ended.stdout.splitlines()[-2:] == [
-        f"oplog-gap  {COLLECTION_KEYS[0]}: no entry 1",
+        f"oplog-gap  {COLLECTION_KEYS[0]}: no entry 1 (`worm why` on this key says what to do)",
         "1 problem: no old object was deleted",
     ]
     assert (_there(session, ROOT_KEYS), _there(session, COLLECTION_KEYS)) == ([False, True], [False, True])

@@ -7,6 +7,7 @@ import pytest
 from tests.cli.company import Command
 from worm.model import Worm, connect, push
 from worm.schema import load_schema
+from worm.store.base import PUT_ID
 from worm.store.open import open_store
 
 SCHEMA: dict[str, object] = {
@@ -27,7 +28,7 @@ KEY = "bank/accounts/a/data.json"
 @pytest.fixture
 def bank(url: str) -> Worm:
     push(open_store(url), load_schema(SCHEMA))
-    return connect(url, actor="user:ann", probe=False)
+    return connect(url, actor="user:ann", maintenance="inline", probe=False)
 
 
 def test_repair_brings_commits_that_are_in_no_document(worm: Command, url: str, bank: Worm) -> None:
@@ -45,7 +46,10 @@ def test_repair_brings_commits_that_are_in_no_document(worm: Command, url: str, 
     assert (entry.actor, entry.metadata["commitSeq"]) == ("user:bob", 1)
 
 
-def test_repair_removes_what_came_back_and_leaves_what_was_written_by_hand(worm: Command, url: str, bank: Worm) -> None:
+@pytest.mark.parametrize("is_copy", [False, True], ids=["a late write", "a copy"])
+def test_repair_removes_a_late_write_and_leaves_what_was_copied_or_written_by_hand(
+    worm: Command, url: str, bank: Worm, is_copy: bool
+) -> None:
     accounts = bank.model("Account")
     accounts.save({"id": "a", "balance": 1})
     accounts.save({"id": "b", "balance": 1})
@@ -54,15 +58,17 @@ def test_repair_removes_what_came_back_and_leaves_what_was_written_by_hand(worm:
     connect(url, actor="user:ann", maintenance="events", probe=False).model("Account").delete("a")
     bank.materialize("main")
     assert bank.store.get(KEY) is None
-    bank.store.put(KEY, found.body, metadata=found.metadata)
+    put_id = found.metadata[PUT_ID] if is_copy else "of another attempt"
+    bank.store.put(KEY, found.body, metadata={**found.metadata, PUT_ID: put_id})
     bank.store.put("bank/accounts/b/data.json", b'{"balance": 7}')
     ended = worm("verify", "--url", url)
     assert ended.exit_code == 1
-    assert {"document-outdated", KEY} <= set(ended.stdout.replace(":", " ").split())
+    assert {"kept" if is_copy else "document-outdated", KEY} <= set(ended.stdout.replace(":", " ").split())
     assert worm("repair", "--url", url).exit_code == 0
     assert worm("verify", "--url", url).stdout.endswith("no differences\n")
-    assert bank.store.get(KEY) is None
-    assert [entry.op for entry in accounts.table.collection.oplog.entries("a")] == ["create", "delete"]
+    assert (bank.store.get(KEY) is not None) == is_copy
+    ops = [entry.op for entry in accounts.table.collection.oplog.entries("a")]
+    assert ops == (["create"] if is_copy else ["create", "delete"]), "a directory keeps no versions between two looks"
     kept = bank.store.get("bank/accounts/b/data.json")
     assert kept is not None
     assert kept.body == b'{"balance": 7}'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.cli.company import Command, Ended
-from worm.clock import Ids
-from worm.errors import Conflict, Invalid, NotFound, UnsafeStore
+from worm.clock import SystemClock
+from worm.errors import Conflict, Corrupt, Invalid, NotFound, UnsafeStore
 from worm.spaces.opening import open_space
 from worm.store.base import Store
 
@@ -22,8 +23,8 @@ Run = Callable[..., Ended]
 
 
 @pytest.fixture
-def where() -> str:
-    return f"memory://space-commands-{Ids.system().ulid()}"
+def where(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("spaces") / "store")
 
 
 @pytest.fixture
@@ -148,10 +149,13 @@ def test_branches_are_made_compared_merged_and_ended(run: Run) -> None:
     assert run("branch", "delete", "main", "draft").exit_code == 0
     listed = _json(run("branch", "list", "main", "--format", "json"))
     assert [(one["name"], one["parent"], one["forkSeq"], one["status"]) for one in listed] == [
-        ("", None, None, "active"),
-        ("draft", "", 1, "deleted"),
+        ("main", None, None, "active"),
+        ("draft", "main", 1, "deleted"),
     ]
     assert run("branch", "delete", "main", "draft").exit_code == NotFound.exit_code
+    (back,) = _json(run("branch", "undelete", "main", "draft", "--format", "json"))
+    assert (back["seq"], back["branch"]) == (7, "draft")
+    assert run("branch", "undelete", "main", "draft").exit_code == Conflict.exit_code
 
 
 def test_a_branch_begins_at_a_past_commit_of_any_branch(run: Run) -> None:
@@ -163,7 +167,7 @@ def test_a_branch_begins_at_a_past_commit_of_any_branch(run: Run) -> None:
     assert row["value"] == {"n": 1}
 
 
-@pytest.mark.parametrize(("policy", "kept"), [("ours", 2), ("theirs", 3)])
+@pytest.mark.parametrize(("policy", "kept"), [("ours", 2), ("theirs", 3), ("fields-ours", 2), ("fields-theirs", 3)])
 def test_what_both_changed_is_decided_by_the_policy(run: Run, policy: str, kept: int) -> None:
     _put(run, "a", n=1)
     run("branch", "create", "main", "draft")
@@ -214,10 +218,12 @@ def test_collecting_blobs_is_a_dry_run_unless_told(run: Run) -> None:
     ops = [{"op": "delete", "id": f"urn:blob-meta:{stored['hash']}"}]
     run("write", "main", "-", stdin=json.dumps({"ops": ops}))
     assert "will remove 0 blobs" in run("blob", "gc", "main").stderr  # younger than an hour
-    tried = run("blob", "gc", "main", "--older-than", "0", "--format", "json")
+    assert "will remove 0 blobs" in run("blob", "gc", "main", "--older-than", "0").stderr  # the past names it
+    drop = ("--older-than", "0", "--history", "drop", "--format", "json")
+    tried = run("blob", "gc", "main", *drop)
     assert json.loads(tried.stdout) == [{"hash": stored["hash"], "result": "unneeded"}]
     assert "will remove 1 blob" in tried.stderr
-    done = _json(run("blob", "gc", "main", "--older-than", "0", "--no-dry-run", "--format", "json"))
+    done = _json(run("blob", "gc", "main", *drop, "--no-dry-run"))
     assert done == [{"hash": stored["hash"], "result": "removed"}]
     assert [one["hash"] for one in _json(run("blob", "list", "main", "--format", "json"))] == [needed["hash"]]
 
@@ -272,13 +278,13 @@ def test_the_url_may_be_a_database_or_a_directory(worm: Command, tmp_path: Path)
     assert (tmp_path / "one.sqlite").is_file()
 
 
-def test_a_replica_is_pulled_and_brought_up_to_date(worm: Command, run: Run, where: str, tmp_path: Path) -> None:
+def test_a_replica_is_pulled_and_brought_up_to_date(run: Run, tmp_path: Path) -> None:
     replica = tmp_path / "local.sqlite"
     _put(run, "a", n=1)
     run("blob", "put", "main", "-", stdin="text\n")
 
     def pull(*options: str) -> Any:
-        (done,) = _json(worm("space", "pull", where, str(replica), "main", "--format", "json", *options))
+        (done,) = _json(run("pull", "main", str(replica), "--format", "json", *options))
         return done
 
     assert pull() == {"seq": 2, "commits": 2, "revisions": 2, "blobs": 0, "snapshots": 0}
@@ -289,14 +295,140 @@ def test_a_replica_is_pulled_and_brought_up_to_date(worm: Command, run: Run, whe
         assert space.read("a").value == {"n": 2}
         space.transact([{"op": "delete", "id": "a"}])
     _put(run, "a", n=3)
-    refused = worm("space", "pull", where, str(replica), "main")
+    refused = run("pull", "main", str(replica))
     assert refused.exit_code == Conflict.exit_code
     assert "pull into a new file" in refused.stderr
 
 
-def test_a_pull_of_nothing_leaves_no_file(worm: Command, where: str, tmp_path: Path) -> None:
-    ended = worm("space", "pull", where, str(tmp_path / "local.sqlite"), "main")
+def test_a_pull_of_nothing_leaves_no_file(run: Run, tmp_path: Path) -> None:
+    ended = run("pull", "main", str(tmp_path / "local.sqlite"))
     assert ended.exit_code == NotFound.exit_code
     assert "there is no space 'main'" in ended.stderr
-    assert worm("space", "pull", where, str(tmp_path / "local.db"), "main").exit_code == Invalid.exit_code
+    assert run("pull", "main", str(tmp_path / "local.db")).exit_code == Invalid.exit_code
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_written_to_memory_is_refused(worm: Command) -> None:
+    """It would say that it is committed, and be gone."""
+    body = '{"ops": [{"op": "set", "id": "a", "value": {}}]}'
+    for arguments in (
+        ("write", "main", "-"),
+        ("blob", "put", "main", "-"),
+        ("merge", "main", "draft"),
+        ("branch", "create", "main", "draft"),
+        ("maintain", "main"),
+    ):
+        ended = worm("space", *arguments, "--url", "memory://x", stdin=body)
+        assert ended.exit_code == Invalid.exit_code
+        assert "is gone when the command ends" in ended.stderr
+        assert "--url" in ended.stderr
+
+
+@pytest.mark.parametrize("url", ["{}/new", "sqlite://{}/new", "sqlite://{}/new/one.sqlite"])
+@pytest.mark.parametrize(
+    ("arguments", "body"),
+    [
+        (("write", "main", "-"), '{"ops": []}'),
+        (("write", "main", "-"), '{"ops": [{"op": "nope"}]}'),
+        (("write", "main", "-", "--branch", "nope"), '{"ops": [{"op": "delete", "id": "a"}]}'),
+        (("write", "main", "-"), '{"ops": [{"op": "delete", "id": "a"}], "reads": [{"id": "a", "seq": 3}]}'),
+        (("write", "main", "-"), '{"ops": [{"op": "patch", "id": "a", "patches": [{"op": "remove", "path": "/x"}]}]}'),
+        (("write", "a/b", "-"), '{"ops": [{"op": "delete", "id": "a"}]}'),
+        (("blob", "put", "main", "-", "--branch", "nope"), "bytes"),
+        (("blob", "put", "main", "-", "--metadata", "[]"), "bytes"),
+        (("blob", "put", "main", "-", "--content-type", "a\nb"), "bytes"),
+        (("blob", "put", "main", "missing-file"), ""),
+    ],
+)
+def test_a_refused_write_leaves_nothing_behind(
+    worm: Command, tmp_path: Path, url: str, arguments: tuple[str, ...], body: str
+) -> None:
+    ended = worm("space", *arguments, "--url", url.format(tmp_path), stdin=body)
+    assert ended.exit_code in (Invalid.exit_code, NotFound.exit_code, Conflict.exit_code), ended
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_spaces_of_a_url_are_listed(run: Run) -> None:
+    assert _json(run("list", "--format", "json")) == []
+    _put(run, "a")
+    run("write", "other", "-", stdin='{"ops": [{"op": "delete", "id": "a"}]}')
+    assert _json(run("list", "--format", "json")) == [{"name": "main"}, {"name": "other"}]
+
+
+def test_a_space_is_counted_checked_and_kept_in_shape(run: Run) -> None:
+    for n in range(3):
+        _put(run, "a", n=n)
+    (found,) = _json(run("stat", "main", "--format", "json"))
+    assert (found["seq"], found["branches"], found["entities"], found["blobs"]) == (3, 1, 1, 0)
+    (done,) = _json(run("maintain", "main", "--format", "json"))
+    assert (done["snapshots"], done["applied"] >= 3) == (0, True)
+    report = _json(run("verify", "main", "--format", "json"))
+    assert report == {
+        "seq": 3,
+        "commits": 3,
+        "revisions": 3,
+        "entities": 1,
+        "snapshots": 0,
+        "branches": 1,
+        "blobs": 0,
+        "problems": [],
+    }
+    assert run("verify", "main").stdout.endswith("no problems\n")
+
+
+def test_damage_ends_with_its_exit_code(worm: Command, tmp_path: Path) -> None:
+    url = f"sqlite://{tmp_path}"
+    worm("space", "write", "main", "-", "--url", url, stdin='{"ops": [{"op": "set", "id": "a", "value": {}}]}')
+    database = sqlite3.connect(tmp_path / "main.sqlite")
+    database.execute("UPDATE revision SET data = '{\"x\":1}'")
+    database.commit()
+    database.close()
+    ended = worm("space", "verify", "main", "--url", url)
+    assert ended.exit_code == Corrupt.exit_code
+    assert "revision  'a' on 'main': its revisions are not what the commits say" in ended.stdout
+    assert ended.stdout.endswith("1 problem\n")
+
+
+def test_wrong_snapshots_are_dropped_unless_it_is_a_dry_run(worm: Command, tmp_path: Path) -> None:
+    url = f"sqlite://{tmp_path}"
+    worm("space", "write", "main", "-", "--url", url, stdin='{"ops": [{"op": "set", "id": "a", "value": {}}]}')
+    database = sqlite3.connect(tmp_path / "main.sqlite")
+    database.execute("INSERT INTO snapshot VALUES ('', 'a', 1, '{\"x\":1}')")
+    database.commit()
+    database.close()
+    tried = worm("space", "repair", "main", "--url", url)
+    assert (tried.exit_code, "snapshot  'a' on 'main', commit 1" in tried.stdout) == (Corrupt.exit_code, True)
+    assert worm("space", "verify", "main", "--url", url).exit_code == Corrupt.exit_code
+    done = worm("space", "repair", "main", "--url", url, "--no-dry-run")
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "no problems")
+    assert worm("space", "verify", "main", "--url", url).exit_code == 0
+
+
+def test_the_last_commits_are_followed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(4):
+        _put(run, "a", n=n)
+    assert [line.split()[0] for line in run("tail", "main", "-n", "2").stdout.splitlines()] == ["3", "4"]
+    assert run("tail", "main").stdout.splitlines()[3].endswith("set a")
+    assert json.loads(run("tail", "main", "--lines", "1", "--raw").stdout)["seq"] == 4
+    pauses = [0]
+
+    def sleep(_: SystemClock, seconds: float) -> None:
+        pauses[0] += 1
+        if pauses[0] == 3:
+            raise KeyboardInterrupt
+        if seconds == 1:
+            monkeypatch.setattr(SystemClock, "sleep", lambda *_: None)
+            _put(run, "b", n=pauses[0])
+            monkeypatch.setattr(SystemClock, "sleep", sleep)
+
+    monkeypatch.setattr(SystemClock, "sleep", sleep)
+    followed = run("tail", "main", "-n", "1", "--follow")
+    assert [line.split()[0] for line in followed.stdout.splitlines()] == ["4", "5", "6"]
+
+
+def test_the_log_begins_after_a_time(run: Run) -> None:
+    _put(run, "a")
+    assert _json(run("log", "main", "--after", "2999-01-01", "--format", "json")) == []
+    assert len(_json(run("log", "main", "--after", "2000-01-01T00:00:00Z", "--format", "json"))) == 1
+    assert run("log", "main", "--after", "9").exit_code == NotFound.exit_code
+    assert run("log", "main", "--after", "noon").exit_code == Invalid.exit_code

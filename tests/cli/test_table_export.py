@@ -205,6 +205,7 @@ def test_an_export_can_be_stored_again(worm: Command, url: str, session: Worm, t
     assert [json.loads(line) for line in again.splitlines()] == rows
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_enough_ends_the_export_quietly(url: str, session: Worm) -> None:
     customers = session.model("Customer")
     customers.save_many([customers.create({"name": "x" * 2000}, id=f"many{at}") for at in range(60)])

@@ -187,6 +187,7 @@ def test_what_cannot_be_rebuilt_is_one_line(
     assert ended.stderr.startswith(f"worm: {message}")
 
 
+@pytest.mark.slow
 def test_a_bar_is_shown_on_a_terminal(url: str, session: Worm) -> None:
     """Where stderr is none, the other tests find it empty."""
     arguments = [str(WORM), "table", "rebuild", "Customer", "--url", url]

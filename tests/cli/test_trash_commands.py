@@ -20,7 +20,7 @@ TOMBSTONE = ".worm.trash/customers/{}/.worm.tombstone"
 @pytest.fixture
 def trashed(url: str, session: Worm) -> list[str]:
     """Two customers, deleted just now."""
-    customers = connect(url, actor="user:bo", probe=False).model("Customer")
+    customers = connect(url, actor="user:bo", maintenance="inline", probe=False).model("Customer")
     assert customers.delete("acme")
     assert customers.delete("zeta")
     return ["acme", "zeta"]

@@ -54,6 +54,31 @@ def test_a_wrong_key_names_the_right_one(worm: Command, url: str, session: Worm)
     assert worm("why", "s3://elsewhere/x", "--url", url).exit_code == 2
 
 
+def test_an_object_of_the_library_is_shown_with_what_it_is_and_whether_it_is_healthy(
+    worm: Command, url: str, session: Worm
+) -> None:
+    key = ".oplog/customers/acme/0002.json"
+    ended = worm("why", key, "--url", url)
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    shown = dict(line.split(":", 1) for line in ended.stdout.splitlines())
+    assert {name: text.strip() for name, text in shown.items() if name != "Object"} == {
+        "Key": key,
+        "Verdict": "system",
+        "Model": "Customer",
+        "Id": "acme",
+        "Why": "entry 2 of Customer 'acme': update at 2026-01-01T00:00:03Z by user:ann, the newest one",
+        "Next": "nothing",
+    }
+    session.store.put(".oplog/customers/acme/0003.json", b"garbage")
+    session.store.put("org/customers/acme/data.json", b'{"name": "New"}')
+    damaged = worm("why", "org/customers/acme/data.json", "--url", url)
+    assert (damaged.exit_code, "Entry:       unknown\n" in damaged.stdout) == (1, True)
+    assert "Next:        `worm why .oplog/customers/acme/0003.json` says what to do\n" in damaged.stdout
+    assert worm("why", "org/customers/acme/.worm.x", "--url", url).exit_code == 0
+    assert worm("why", ".oplog/customers/acme/0009.json", "--url", url).exit_code == 1
+
+
+@pytest.mark.slow
 def test_dead_letters_are_found_in_the_queue_and_stay_there(
     worm: Command, moto_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,7 +110,10 @@ def test_dead_letters_are_found_in_the_queue_and_stay_there(
     assert (refused.exit_code, refused.stderr.count("\n")) == (6, 1)
 
 
-@pytest.mark.parametrize("id", ["jane@acme.com", "Jane Doe", "Müller", "-x", "https://acme.com/a", ".env", "50%"])
+SLOW_IDS = [pytest.param(one, marks=pytest.mark.slow) for one in ("jane@acme.com", "Jane Doe", ".env", "50%")]
+
+
+@pytest.mark.parametrize("id", ["Müller", "-x", "https://acme.com/a", *SLOW_IDS])
 def test_any_id_goes_through_the_commands(worm: Command, tmp_path: Path, id: str) -> None:
     url, schema = str(tmp_path / "data"), tmp_path / "schema.json"
     model = {"path": "#org/@people/(id:string)", "oplog": True, "softDelete": True, "manifest": {"enabled": True}}

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from worm.codec.strict_json import (
     INT_MAX,
     INT_MIN,
@@ -66,7 +67,7 @@ def test_canonical_bytes_do_not_depend_on_the_order_of_keys(document: dict[str, 
 
 
 @given(st.data())
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_damaged_text_is_read_only_where_a_second_parser_reads_it_too(data: st.DataObject) -> None:
     """Two parsers that accept different texts would make a worker and the CLI see different documents."""
     body = bytearray(json.dumps(data.draw(VALUES)).encode())
@@ -122,7 +123,7 @@ REFUSALS = {
     "overflow": (b'{"a": 1e999}', "a: number too large: 1e999"),
     "2^64": (b'{"a": 18446744073709551616}', "a: integer out of range: 18446744073709551616"),
     "-2^63-1": (b"[-9223372036854775809]", "[0]: integer out of range: -9223372036854775809"),
-    "10^5000": (b"1" + b"0" * 5000, "$: integer out of range: 10000000000000000000... (5001 characters)"),
+    "10^5000": (b"1" + b"0" * 5000, f"$: integer out of range: 1{'0' * 79}… (5,001 characters)"),
     "depth 65": (b"[" * 65 + b"]" * 65, "nested deeper than 64 levels"),
     "depth 1,000": (b'{"a":' * 1000 + b"1" + b"}" * 1000, "nested deeper than 64 levels"),
     "control character": (b'"a\nb"', "byte offset 2 (line 1, column 3): Invalid control character at"),

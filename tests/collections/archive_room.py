@@ -125,7 +125,7 @@ def told(room: Room, entity_id: str = "a") -> dict[str, object]:
         "pages": pages,
         "tails": [found.seq for seq in range(length + 1) if (found := collection.oplog.tail(entity_id, at_least=seq))],
         "newest first": [entry.seq for entry in collection.oplog.newest_first(entity_id, tail.seq)],
-        "seqs": collection.recorded_seqs(),
+        "seqs": {one: (seqs.last, seqs.missing) for one, seqs in collection.recorded_seqs().items()},
         "rebuilt": rebuilt(room),
     }
 

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from spark_jobs.oplog_archives import Compactor
 from tests.collections.archive_room import Room, told
+from tests.examples import examples
 from tests.harness import schema_of
 from tests.sdk.sessions import must
 from worm.codec.frames import frame
+from worm.collections.entries import Head
 from worm.collections.layout import ArchiveName
 from worm.collections.oplog import MIN_AGE, Archive
 from worm.collections.push import push_schema
@@ -44,6 +46,24 @@ def test_a_compacted_history_tells_the_same(layout: str, versioned: bool) -> Non
     room.assert_clean()
 
 
+def test_a_session_whose_clock_is_years_behind_reads_and_goes_on_with_the_same_history() -> None:
+    """To its clock all entries are of the future. It must not take them for too young to be archived: then the history
+    would end at the first archived one, and the next change would get the number of that."""
+    room = Room(every=4)
+    room.history(30)
+    room.grow_cold()
+    before = told(room)
+    room.compact()
+    stale = room.collection().oplog.read("a", 1)
+    room.clock.advance(-400 * 86400)
+    assert told(room) == before
+    document = room.session().get("a")
+    room.session().save(document | {"score": 99})
+    room.collection().reconcile("a", Head.of(must(stale)), None)
+    assert [entry.seq for entry in room.session().get_history("a")] == list(range(1, 32))
+    room.assert_clean()
+
+
 @given(
     length=st.integers(6, 26),
     every=st.integers(1, 7),
@@ -51,7 +71,7 @@ def test_a_compacted_history_tells_the_same(layout: str, versioned: bool) -> Non
     deletes=st.sets(st.integers(3, 24), max_size=2),
     versioned=st.booleans(),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_any_prefix_in_any_archives_tells_the_same(
     length: int, every: int, cuts: list[int], deletes: set[int], versioned: bool
 ) -> None:
@@ -388,7 +408,7 @@ def test_archives_move_with_the_layout(source: Layout, target: Layout) -> None:
     room.compact()
     entries = [entry.to_bytes() for entry in room.session().get_history("a")]
     Relayout(room.store, StorageDef(layout=target), threads=1).run(delete_old=True)
-    room.schema = room.schema.model_copy(update={"storage": StorageDef(layout=target)})
+    room.schema = room.schema.changed(storage=StorageDef(layout=target))
     assert [entry.to_bytes() for entry in room.session().get_history("a")] == entries
     assert room.session().get_at("a", seq=7)
     room.assert_clean()

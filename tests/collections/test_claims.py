@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.sdk.unique_room import BOTH, Room
 from worm.codec.strict_json import JsonValue
-from worm.collections.claims import Claim, Finding, UniqueValue, audit_claims, restore_claims
+from worm.collections.claiming import Claiming
+from worm.collections.claims import Claim, Finding, UniqueValue, audit_claims, claim_unclaimed, restore_claims
 from worm.collections.entries import Document
 from worm.collections.layout import KeyKind, StorageResolver
-from worm.errors import Corrupt
+from worm.errors import Corrupt, Invalid, Unavailable, WormError
+from worm.query.filters import condition
+from worm.schema import IndexDef
 from worm.store.base import Object
 from worm.tables.index import entry_key
 
@@ -38,12 +42,28 @@ def stored(room: Room, value: JsonValue) -> Object:
     return found
 
 
-@given(json_values, json_values)
-def test_a_claim_and_an_index_entry_tell_the_same_values_apart(one: JsonValue, other: JsonValue) -> None:
+numbers = st.sampled_from([2**53, 2**60, 2**63, 2**64 - 1, -(2**53), -(2**63)]).flatmap(
+    lambda base: st.integers(max(base - 3, -(2**63)), min(base + 3, 2**64 - 1))
+)
+
+
+@given(json_values | numbers | numbers.map(float), json_values | numbers | numbers.map(float))
+@example(1.5, 1)
+@example(1.0, 1)
+@example(2**53, float(2**53))
+@example(2**53 + 1, float(2**53))
+@example(2**53, 2**53 + 1)
+@example(2**64 - 1, float(2**64))
+@example([1, {"x": 2.0}], [1.0, {"x": 2}])
+def test_claims_index_entries_and_filters_tell_the_same_values_apart(one: JsonValue, other: JsonValue) -> None:
+    """Of whole numbers from 2^53 on, a claim had one name and the index another: two documents got one value."""
     first, second = UniqueValue("f", one), UniqueValue("f", other)
     same_entry = entry_key(one) == entry_key(other)
     assert (first.digest == second.digest) is same_entry
     assert first.is_in({"f": other}) is same_entry
+    assert condition("$eq", one).one(other) is same_entry
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        assert same_entry is (one == other and isinstance(one, bool) is isinstance(other, bool))
 
 
 def test_the_stored_claim_is_as_documented() -> None:
@@ -146,6 +166,18 @@ def test_the_audit_believes_the_document_and_not_a_row_that_is_behind() -> None:
     assert restore_claims(claims, {}).removed == []
 
 
+def test_the_audit_reads_no_document_whose_row_has_the_value() -> None:
+    room = Room()
+    model = room.customers()
+    for number in range(5):
+        model.insert({"id": f"c{number}", "email": f"c{number}@acme.com"})
+    room.after_grace()
+    rows: dict[str, Document] = {f"c{number}": {"email": f"c{number}@acme.com"} for number in range(5)}
+    with room.store.requests.measure() as spent:
+        assert audit_claims(room.collection.claims, rows) == []
+    assert (spent.get("GET"), spent.get("LIST")) == (5, 1), "each claim, and a listing"
+
+
 def test_restoring_gives_a_claim_of_several_to_the_one_that_has_it_or_to_the_first() -> None:
     room = Room(indexes=BOTH)
     room.customers(maintenance="events").save({"id": "b", "email": HI})
@@ -189,3 +221,58 @@ def test_many_holders_of_one_value_are_named_in_part() -> None:
     assert found.detail == "email='hi@acme.com' is on 16 documents: c00, c01, c02, c03, c04, …"
     (few,) = audit_claims(Room().collection.claims, {one: rows[one] for one in list(rows)[:5]})
     assert few.detail.endswith("5 documents: c00, c01, c02, c03, c04")
+
+
+def test_a_first_claim_of_a_value_that_the_document_lost_meanwhile_is_not_reported_as_written() -> None:
+    room = Room()
+    room.raw("a", email=OTHER)
+    report = claim_unclaimed(room.collection.claims, {"a": {"email": HI}})
+    assert (report.written, room.claims()) == ([], {})
+
+
+def test_claims_that_cannot_be_read_end_the_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Left out, a claim that is there would count as missing, and its value as free."""
+    room = Room()
+    room.customers(maintenance="events").save({"id": "a", "email": HI})
+    claims, rows = room.collection.claims, documents(room, "a")
+    monkeypatch.setattr(claims.store, "get_many", lambda reads, **_: [Unavailable("no answer") for _ in reads])
+    with pytest.raises(Unavailable, match="no answer"):
+        audit_claims(claims, rows)
+
+
+def test_each_unique_field_asks_its_own_index() -> None:
+    """Asked of another index, an upload that has the value already would be no candidate, and two documents had it."""
+    room = Room(indexes=BOTH)
+    asked: list[tuple[str, list[JsonValue]]] = []
+
+    def ids_with(index: IndexDef, values: Sequence[JsonValue]) -> set[str]:
+        asked.append((index.field, list(values)))
+        return {"raw"} if index.field == "phone" else set()
+
+    room.raw("raw", phone="1")
+    holders = Claiming(room.collection, ids_with, lambda undone: None).holders([{"email": HI, "phone": "1"}])
+    assert holders.of(UniqueValue("email", HI), "a") is None
+    assert holders.of(UniqueValue("phone", "1"), "a") == "raw"
+    assert asked == [("email", [HI]), ("phone", ["1"])]
+
+
+def test_a_candidate_that_is_too_large_to_read_holds_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no document. Were it an error, one large upload would stop the saves of a value."""
+    room = Room()
+    room.raw("large", email=HI)
+    room.raw("b", email=HI)
+    collection = room.collection
+    candidates: set[str] = {"large"}
+    found: list[WormError] = [Invalid("too large")]
+    claiming = Claiming(collection, lambda index, values: candidates, lambda undone: None)
+    monkeypatch.setattr(collection.store, "get_many", lambda reads, **_: [found[0] for _ in reads])
+    assert claiming.holders([{"email": HI}]).of(UniqueValue("email", HI), "a") is None
+    found[0] = Unavailable("no answer")
+    with pytest.raises(Unavailable, match="no answer"):
+        claiming.holders([{"email": HI}]).of(UniqueValue("email", HI), "a")
+
+
+def test_a_value_that_is_not_json_shares_nothing_with_other_documents() -> None:
+    """It is refused where it is saved. Refused here, it would take the other documents of its bulk along."""
+    claiming = Claiming(Room().collection, lambda index, values: None, lambda undone: None)
+    assert claiming.shared_values([{"email": float("nan")}, {"email": HI}]) == [set(), {("email", b'"hi@acme.com"')}]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.harness import schema_of
 from worm.clock import Ids
 from worm.collections.collection import Collection
@@ -34,7 +35,7 @@ def _fill(collection: Collection, ids: list[str]) -> None:
     collection.store.put(collection.resolver.manifest_key("Customer"), b"{}")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(IDS, unique=True, max_size=12), st.lists(IDS, max_size=4), st.sampled_from(LAYOUTS))
 def test_ranges_list_every_id_once(ids: list[str], starts: list[str], layout: str) -> None:
     collection = _collection(layout)
@@ -97,7 +98,7 @@ def test_a_whole_table_tells_its_ids() -> None:
     assert spent == {"GET": 2, "total": 2}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(IDS, unique=True, max_size=12), st.integers(2, 6))
 def test_plans_are_of_all_ids(ids: list[str], wanted: int) -> None:
     collection = _collection()
@@ -125,3 +126,78 @@ def test_starts_of_a_spread_table_are_taken() -> None:
     collection.store.put(collection.resolver.heads_key("Customer"), shape)
     assert plan_ranges(collection, 3) == [IdRange("", "k"), IdRange("k", "p"), IdRange("p", None)]
     assert len(plan_ranges(collection, 2)) == 2
+
+
+ODD = ["a", "a b", "a-b", "a.c", "aé", "aéb", "a%", "a/b", "b", "b\x01", "b\x01c", "é", "\U0010ffff"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_no_listing_of_a_range_shows_an_id_outside_of_it(layout: str) -> None:
+    """Two processes that share a rebuild would both have it, or one would take the other's rows for lost."""
+    collection = _collection(layout, softDelete=True)
+    _fill(collection, ODD)
+    for entity_id in ODD:
+        collection.store.put(collection.trash.tombstone_key(entity_id), b"{}")
+    for within in (IdRange(start, end) for start in ["", *ODD] for end in [*ODD, None]):
+        wanted = sorted(one for one in ODD if one in within)
+        assert sorted(collection.all_versions(within)) == wanted
+        assert sorted(collection.recorded_seqs(within)) == wanted
+        assert sorted(collection.trashed_ids(within)) == wanted
+
+
+def test_a_listing_of_versions_goes_on_after_a_key() -> None:
+    """A sweep that stopped would begin from the start each time, and never come to the end of a large collection."""
+    collection = _collection()
+    _fill(collection, ["a", "b", "c"])
+    after = collection.documents.key("b")
+    assert [entity_id for entity_id, _ in collection.latest_versions(after)] == ["c"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_model_inside_the_directory_of_another_is_listed_apart(layout: str) -> None:
+    """Its documents, entries and snapshots would become those of the outer model, and be pruned by its rules."""
+    rules = {"oplog": True, "softDelete": True, "snapshots": {"enabled": True, "every": 1, "maxCount": 1}}
+    schema = load_schema(
+        {
+            "storage": {"layout": layout},
+            "models": {
+                "Outer": {"path": "#org/@customers/(id:uuid)", **rules},
+                "Inner": {"path": "#org/#customers/@special/(id:uuid)", **rules},
+            },
+        }
+    )
+    store, one = MemoryStore(), "1b4e28ba-2fa1-4d2e-883f-0016d3cca427"
+    outer, inner = (Collection(store, StorageResolver(schema), name, schema.model(name)) for name in ("Outer", "Inner"))
+    _fill_all(inner, one)
+    assert _listed(inner) == ([one], [one], [one], [one], 2)
+    assert _listed(outer) == ([], [], [], [], 0)
+
+
+def _fill_all(collection: Collection, entity_id: str) -> None:
+    collection.store.put(collection.documents.key(entity_id), b"{}")
+    collection.store.put(collection.oplog.key(entity_id, 1), b"{}")
+    collection.store.put(collection.trash.tombstone_key(entity_id), b"{}")
+    for second in (1, 2):
+        collection.snapshots.take(entity_id, second, f"2026-01-01T00:00:0{second}Z", {})
+
+
+def _listed(collection: Collection) -> tuple[list[str], list[str], list[str], list[str], int]:
+    report = collection.snapshots.prune(SEEDED.clock.now(), dry_run=True)
+    return (
+        list(collection.current_ids()),
+        list(collection.all_versions()),
+        list(collection.recorded_seqs()),
+        list(collection.trashed_ids()),
+        report.listed,
+    )
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_is_kept_about_a_singleton_is_listed_in_every_layout(layout: str) -> None:
+    """Not listed, its history would be missing from every rebuild."""
+    models = {"Settings": {"path": "#org/@settings", "oplog": True, "softDelete": True}}
+    schema = load_schema({"storage": {"layout": layout}, "models": models})
+    collection = Collection(MemoryStore(), StorageResolver(schema), "Settings", schema.model("Settings"))
+    _fill_all(collection, "_")
+    assert list(collection.recorded_seqs()) == ["_"]
+    assert list(collection.trashed_ids()) == ["_"]

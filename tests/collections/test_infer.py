@@ -251,3 +251,13 @@ def test_every_sampled_document_fits_the_inferred_fields(documents: list[JsonObj
     fields, _ = infer_fields(documents)
     model = load_schema({"models": {"T": {"path": "@t/(id:int)", "fields": fields}}}).model("T")
     assert [model.validate_document(document) for document in documents] == [[]] * len(documents)
+
+
+def test_documents_that_are_not_in_a_folder_of_their_own_are_named() -> None:
+    """The commonest layout of other people's buckets was told to have no documents."""
+    store = MemoryStore()
+    for number in range(5):
+        store.put(f"customers/c{number}.json", b'{"name": "A"}')
+    with pytest.raises(NotFound, match=r"none of 5 objects .* 'customers/c0.json'") as caught:
+        infer_schema(store)
+    assert "<collection>/<id>/<file>.json" in str(caught.value.hint)

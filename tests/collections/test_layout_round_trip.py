@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import unicodedata
 from functools import partial
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from worm.clock import Ids
 from worm.collections.layout import (
+    ArchiveName,
     KeyInfo,
     KeyKind,
     StorageResolver,
@@ -21,6 +23,7 @@ from worm.collections.layout import (
     unescape_field,
 )
 from worm.errors import Invalid
+from worm.maintenance.why import nearest_miss
 from worm.schema import load_schema
 from worm.schema.fields import ID_TYPES, SINGLETON_ID, IdType, check_id, new_id, typed_problem
 
@@ -239,3 +242,74 @@ def test_new_ids_are_valid_differ_and_replay_from_a_seed(id_type: IdType) -> Non
 def test_an_id_of_the_wrong_form_is_refused(id_type: IdType, id: str) -> None:
     with pytest.raises(Invalid, match=r"^id "):
         check_id(id_type, id)
+
+
+@pytest.mark.parametrize("key", ["org/m7/one/data.json", "org/m7/one/wrong.json", ".oplog/m7/one/0001.json"])
+def test_what_a_key_is_takes_no_longer_with_many_models(key: str) -> None:
+    """A listing parses every key: a look at each model would make it models times keys."""
+
+    def calls(models: int) -> int:
+        definitions = {f"M{at}": {"path": f"#org/@m{at}/(id:slug)", "oplog": True} for at in range(models)}
+        schema, count = load_schema({"models": definitions}), 0
+        resolver, listed = StorageResolver(schema), list(schema.models.values())
+
+        def note(frame: object, event: str, argument: object) -> None:
+            nonlocal count
+            count += event == "call"
+
+        sys.setprofile(note)
+        try:
+            if resolver.parse(key).kind is KeyKind.UNKNOWN:
+                nearest_miss(resolver, listed, key)
+        finally:
+            sys.setprofile(None)
+        return count
+
+    assert calls(200) == calls(10)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("directory", [".oplog", ".snapshots", ".worm.trash"])
+@pytest.mark.parametrize("rest", ["", "/a", "/a/", "/a/.times", "/a/.archive", "/a/.times/1", "/a/b/c/d"])
+def test_a_system_directory_that_ends_too_early_is_no_key_of_ours(layout: str, directory: str, rest: str) -> None:
+    """One such object, put by anybody, would stop every listing of its collection."""
+    keys = StorageResolver(load_schema({"storage": {"layout": layout}, "models": MODELS}))
+    for folder in ("", "texts/", "org/deep/texts/", "org/deep/texts/a/", "org/uuids/"):
+        assert keys.parse(f"{folder}{directory}{rest}").kind is KeyKind.UNKNOWN
+
+
+MOMENT = "251630366399"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"{MOMENT}-{'0' * 19}-{1:019d}-{'a' * 16}",  # a seq of 10^19
+        f"{MOMENT}-{10**19 - 5:019d}-{4:019d}-{'a' * 16}",  # from 5 to 4
+        f"{MOMENT}-{10**19 - 5:019d}",  # the mark of an entry
+    ],
+)
+def test_a_mark_of_no_archive_is_taken_for_none(name: str) -> None:
+    assert ArchiveName.of_mark(name) is None
+
+
+@pytest.mark.parametrize("file", ["0000-0003-", "0005-0004-", "00001-0003-"])
+def test_the_name_of_an_archive_counts_up_from_one(file: str) -> None:
+    assert ArchiveName.parse(f"{file}{'a' * 16}.ndjson") is None
+    assert ArchiveName.parse(f"0003-0003-{'a' * 16}.ndjson") == ArchiveName(3, 3, "a" * 16)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_only_the_directories_of_marks_and_archives_hold_them_and_only_for_ids_of_the_model(layout: str) -> None:
+    """An object of anybody under such a name would be a part of the history."""
+    keys = StorageResolver(load_schema({"storage": {"layout": layout}, "models": MODELS}))
+    uuid = "1b4e28ba-2fa1-4d2e-883f-0016d3cca427"
+    model = next(name for name, kind in TYPES.items() if kind == "uuid")
+    mark = mark_name("2026-02-24T12:00:00Z", 7)
+    assert mark is not None
+    archive = keys.archive_path(model, uuid) + f"0003-0003-{'a' * 16}.ndjson"
+    for key in (keys.time_mark_key(model, uuid, mark), archive):
+        assert keys.parse(key).kind in (KeyKind.TIME_MARK, KeyKind.ARCHIVE)
+        assert keys.parse(key.replace(uuid, "no-uuid")).kind is KeyKind.UNKNOWN
+        *_, directory, file = key.split("/")
+        assert keys.parse(key.replace(f"/{directory}/{file}", f"/elsewhere/{file}")).kind is KeyKind.UNKNOWN

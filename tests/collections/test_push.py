@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import worm_dev
-from worm.collections.push import PushReport, load_pushed_schema, push_schema
+from worm.collections.push import PushReport, load_pushed_schema, push_schema, stranding
 from worm.errors import Conflict, Corrupt, Invalid, NotFound
 from worm.schema import Schema, load_schema
 from worm.store.base import Gone, Lost, Won
@@ -196,7 +196,7 @@ def test_two_pushes_of_the_same_schema_agree() -> None:
 def test_a_bucket_without_schema_says_how_to_push_one() -> None:
     with pytest.raises(NotFound) as missing:
         load_pushed_schema(MemoryStore())
-    assert missing.value.hint == "run `worm push` with your schema.json"
+    assert missing.value.hint == "give connect() a schema or models, and push it with db.push()"
 
 
 def test_a_damaged_schema_stops_a_push_unless_forced() -> None:
@@ -224,3 +224,30 @@ def test_a_model_with_documents_is_left_out_only_by_force_but_may_get_another_na
     renamed = {"Client": {"path": "#org/@customers/(id:uuid)", "file": "profile.json", "oplog": True}}
     assert push_schema(store, load_schema({"models": renamed})).removed == ("Customer",)
     assert push_schema(store, load_schema({"models": other}), force=True).removed == ("Client",)
+
+
+@pytest.mark.parametrize("count", [-1, True, "7", None, 1.5])
+def test_a_sentinel_with_a_count_that_none_can_have_begins_at_zero(count: object) -> None:
+    store = MemoryStore()
+    store.put("org/customers/.worm", json.dumps({"count": count}).encode())
+    push_schema(store, schema())
+    assert dict(_object(read_json(store, "org/customers/.worm")))["count"] == 0
+
+
+def test_a_model_with_archives_and_no_documents_can_be_left_out() -> None:
+    model = {"path": "#org/@customers/(id:uuid)", "oplog": True, "archiveAfter": "30d"}
+    old, new = (
+        load_schema({"models": {"Customer": model}}),
+        load_schema({"models": {"Other": {"path": "#org/@others/(id:uuid)"}}}),
+    )
+    assert stranding(MemoryStore(), old, new) == []
+
+
+def test_a_model_of_a_space_that_stays_as_it_is_strands_nothing() -> None:
+    """Every push of a schema with a space would be refused."""
+    model = {"path": "#org/@accounts/(id:uuid)", "file": "a.json", "oplog": True, "space": "main"}
+    old, store = load_schema({"models": {"Account": model}}), MemoryStore()
+    store.put(f"org/accounts/{ID}/a.json", b"{}")
+    assert stranding(store, old, load_schema({"models": {"Account": {**model, "strict": True}}})) == []
+    renamed = stranding(store, old, load_schema({"models": {"Konto": model}}))
+    assert ["name (Account to Konto)" in problem for problem in renamed] == [True]

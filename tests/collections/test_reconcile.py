@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from tests.harness import DataPath, created, schema_of
+from worm.codec.strict_json import JsonValue
 from worm.collections.documents import write_metadata
-from worm.collections.entries import Head
-from worm.store.base import Won
+from worm.collections.entries import Head, OplogEntry
+from worm.collections.reconcile import Recorded, Sighting
+from worm.store.base import Object, Version, Won
+from worm.store.memory import MemoryStore
 
 LAYOUTS = ["root", "collection", "inline"]
 
@@ -139,6 +146,51 @@ def test_a_version_removed_by_hand_is_recorded_as_a_return_to_the_one_before() -
     path.assert_true()
 
 
+def test_a_listing_older_than_the_entries_does_not_look_like_a_removal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The version that was recorded last seemed removed; an entry said so, and the version got a second one later."""
+    path = DataPath()
+    path.put("a", {"name": "one"})
+    path.settle()
+    old = list(path.store.versions(path.key("a")))
+    path.put("a", {"name": "two"})
+    path.settle()
+    path.put("a", {"name": "three"})
+    genuine, answers = path.store.versions, [old, old]
+    monkeypatch.setattr(path.store, "versions", lambda key: iter(answers.pop()) if answers else genuine(key))
+    path.settle()
+
+    assert (answers, path.ops("a")) == ([], ["create", "update", "update"])
+    path.assert_true()
+
+
+def test_an_empty_listing_of_a_document_that_is_there_is_no_delete(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = DataPath()
+    path.put("a", {"name": "one"})
+    path.settle()
+    path.put("a", {"name": "two"})
+    genuine, answers = path.store.versions, [list[Version]()]
+    monkeypatch.setattr(path.store, "versions", lambda key: iter(answers.pop()) if answers else genuine(key))
+    path.settle()
+
+    assert (answers, path.ops("a")) == ([], ["create", "update"])
+    path.assert_true()
+
+
+def test_a_writer_whose_own_version_is_not_listed_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A save was acknowledged without an entry when the listing after it was an old one."""
+    path = DataPath()
+    path.put("a", {"name": "one"})
+    path.settle()
+    old = list(path.store.versions(path.key("a")))
+    genuine, answers = path.store.versions, [old]
+    monkeypatch.setattr(path.store, "versions", lambda key: iter(answers.pop()) if answers else genuine(key))
+    written = path.store.put(path.key("a"), b'{"name": "two"}')
+    found = path.store.get(path.key("a"), version_id=written.version_id)
+    done = path.table.collection.reconciler({}).reconcile("a", Head.of(path.history("a")[0]), written=found)
+
+    assert (answers, done.appended, path.ops("a")) == ([], 1, ["create", "update"])
+
+
 def test_a_delete_marker_removed_by_hand_is_recorded_as_a_restore() -> None:
     path = DataPath()
     path.put("a", {"name": "one"})
@@ -268,3 +320,145 @@ def test_equal_contents_in_between_are_not_skipped_by_a_write_that_names_their_e
     path.run_fold()
     assert path.ops("a") == ["create", "update", "update", "update"]
     path.assert_true()
+
+
+def test_an_oplog_without_any_version_left_is_found_and_its_document_recorded_as_deleted() -> None:
+    """Somebody removed all versions, and nothing hints at an oplog: the row would stay for ever."""
+    path = DataPath()
+    path.put("acme", {"name": "Acme"})
+    path.settle()
+    for version in list(path.store.versions(path.key("acme"))):
+        path.store.forget_version(path.key("acme"), version.version_id)
+    path.collection.reconciler().reconcile("acme", None)
+    assert path.ops("acme") == ["create", "delete"]
+
+
+def test_metadata_of_the_sdk_does_not_make_an_invalid_document_accepted() -> None:
+    """Everybody can set metadata. It only excuses mistakes that the recorded document has, too."""
+    path = DataPath()
+    path.put("acme", {"name": "Acme"})
+    path.settle()
+    path.store.put(path.key("acme"), b'{"name": 5}', metadata={"worm-parent": "none"})
+    found = path.store.get(path.key("acme"))
+    assert found is not None
+    assert path.collection.was_accepted("acme", found) is False
+    path.run_capture([created(path.key("acme"), found.version_id)])
+    assert path.ops("acme") == ["create"]
+
+
+# What others do between two of our requests
+
+
+def test_a_version_that_is_removed_between_the_listing_and_its_read_is_not_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = DataPath()
+    first = path.put("a", {"name": "one"})
+    path.put("a", {"name": "two"})
+    real = path.store.get
+
+    def get(key: str, **options: Any) -> Object | None:
+        if first is not None and options.get("version_id") == first:
+            MemoryStore.forget_version(path.store, key, first)
+        return real(key, **options)
+
+    collection = path.collection
+    monkeypatch.setattr(collection.store, "get", get)
+    collection.reconciler().reconcile("a", None)
+    assert [(entry.op, entry.snapshot) for entry in path.history("a")] == [("create", {"name": "two"})]
+
+
+def test_without_versioning_an_entry_names_the_very_object_whose_content_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Uploads between our read, our listing and our second read: an etag of one and the content of another would be a
+    history that never was."""
+    path = DataPath(versioned=False)
+    path.put("a", {"name": "one"})
+    store, waiting = path.store, [b'{"name": "three"}', b'{"name": "two"}']
+    versions, get, is_listed = store.versions, store.get, False
+
+    def upload() -> None:
+        if waiting:
+            MemoryStore.put(store, path.key("a"), waiting.pop())
+
+    def slow_versions(key: str) -> Iterator[Version]:
+        nonlocal is_listed
+        upload()
+        is_listed = True
+        return versions(key)
+
+    def slow_get(key: str, **options: Any) -> Object | None:
+        if key == path.key("a") and is_listed:
+            upload()
+        return get(key, **options)
+
+    collection = path.collection
+    monkeypatch.setattr(store, "versions", slow_versions)
+    monkeypatch.setattr(store, "get", slow_get)
+    collection.reconciler().reconcile("a", None)
+    current = store.head(path.key("a"))
+    assert current is not None
+    (entry,) = path.history("a")
+    assert (entry.snapshot, entry.etag) == ({"name": "three"}, current.etag)
+
+
+def test_the_snapshot_of_an_entry_that_another_recorded_never_holds_a_later_document() -> None:
+    """The other one died before its snapshot, and we went on from its entry."""
+    path = DataPath(schema_of(snapshots={"enabled": True, "every": 2}))
+    path.put("a", {"name": "one"})
+    path.settle()
+    hint = Head.of(path.history("a")[0])
+    path.put("a", {"name": "two"})
+    path.settle()
+    for taken in path.collection.snapshots.list("a"):
+        path.store.delete(path.collection.resolver.snapshot_key("Customer", "a", taken.ts))
+    path.put("a", {"name": "three"})
+    path.collection.reconciler().reconcile("a", hint)
+
+    collection = path.collection
+    assert path.ops("a") == ["create", "update", "update"]
+    for taken in collection.snapshots.list("a"):
+        found = collection.snapshots.read("a", taken.ts)
+        assert found is not None
+        assert found.document == collection.oplog.state_at("a", found.seq)
+
+
+# What entries and writers may say
+
+
+@pytest.mark.parametrize("skipped", [[{"versionId": "gone"}], [], "damage", 5, {"versionId": "gone"}, [5]])
+def test_a_delete_goes_into_the_trash_whatever_became_of_the_invalid_version_over_it(skipped: JsonValue) -> None:
+    path = DataPath(schema_of(softDelete=True))
+    path.put("a", {"name": "Acme"})
+    path.settle()
+    previous = Head.of(path.history("a")[0])
+    entry = OplogEntry(2, "delete", "2026-01-01T00:00:09Z", snapshot={"name": "Acme"}, metadata={"skipped": skipped})
+    path.collection.reconciler().follow(Recorded("a", entry, previous, {"name": "Acme"}, None))
+    copy = path.store.get(path.collection.trash.copy_key("a"))
+    assert copy is not None
+    assert json.loads(copy.body) == {"name": "Acme"}
+
+
+def test_an_invalid_first_document_that_claims_to_be_of_our_sdk_is_rejected() -> None:
+    """Anybody can send our metadata. What it says about a document before counts only where there was one."""
+    path = DataPath()
+    path.store.put(path.key("a"), b'{"name": 5}', metadata=write_metadata(actor=None, parent=None))
+    result = path.collection.reconciler().reconcile("a", None)
+    assert result.rejected is not None
+    assert (result.appended, path.history("a")) == (0, [])
+
+
+def test_an_entry_takes_actor_and_note_from_whichever_event_of_its_version_has_them() -> None:
+    path = DataPath()
+    path.put("a", {"name": "Acme"})
+    path.settle()
+    marker = path.remove("a")
+    said = [
+        Sighting(marker),
+        Sighting(marker, actor="user:ann", note={"reason": "closed"}),
+        Sighting("other", "user:b"),
+    ]
+    path.collection.reconciler().reconcile("a", Head.of(path.history("a")[0]), said)
+    deleted = path.history("a")[1]
+    assert (deleted.actor, deleted.reason) == ("user:ann", "closed")

@@ -252,3 +252,9 @@ def test_pruning_stops_at_its_deadline_and_goes_on_next_time() -> None:
     assert (len(report.removed), report.finished, left(store)) == (2, False, [1, 2, 5])
     assert snapshots_on(store, maxCount=1).prune(noon(5), deadline=lambda: 1.0).finished
     assert left(store) == [5]
+
+
+def test_a_model_without_snapshots_is_due_none() -> None:
+    assert snapshots_on(memory()).is_due(10)
+    assert not snapshots_on(memory()).is_due(11)
+    assert not snapshots_on(memory(), enabled=False).is_due(10)

@@ -141,19 +141,19 @@ def test_any_history_with_any_marks_and_checkpoints_tells_what_a_plain_look_tell
 
 def test_where_marks_are_missing_the_search_goes_on_from_the_last_one() -> None:
     """A crash costs a few requests more, a history without any mark the logarithm of its length."""
-    seconds = list(range(1, 10_001))
+    seconds = list(range(1, 1_001))
     store, oplog = recorded(seconds)
     for listed in list(store.list(TIMES)):
-        if RESOLVER.parse(listed.key).seq == 5000:
+        if RESOLVER.parse(listed.key).seq == 500:
             store.delete(listed.key)
     with store.requests.measure() as one_missing:
-        assert oplog.at_time("a", at(5005)) == (5005, {"n": 5005})
+        assert oplog.at_time("a", at(505)) == (505, {"n": 505})
     assert one_missing["total"] <= 2 + 10 + 8 + 10
     for listed in list(store.list(TIMES)):
         store.delete(listed.key)
     with store.requests.measure() as all_missing:
-        assert oplog.at_time("a", at(9_999)) == (9_999, {"n": 9_999})
-    assert all_missing["total"] <= 2 + 10 + 2 * 14 + 10
+        assert oplog.at_time("a", at(999)) == (999, {"n": 999})
+    assert all_missing["total"] <= 2 + 10 + 2 * 10 + 10
 
 
 def test_a_file_that_somebody_put_among_the_marks_misleads_nobody() -> None:
@@ -179,7 +179,7 @@ def test_every_so_many_entries_have_a_mark_beside_them_deletes_included(layout: 
     names = [str(mark_name(entries[seq - 1].ts, seq)) for seq in (6, 4, 2)]
     expected = [keys.time_mark_key("Customer", "a", name) for name in names]
     assert [listed.key for listed in path.store.list(keys.time_mark_path("Customer", "a"))] == expected
-    assert path.collection.recorded_seqs() == {"a": set(range(1, 7))}
+    assert path.collection.recorded_seqs()["a"].single == set(range(1, 7))
     assert path.collection.unmarked() == []
     found = path.store.get(expected[0])
     assert found is not None

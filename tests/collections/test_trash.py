@@ -314,10 +314,13 @@ def test_a_delete_by_the_sdk_needs_no_rescue() -> None:
 
 
 @pytest.mark.parametrize("end", ["purge", "restore"])
-def test_what_was_purged_or_restored_does_not_come_back_with_a_late_event(end: str) -> None:
+@pytest.mark.parametrize("ahead", [0, 400 * DAY, -400 * DAY], ids=["a true clock", "a clock ahead", "a clock behind"])
+def test_what_was_purged_or_restored_does_not_come_back_with_a_late_event(end: str, ahead: int) -> None:
+    """Whatever the clock of the session that deleted it said."""
     room = Room(versioned=True)
     won = room.put()
-    room.delete()
+    room.delete(ahead=ahead)
+    room.clock.advance(10)
     if end == "purge":
         room.trash.purge("acme")
     else:
@@ -325,6 +328,24 @@ def test_what_was_purged_or_restored_does_not_come_back_with_a_late_event(end: s
     before = room.objects()
     rescue(room, etag=won.etag, version_id=won.version_id)
     assert room.objects() == before
+
+
+@pytest.mark.parametrize("end", ["purge", "restore", "nothing"])
+def test_a_raw_delete_is_rescued_although_an_earlier_one_was_dated_years_ahead(end: str) -> None:
+    """A tombstone of a session whose clock was wrong must not keep every later delete from the trash."""
+    room = Room(versioned=True, model={"trashTtlDays": 0})
+    room.put(ACME)
+    room.delete(ahead=400 * DAY)
+    if end == "purge":
+        room.trash.purge("acme")
+    elif end == "restore":
+        room.restore()
+    room.clock.advance(10)
+    second = room.put(BETA)
+    room.store.delete(room.key())
+    rescue(room, etag=second.etag, version_id=second.version_id, body=BETA)
+    assert room.objects()[COPY] == b'{"name":"Beta"}'
+    assert tombstone(room)["versionId"] == second.version_id
 
 
 def test_a_late_rescue_of_an_older_deletion_leaves_the_newer_one() -> None:
@@ -469,3 +490,23 @@ def test_a_time_without_zone_is_utc_and_one_with_zone_is_respected() -> None:
         for text in ("2026-01-01T00:00:00", "2026-01-01T02:00:00+02:00", "2026-01-01T00:00:00.000Z")
     ]
     assert moments == [Room().clock.now() + timedelta(days=1)] * 3
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"ttl": -1},
+        {"ttl": "1"},
+        {"ttl": True},
+        {"revision": -1},
+        {"revision": 2**53},
+        {"revision": 1.0},
+        {"state": "x"},
+    ],
+)
+def test_a_tombstone_with_a_number_or_state_that_none_can_have_is_corrupt(wrong: dict[str, object]) -> None:
+    """A revision that cannot grow any more would let two deletions take each other for the same one."""
+    shape = {"deletedAt": "2026-01-01T00:00:00Z", "restorePath": "a/b.json", "ttl": 1}
+    assert Tombstone.from_bytes(json.dumps(shape).encode(), "k").ttl == 1
+    with pytest.raises(Corrupt, match="not a tombstone"):
+        Tombstone.from_bytes(json.dumps({**shape, **wrong}).encode(), "k")

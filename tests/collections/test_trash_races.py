@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import pytest
 
 from tests.collections.trash_room import ACME, BETA, DAY, Room
 from worm.errors import CommitStateUnknown, Conflict, NotFound
+from worm.store.base import Attempt, AttemptOutcome, Condition
 from worm.store.memory import MemoryStore
-from worm_dev.faulty_store import Fault, FaultyStore, SimulatedCrash
+from worm_dev.faulty_store import Fault, FaultyStore, Operation, SimulatedCrash
 
 TRASH = ".worm.trash/customers/acme/"
 COPY, TOMBSTONE = TRASH + "profile.json", TRASH + ".worm.tombstone"
@@ -145,6 +146,105 @@ def test_a_restore_and_a_purge_at_any_write_of_the_restore_leave_exactly_one_of_
     expected = {1: ["purge", "restore refused"], 2: ["purge refused", "restore"]}.get(number, ["restore"])
     assert done == expected
     assert room.objects() == ({} if number == 1 else {room.key(): ACME})
+
+
+class AtAnyRequest(FaultyStore):
+    """Runs an action of another process just before the n-th request, be it a read or a write."""
+
+    def __init__(self, inner: MemoryStore, number: int, action: Callable[[], object]) -> None:
+        super().__init__(inner)
+        self.left = number
+        self._action = action
+
+    def _next_fault(self, operation: Operation) -> Fault | None:
+        self.left -= 1
+        if self.left == 0:
+            self._action()
+        return super()._next_fault(operation)
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+@pytest.mark.parametrize("end", ["purge", "restore", "restore, and a raw delete"])
+def test_a_restore_that_meets_another_end_of_the_trash_at_any_request_calls_nothing_damaged(
+    end: str, versioned: bool
+) -> None:
+    """Without versions a restore read the tombstone, then the copy that the other had removed meanwhile, and said that
+    the trash was damaged."""
+    met: set[str] = set()
+    for number in range(1, 12):
+        room = Room(versioned=versioned)
+        room.put()
+        room.delete()
+
+        def finish(room: Room = room) -> None:
+            with suppress(Conflict):
+                room.another().purge("acme") if end == "purge" else room.restore(trash=room.another())
+                if end.endswith("raw delete"):
+                    room.store.delete(room.key())
+
+        store = AtAnyRequest(room.store, number, finish)
+        try:
+            room.restore(trash=room.another(store))
+            met.add("restored")
+        except (NotFound, Conflict) as refused:
+            met.add(type(refused).__name__)
+        if store.left > 0:
+            break
+        assert COPY not in room.objects()
+    assert number > 6
+    assert {"restored", "NotFound"} <= met
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+def test_a_document_that_was_restored_and_deleted_beside_the_trash_is_not_there_instead_of_damaged(
+    versioned: bool,
+) -> None:
+    """The restore died after it had removed the copy; then a raw client deleted the document."""
+    room = Room(versioned=versioned)
+    room.put()
+    room.delete()
+    crash_at(room, 4, "before", lambda trash: room.restore(trash=trash))
+    assert COPY not in room.objects()
+    room.store.delete(room.key())
+    if versioned:
+        room.restore()
+        assert room.objects() == {room.key(): ACME}
+    else:
+        with pytest.raises(NotFound, match="deleted again"):
+            room.restore()
+
+
+class AnswerLost(FaultyStore):
+    """The first tombstone is stored, and taken up by another before its sender, who gets no answer, looks."""
+
+    def __init__(self, inner: MemoryStore, outcome: AttemptOutcome, action: Callable[[], object]) -> None:
+        super().__init__(inner)
+        self._outcome = outcome
+        self._action: Callable[[], object] | None = action
+
+    def attempt_put(self, key: str, body: bytes, condition: Condition, metadata: Mapping[str, str]) -> Attempt:
+        attempt = super().attempt_put(key, body, condition, metadata)
+        if key != TOMBSTONE or self._action is None:
+            return attempt
+        action, self._action = self._action, None
+        action()
+        return Attempt(self._outcome, reason="no answer, or that to a hidden second try")
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+@pytest.mark.parametrize("outcome", [AttemptOutcome.UNKNOWN, AttemptOutcome.REFUSED])
+def test_a_deletion_whose_tombstone_is_written_again_after_a_purge_has_its_copy_again(
+    versioned: bool, outcome: AttemptOutcome
+) -> None:
+    """The purge took the first tombstone with the copy. The second one said for ever that the trash was damaged."""
+    room = Room(versioned=versioned)
+    room.put()
+    store = AnswerLost(room.store, outcome, lambda: room.another().purge("acme", force=True))
+    room.delete(trash=room.another(store))
+    assert set(room.objects()) == {COPY, TOMBSTONE}
+    room.store.delete(room.key())
+    room.restore()
+    assert room.objects() == {room.key(): ACME}
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4])

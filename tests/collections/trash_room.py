@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from worm.clock import Ids, VirtualClock, iso_seconds
 from worm.collections.collection import Collection
@@ -60,11 +61,18 @@ class Room:
     def put(self, body: bytes = ACME, entity_id: str = "acme") -> Won:
         return self.store.put(self.key(entity_id), body)
 
-    def delete(self, entity_id: str = "acme", *, by: str | None = "user:0xabc", trash: Trash | None = None) -> None:
-        """What the SDK's delete does."""
+    def delete(
+        self,
+        entity_id: str = "acme",
+        *,
+        by: str | None = "user:0xabc",
+        trash: Trash | None = None,
+        ahead: float = 0,
+    ) -> None:
+        """What the SDK's delete does, by a clock that is so many seconds ahead of the store's."""
         found = self.store.get(self.key(entity_id))
         assert found is not None
-        self.put_away(found.body, found.etag, found.version_id, entity_id, by=by, trash=trash)
+        self.put_away(found.body, found.etag, found.version_id, entity_id, by=by, trash=trash, ahead=ahead)
         store = (trash or self.trash)._store
         outcome = delete_unchanged(store, found.key, found.etag, found.version_id)
         if isinstance(outcome, Lost):
@@ -79,8 +87,9 @@ class Room:
         *,
         by: str | None = "user:0xabc",
         trash: Trash | None = None,
+        ahead: float = 0,
     ) -> None:
-        now = iso_seconds(self.clock.now())
+        now = iso_seconds(self.clock.now() + timedelta(seconds=ahead))
         (trash or self.trash).put_away(entity_id, body, Deletion(etag, version_id, by, now))
 
     def restore(self, entity_id: str = "acme", *, trash: Trash | None = None) -> None:

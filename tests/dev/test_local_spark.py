@@ -60,7 +60,7 @@ def spark(env: Environment, submit: Path, monkeypatch: pytest.MonkeyPatch) -> Lo
 
 
 def _job(name: str, seconds: float = 60.0) -> SparkJobSpec:
-    return SparkJobSpec("worm-dev-SparkApplication", name, (), seconds)
+    return SparkJobSpec("worm-dev-SparkStack-SparkApplication", name, (), seconds)
 
 
 def _reported(env: Environment) -> list[dict[str, object]]:
@@ -76,7 +76,7 @@ def test_the_schedule_submits_the_entry_point_with_the_templates_arguments(env: 
     assert outcome.kind is OutcomeKind.OK, outcome.error
     told = json.loads(str(outcome.value))
     at = told["arguments"].index(str(ROOT / "spark_jobs" / "launch.py"))
-    arguments = ["rebuild", "--url", f"s3://{env.bucket}", "--endpoint-url", env.endpoint_url]
+    arguments = ["rebuild", "--url", f"s3://{env.bucket}/", "--endpoint-url", env.endpoint_url]
     assert told["arguments"][at + 1 :] == arguments
     assert told["arguments"][:2] == ["--master", "local[2]"]
 
@@ -106,7 +106,7 @@ def test_a_job_that_fails_or_takes_too_long_reaches_the_dead_letter_queue(env: E
     assert wrong.error.endswith("ValueError: no such table")
     assert (slow.kind, slow.error) == (OutcomeKind.TIMEOUT, "killed after 1 s")
     reported = {(one["jobRunName"], one["applicationId"], one["state"]) for one in _reported(env)}
-    application = "worm-dev-SparkApplication"
+    application = "worm-dev-SparkStack-SparkApplication"
     assert reported == {("wrong", application, "FAILED"), ("slow", application, "CANCELLED")}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_plus
 
 import pytest
 from botocore.config import Config
@@ -19,6 +20,7 @@ from worm_dev.faults import FaultPolicy
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import ObjectIdentifierTypeDef
 
 pytestmark = pytest.mark.slow
 
@@ -141,6 +143,18 @@ def test_a_multi_delete_is_one_event_per_key(moto: Watched) -> None:
     ]
 
 
+def test_each_version_that_a_multi_delete_removes_is_an_event_beside_the_marker_that_it_makes(moto: Watched) -> None:
+    """Removing a delete marker is the usual undelete; without its event the table lacks the row."""
+    first = moto.s3.put_object(Bucket=BUCKET, Key="undeleted", Body=b"1")["VersionId"]
+    marker = moto.s3.delete_object(Bucket=BUCKET, Key="undeleted")["VersionId"]
+    moto.events()
+    moto.s3.delete_object(Bucket=BUCKET, Key="undeleted", VersionId=marker)
+    assert moto.brief() == [("Object Deleted", "undeleted", "DeleteObject", "Permanently Deleted", marker)]
+    objects: list[ObjectIdentifierTypeDef] = [{"Key": "undeleted"}, {"Key": "undeleted", "VersionId": first}]
+    moto.s3.delete_objects(Bucket=BUCKET, Delete={"Objects": objects})
+    assert sorted(str(event[3:]) for event in moto.brief())[1] == str(("Permanently Deleted", first))
+
+
 def test_a_multipart_upload_is_one_event(moto: Watched) -> None:
     upload = moto.s3.create_multipart_upload(Bucket=BUCKET, Key="big")["UploadId"]
     part = moto.s3.upload_part(Bucket=BUCKET, Key="big", UploadId=upload, PartNumber=1, Body=b"x" * 100)
@@ -215,6 +229,22 @@ def test_version_listings_page_through_everything_once(moto: Watched) -> None:
     only = moto.s3.list_object_versions(Bucket=BUCKET, KeyMarker="page/b", Prefix="page/")
     assert {row["Key"] for row in only["Versions"]} == {"page/c"}
     moto.events()
+
+
+@pytest.mark.parametrize("key", ["odd/x\x01y/profile.json", "odd/q\x1f", "odd/ä +%2F b"])
+def test_version_listings_hold_keys_that_xml_cannot(moto: Watched, key: str) -> None:
+    """One upload under such a key ended every `verify` and sweep: the listing was an error of the server."""
+    version_id = moto.s3.put_object(Bucket=BUCKET, Key=key, Body=b"{}")["VersionId"]
+    listed = moto.s3.list_object_versions(Bucket=BUCKET, Prefix="odd/", EncodingType="url")
+    found = [unquote_plus(row["Key"]) for row in listed["Versions"] if row["VersionId"] == version_id]
+    assert found == [key]
+    moto.events()
+
+
+def test_versions_of_a_bucket_that_is_not_there_are_an_error_of_s3(moto: Watched) -> None:
+    """The connection was closed without an answer."""
+    with pytest.raises(moto.s3.exceptions.NoSuchBucket):
+        moto.s3.list_object_versions(Bucket="no-such-bucket")
 
 
 def test_no_message_is_lost_while_others_are_deleted(moto: Watched) -> None:

@@ -1,4 +1,8 @@
-"""Fenced blocks of a markdown file."""
+"""Fenced blocks of a markdown file, and what it has in comments for the test that runs it.
+
+`<!-- setup … -->` holds commands that readers need not see: they bring about what a section is about.
+`<!-- exits 9 -->` is the exit code of the block before it.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$|^<!-- (setup|exits)\s(.*?)\s?-->$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Block:
-    """`language` is what stands after the fence."""
+    """`language` is what follows the fence, or the first word of a comment."""
 
     language: str
     text: str
 
 
+def anchors(page: Path) -> set[str]:
+    """What links to the headings of a page end with."""
+    titles = re.findall(r"^#+ (.*)$", _BLOCK.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
 def blocks(page: Path) -> list[Block]:
-    return [Block(language, text) for language, text in _FENCE.findall(page.read_text())]
+    found = _BLOCK.finditer(page.read_text())
+    return [Block(one[3] or one[1], one[4] if one[3] else one[2]) for one in found]

@@ -12,13 +12,15 @@ import typer.main
 
 from tests.docs.markdown import ROOT, blocks
 from worm import errors
-from worm.cli.main import app
+from worm.cli.app import app
 from worm.collections import layout
 from worm.schema.definition import IndexDef, ManifestDef, ModelDef, Schema, SnapshotsDef, StorageDef
-from worm.schema.fields import Definition, FieldDef
+from worm.schema.fields import FieldDef
+from worm.schema.members import Definition
 from worm.tables import verify
 
 DOCS = ROOT / "docs"
+DECISIONS = sorted((DOCS / "decisions").glob("[0-9]*.md"))
 CLI, FORMATS = (DOCS / "cli.md").read_text(), (DOCS / "formats.md").read_text()
 
 
@@ -43,6 +45,8 @@ def _section(title: str) -> str:
 GROUPS = (
     "worm",
     "worm table",
+    "worm branch",
+    "worm dlq",
     "worm schema",
     "worm snapshot",
     "worm trash",
@@ -103,7 +107,7 @@ def test_every_system_name_is_in_the_formats() -> None:
 
 @pytest.mark.parametrize("definition", [Schema, StorageDef, ModelDef, FieldDef, SnapshotsDef, ManifestDef, IndexDef])
 def test_every_member_of_the_schema_is_in_the_formats(definition: type[Definition]) -> None:
-    members = [field.alias or name for name, field in definition.model_fields.items()]
+    members = [one.alias for one in definition.members.values()]
     assert [member for member in members if not re.search(rf"[`.]{member}[`.]", FORMATS)] == []
 
 
@@ -115,7 +119,14 @@ def test_json_blocks_are_json(page: str) -> None:
 
 
 def test_every_decision_says_what_it_costs_and_what_was_rejected() -> None:
-    for page in sorted((DOCS / "decisions").glob("*.md")):
+    for page in DECISIONS:
         titles = re.findall(r"^## (.*)$", page.read_text(), flags=re.MULTILINE)
         assert titles == ["Context", "Decision", "Consequences", "Rejected", "S3 requests"], page.name
         assert re.match(rf"# {page.name[:4]}: ", page.read_text()), page.name
+
+
+def test_the_index_names_every_decision_with_its_title() -> None:
+    index = (DOCS / "decisions" / "README.md").read_text()
+    listed = dict(re.findall(r"^- \[(.*)\]\((\d{4}-.*\.md)\)$", index, re.MULTILINE))
+    titles = {page.read_text().partition("\n")[0].removeprefix("# "): page.name for page in DECISIONS}
+    assert listed == titles

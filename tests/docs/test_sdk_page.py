@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import worm
 from tests.docs.markdown import ROOT
 from tests.docs.running import run_page
+from tests.harness import copied
 from worm.clock import Ids, VirtualClock
 from worm.model import Model, Worm
 from worm.session import Maintenance
@@ -32,33 +34,42 @@ class Trashed(worm.Document):
     name: str = ""
 
 
+def _named(number: int) -> Customer:
+    return Customer(id=f"c{number}", name="many")
+
+
+def _session(store: MemoryStore, maintenance: Maintenance) -> Worm:
+    schema = worm.schema_of([Customer, Trashed])
+    return Worm(store, schema, maintenance=maintenance, probe=False, clock=store.clock, ids=store.ids)
+
+
+@cache
+def _filled() -> MemoryStore:
+    clock = VirtualClock()
+    store = MemoryStore(versioned=True, clock=clock, ids=Ids.seeded(6, clock))
+    before = _session(store, "inline")
+    before.push()
+    before.model("Trashed").insert_many([{"id": one} for one in ("live", "gone", "purged")])
+    before.model("Trashed").delete_many(["gone", "purged"])
+    customers = before.model(Customer)
+    customers.insert_many([_named(number) for number in range(COUNT)])
+    customers.insert(Customer(id="old", name="old"))
+    customers.patch("old", {"name": "older"})
+    return store
+
+
 class Place:
     """A bucket with versions, documents of two models in history and table, and a session that has read the tables."""
 
     def __init__(self, maintenance: Maintenance) -> None:
         self.clock = VirtualClock()
         self.ids = Ids.seeded(7, self.clock)
-        self.store = MemoryStore(versioned=True, clock=self.clock, ids=self.ids)
-        before = self.session("inline")
-        before.push()
-        before.model("Trashed").insert_many([{"id": one} for one in ("live", "gone", "purged")])
-        before.model("Trashed").delete_many(["gone", "purged"])
-        self.customers = before.model(Customer)
-        self.customers.insert_many([self.named(number) for number in range(COUNT)])
-        self.customers.insert(Customer(id="old", name="old"))
-        self.customers.patch("old", {"name": "older"})
-        self.db = self.session(maintenance)
+        self.store = copied(_filled(), self.clock, self.ids)
+        self.db = _session(self.store, maintenance)
         self.customers, self.trashed = self.db.model(Customer), self.db.model(Trashed)
         self.customers.find_all()
         self.trashed.find_all()
         self.clock.advance(60)
-
-    def session(self, maintenance: Maintenance) -> Worm:
-        schema = worm.schema_of([Customer, Trashed])
-        return Worm(self.store, schema, maintenance=maintenance, probe=False, clock=self.clock, ids=self.ids)
-
-    def named(self, number: int) -> Customer:
-        return Customer(id=f"c{number}", name="many")
 
     @property
     def all(self) -> list[str]:
@@ -126,7 +137,7 @@ MEASURED: dict[str, Prepare] = {
     ),
     "`save_many(docs)`": _saved_many,
     "`upsert_many(docs)`": lambda at: (
-        lambda: at.customers.upsert_many([_changed(at.named(number)) for number in range(COUNT)])
+        lambda: at.customers.upsert_many([_changed(_named(number)) for number in range(COUNT)])
     ),
     "`update_many(filter, operators)`": _update_many,
     "`update_many(…, dry_run=True)`": lambda at: _update_many(at, dry_run=True),

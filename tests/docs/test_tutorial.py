@@ -16,6 +16,7 @@ PAGE = ROOT / "docs" / "tutorial.md"
 def test_the_tutorial_runs_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = run_page(PAGE, tmp_path, monkeypatch)
     assert (tmp_path / "crm" / "customers" / "acme" / "data.json").is_file()
+    page.db.close()  # as the end of a program does
     with worm.connect("./crm", models=[page.Customer, page.Order]) as db:
         assert [report.differences for report in db.verify()] == [[], []]
         assert [entry.op for entry in db.model(page.Customer).get_history("globex")] == ["create", "delete", "restore"]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.harness import schema_of
+from tests.template.stack import judged
 from worm.collections.collection import Collection
 from worm.model import push
 from worm.schema import load_schema
@@ -76,7 +77,8 @@ class Deployment:
 
 @pytest.fixture
 def deployment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployment]:
-    with Environment(TEMPLATE, Settings(window_seconds=0.5, run_schedules=False)) as environment:
+    settings = Settings(window_seconds=0.5, run_schedules=False, parameters={"SpaceDocuments": "bank/*"})
+    with Environment(TEMPLATE, settings) as environment, judged(environment):
         for name, value in environment.environment.items():
             monkeypatch.setenv(name, value)
         store = S3Store(environment.bucket, endpoint_url=environment.endpoint_url)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -82,3 +83,25 @@ def test_bad_uploads_end_in_the_dead_letter_queue_with_their_reason(deployment: 
     deployment.environment.wait_quiet(90)
     assert len(deployment.environment.dlq_messages("capture")) == len(bad) - 1, "what was mended is done on redrive"
     assert deployment.verify().differences == []
+
+
+def test_an_outage_shows_as_errors_of_the_function_and_loses_nothing(deployment: Deployment) -> None:
+    """All messages failed, came again and went to the dead-letter queue after an hour. No invocation had failed."""
+    environment = deployment.environment
+    numbers = [1, 2, 3]
+    damaged = [f".oplog/customers/c{number:04}/0001.json" for number in numbers]
+    for key in damaged:
+        deployment.store.put(key, b"{")  # which fails each message by itself, as a missing permission does
+    deployment.upload(numbers, {"status": "active"})
+    deadline = time.monotonic() + 90
+    while environment.counts.functions["capture"].errors == 0:
+        assert time.monotonic() < deadline, "no invocation has failed"
+        time.sleep(0.1)
+    for key in damaged:
+        deployment.store.delete(key)
+    environment.wait_quiet(60)
+    environment.redrive("capture")  # what failed too often meanwhile
+    environment.wait_quiet(60)
+    assert environment.dlq_messages("capture") == []
+    report = deployment.verify()
+    assert (report.differences, report.documents, report.entries) == ([], 3, 3)

@@ -13,7 +13,7 @@ from tests.sdk.sessions import must
 from worm.model import Worm, connect, push
 from worm.schema import load_schema
 from worm.session import Session
-from worm.store.base import Object
+from worm.store.base import PUT_ID, Object
 from worm.tables.verify import verify_collection
 from worm_dev.faults import FaultPolicy
 from worm_dev.worker import OutcomeKind
@@ -125,10 +125,49 @@ def test_a_create_that_the_store_carries_out_late_does_not_bring_a_document_back
     db.model("Account").delete("a0")
     environment.wait_quiet(60)
     assert store.get(key) is None
-    store.put(key, found.body, metadata=found.metadata)
+    store.put(key, found.body, metadata={**found.metadata, PUT_ID: "01ANOTHERATTEMPT"})
     environment.wait_quiet(60)
     outcome = environment.fire("sweep")
     assert outcome.kind is OutcomeKind.OK, outcome.error
     environment.wait_quiet(60)
     assert store.get(key) is None
     check(deployment, db, 2)
+
+
+def test_what_an_s3_client_copies_back_or_undeletes_stays_and_is_recorded(deployment: Deployment) -> None:
+    """By events alone; then a sweep comes by, and changes nothing."""
+    environment, s3, bucket = deployment.environment, deployment.s3, deployment.environment.bucket
+    db = bank(deployment)
+    environment.wait_quiet(60)
+    keys = [f"bank/accounts/a{number}/data.json" for number in range(4)]
+    s3.create_bucket(Bucket="backup")
+    for number in (1, 3):
+        s3.copy_object(Bucket="backup", Key=f"a{number}", CopySource={"Bucket": bucket, "Key": keys[number]})
+    version = s3.head_object(Bucket=bucket, Key=keys[0])["VersionId"]
+    for number in range(4):
+        db.model("Account").delete(f"a{number}")
+    environment.wait_quiet(60)
+    s3.copy_object(Bucket=bucket, Key=keys[0], CopySource={"Bucket": bucket, "Key": keys[0], "VersionId": version})
+    s3.copy_object(Bucket=bucket, Key=keys[1], CopySource={"Bucket": "backup", "Key": "a1"})
+    marker = s3.list_object_versions(Bucket=bucket, Prefix=keys[2])["DeleteMarkers"][0]["VersionId"]
+    s3.delete_object(Bucket=bucket, Key=keys[2], VersionId=marker)
+    s3.copy_object(
+        Bucket=bucket,
+        Key=keys[3],
+        CopySource={"Bucket": "backup", "Key": "a3"},
+        MetadataDirective="REPLACE",
+        Metadata={},
+    )
+    environment.wait_quiet(60)
+    wanted = {"a0", "a1", "a2", "a3", "a4", "a5"}
+    for _ in range(2):
+        with connect(f"s3://{bucket}", maintenance="events") as other:  # it has not deleted anything itself
+            assert {str(row["id"]) for row in other.model("Account").find_all()} == wanted
+        collection = Session(deployment.store, schema=load_schema(SCHEMA)).collection("Account")
+        report = verify_collection(collection)
+        assert (report.differences, sorted(report.kept)) == ([], keys[:3])
+        ops = [[entry.op for entry in collection.oplog.entries(f"a{number}")] for number in range(4)]
+        assert ops == [["create", "delete", "restore" if number == 2 else "create"] for number in range(4)]
+        outcome = environment.fire("sweep")
+        assert outcome.kind is OutcomeKind.OK, outcome.error
+        environment.wait_quiet(60)

@@ -21,13 +21,13 @@ from urllib.parse import urlsplit
 
 import boto3
 
-from tests.emulators import CREDENTIALS, ROOT, localstack_server, moto_server, s3_client
+from tests.emulators import CREDENTIALS, ROOT, localstack_server, plain_moto_server, s3_client
 
 HERE = Path(__file__).resolve().parent
-BUCKET = "documents"
-KEY = "org/customers/acme/profile.json"
-SPACED_KEY = "org/customers/acme corp/profile.json"
-DOCUMENT = b'{"name": "Acme Corp", "status": "active"}'
+BUCKET = "worm-dev-documentbucket"
+KEY = "org/invoices/acme/data.json"
+SPACED_KEY = "org/invoices/acme corp/data.json"
+DOCUMENT = b'{"customer": "0b9e8a52-6c1d-4f0e-9a57-3d1f6f0c2b11", "number": "2026-001", "amount": 120}'
 WAIT_SECONDS = 20.0
 
 Json = dict[str, Any]
@@ -93,6 +93,18 @@ def created(key: str = KEY, *, bucket: str = BUCKET) -> str:
 def deleted(key: str = KEY) -> str:
     marker = {"reason": "DeleteObject", "deletion-type": "Delete Marker Created"}
     return eventbridge("Object Deleted", key, **marker)
+
+
+def removed(reason: str) -> str:
+    """A version is removed for good."""
+    return eventbridge("Object Deleted", KEY, **{"reason": reason, "deletion-type": "Permanently Deleted"})
+
+
+def removed_notification() -> str:
+    """The same as an S3 notification: `sam` makes one without a version."""
+    event = sam_event("s3", "delete", "--bucket", BUCKET, "--key", KEY)
+    event["Records"][0]["s3"]["object"]["versionId"] = "IYV3p45BT0ac8hjHg1houSdS1a.Mro8e"
+    return json.dumps(event)
 
 
 @contextlib.contextmanager
@@ -192,16 +204,18 @@ def captured(name: str, server: Callable[[], AbstractContextManager[str]], *, de
 def generated() -> dict[str, Json]:
     """What needs no emulator."""
     s3 = ("--bucket", BUCKET, "--key", KEY)
-    change_set = ".worm.changes/customers/01JMVT3Q00EXAMPLE0000000000.json"
+    change_set = ".worm.changes/invoices/01JMVT3Q00EXAMPLE0000000000.json"
     slot = f"{7:020d}"
     segments = [f"db/main/log/{slot}", f"db/main/branches/01JMVT3Q00EXAMPLE000000000/log/{slot}"]
     return {
         "capture-eventbridge-created": in_queue(created()),
         "capture-eventbridge-deleted": in_queue(deleted()),
+        "capture-eventbridge-removed": in_queue(removed("DeleteObject"), removed("Lifecycle Expiration")),
+        "capture-s3-removed": in_queue(removed_notification()),
         "capture-s3-put": in_queue(json.dumps(sam_event("s3", "put", *s3))),
         "capture-s3-delete": in_queue(json.dumps(sam_event("s3", "delete", *s3))),
         "capture-foreign-bucket": in_queue(created(bucket="somebody-elses-bucket")),
-        "capture-mixed-batch": in_queue(created(), "this is not JSON", deleted("org/customers/zeta/profile.json")),
+        "capture-mixed-batch": in_queue(created(), "this is not JSON", deleted("org/invoices/zeta/data.json")),
         "tables-eventbridge-change-set": in_queue(created(change_set), worker="tables"),
         "sweep-schedule": sam_event("cloudwatch", "scheduled-event"),
         "purge-schedule": sam_event("cloudwatch", "scheduled-event"),
@@ -212,7 +226,7 @@ def generated() -> dict[str, Json]:
 
 def main() -> None:
     events = generated()
-    events |= captured("moto", moto_server, deletes=False)
+    events |= captured("moto", plain_moto_server, deletes=False)
     events |= captured("localstack", reachable_localstack, deletes=True)
     for name, event in events.items():
         (HERE / f"{name}.json").write_text(json.dumps(event, indent=2) + "\n")

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.events.make_events import BUCKET
 from worm.errors import WormError
 from worm.log.keys import DbKeys, segment_of
 from worm.workers.batch import KeyHint, hints_of
 
 HERE = Path(__file__).resolve().parent
-ACME, ACME_CORP, ZETA = (f"org/customers/{name}/profile.json" for name in ("acme", "acme corp", "zeta"))
-CHANGE_SET = ".worm.changes/customers/01JMVT3Q00EXAMPLE0000000000.json"
+ACME, ACME_CORP, ZETA = (f"org/invoices/{name}/data.json" for name in ("acme", "acme corp", "zeta"))
+CHANGE_SET = ".worm.changes/invoices/01JMVT3Q00EXAMPLE0000000000.json"
 SEGMENT, BRANCH_SEGMENT = (
     f"db/main/{branch}log/00000000000000000007" for branch in ("", "branches/01JMVT3Q00EXAMPLE000000000/")
 )
@@ -29,12 +30,14 @@ KEYS: dict[str, list[list[str] | None]] = {
     "capture-eventbridge-created-moto": [[ACME]],
     "capture-eventbridge-deleted": [[ACME]],
     "capture-eventbridge-deleted-localstack": [[ACME]],
+    "capture-eventbridge-removed": [[ACME], [ACME]],
     "capture-foreign-bucket": [[]],
     "capture-mixed-batch": [[ACME], None, [ZETA]],
     "capture-s3-created-localstack": [[ACME_CORP]],
     "capture-s3-created-moto": [[ACME_CORP]],
     "capture-s3-delete": [[ACME]],
     "capture-s3-put": [[ACME]],
+    "capture-s3-removed": [[ACME]],
     "capture-s3-test-event-localstack": [[]],
     "capture-s3-test-event-moto": [[]],
     "tables-eventbridge-change-set": [[CHANGE_SET]],
@@ -48,7 +51,7 @@ def _bodies(name: str) -> list[str]:
 
 def _keys(body: str) -> list[str] | None:
     try:
-        return [hint.key for hint in hints_of(body, bucket="documents")]
+        return [hint.key for hint in hints_of(body, bucket=BUCKET)]
     except WormError:
         return None
 
@@ -60,7 +63,16 @@ def test_a_payload_hints_at_the_keys_it_is_about(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["capture-eventbridge-created", "capture-eventbridge-deleted"])
 def test_an_event_of_a_versioned_bucket_names_the_version_and_who_made_it(name: str) -> None:
-    assert hints_of(_bodies(name)[0], bucket="documents") == [KeyHint(ACME, AWS_VERSION, ACCOUNT)]
+    assert hints_of(_bodies(name)[0], bucket=BUCKET) == [KeyHint(ACME, AWS_VERSION, ACCOUNT)]
+
+
+def test_an_event_tells_the_removal_of_a_version_from_a_delete() -> None:
+    """A removal names a version that is recorded, and is a reason to look all the same."""
+    for name in ("capture-eventbridge-removed", "capture-s3-removed"):
+        hints = [hint for body in _bodies(name) for hint in hints_of(body, bucket=BUCKET)]
+        assert {(hint.version_id, hint.is_removal) for hint in hints} == {(AWS_VERSION, True)}
+    for name in ("capture-eventbridge-deleted", "capture-eventbridge-deleted-localstack", "capture-s3-delete"):
+        assert [hint.is_removal for body in _bodies(name) for hint in hints_of(body, bucket=BUCKET)] == [False]
 
 
 @pytest.mark.parametrize("name", KEYS)
@@ -79,5 +91,5 @@ def test_the_segments_of_a_payload_are_those_that_apply_looks_for() -> None:
 
 def test_the_table_of_the_readme_names_every_payload() -> None:
     named = re.findall(r"^\| ([\w-]+)\.json \|", (HERE / "README.md").read_text(), flags=re.MULTILINE)
-    assert sorted(named) == sorted(path.stem for path in HERE.glob("*.json"))
+    assert sorted(named) == sorted(path.stem for path in HERE.glob("*-*.json"))
     assert sorted(named) == sorted([*KEYS, "compact-schedule", "purge-schedule", "sweep-schedule"])

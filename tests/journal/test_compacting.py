@@ -183,3 +183,12 @@ def test_a_failed_rename_is_recovered_by_reopening(path: Path, failing: str) -> 
             store.insert("c", {"_id": "new"})
     assert want.differences(state_of(path)) == []
     assert sorted(one.name for one in Path(path).iterdir()) == ["LOCK", OPLOG]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o664])
+def test_the_new_log_has_the_mode_of_the_old_one(path: Path, mode: int) -> None:
+    """A compaction would show a private log to everybody."""
+    (path / OPLOG).chmod(mode)
+    with store_at(path) as store:
+        store.compact()
+    assert (path / OPLOG).stat().st_mode & 0o777 == mode

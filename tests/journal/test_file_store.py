@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples import some
 from tests.journal.log_room import (
     QuickDisk,
     RecordingDisk,
@@ -272,7 +273,7 @@ def test_a_crash_within_a_transaction_drops_all_of_it_at_every_byte(path: Path, 
         whole, new = log_bytes(path), store._state
     cut_path = tmp_path / "cut"
     cut_path.mkdir()
-    for cut in range(before, len(whole) + 1):
+    for cut in (*some(range(before, len(whole))), len(whole)):
         (cut_path / OPLOG).write_bytes(whole[:cut])
         state = state_of(cut_path) if cut % 50 == 0 else replay(cut_path / OPLOG).fold.state
         assert state.differences(new if cut == len(whole) else old) == []

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.journal.log_room import log_bytes, store_at
+from worm.cli.app import app
 from worm.cli.log import shown
-from worm.cli.main import app
 from worm.clock import VirtualClock
 from worm.codec.frames import encode
 from worm.codec.logs import LogLine, LogTools
@@ -44,7 +44,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_cat_is_a_readable_line_for_each_record(path: Path) -> None:
     time = "2026-01-01T00:00:00.000Z"
-    code, out, err = worm("log", "cat", path)
+    code, out, err = worm("log", "cat", "--url", path)
     assert (code, err) == (0, "")
     assert out.splitlines() == [
         f"0  {time}  -  create_index  people  -  name",
@@ -59,7 +59,7 @@ def test_cat_is_a_readable_line_for_each_record(path: Path) -> None:
 
 def test_cat_chooses_by_lsn_namespace_and_op(path: Path) -> None:
     def lsns(*arguments: str) -> list[str]:
-        code, out, _ = worm("log", "cat", path, *arguments)
+        code, out, _ = worm("log", "cat", "--url", path, *arguments)
         assert code == 0
         return [line.split()[0] for line in out.splitlines()]
 
@@ -71,35 +71,37 @@ def test_cat_chooses_by_lsn_namespace_and_op(path: Path) -> None:
 
 
 def test_raw_lines_are_the_stored_ones(path: Path) -> None:
-    assert worm("log", "cat", path, "--raw")[1].encode() == log_bytes(path)
-    assert worm("log", "tail", path, "-n", "2", "--raw")[1].encode() == b"".join(log_bytes(path).splitlines(True)[-2:])
+    assert worm("log", "cat", "--url", path, "--raw")[1].encode() == log_bytes(path)
+    assert worm("log", "tail", "--url", path, "-n", "2", "--raw")[1].encode() == b"".join(
+        log_bytes(path).splitlines(True)[-2:]
+    )
 
 
 def test_a_torn_tail_is_a_note(path: Path) -> None:
     size = len(log_bytes(path))
     (path / OPLOG).write_bytes(log_bytes(path) + b"torn")
     for command in ("cat", "tail"):
-        code, out, err = worm("log", command, path)
+        code, out, err = worm("log", command, "--url", path)
         assert (code, len(out.splitlines())) == (0, 7)
         assert err == f"note: 4 torn bytes after byte {size}: a write that was not finished\n"
-    assert "           4\nno problems\n" in worm("log", "verify", path)[1]
+    assert "           4\nno problems\n" in worm("log", "verify", "--url", path)[1]
 
 
 def test_cat_shows_what_is_before_damage_and_stops(path: Path) -> None:
     lines = log_bytes(path).splitlines(True)
     (path / OPLOG).write_bytes(b"".join([*lines[:3], b"x" + lines[3], *lines[4:]]))
     offset = sum(map(len, lines[:3]))
-    code, out, err = worm("log", "cat", path)
+    code, out, err = worm("log", "cat", "--url", path)
     assert (code, len(out.splitlines())) == (9, 3)
     assert f"worm: line 4 (byte {offset}) CRC" in err
     assert str(path / OPLOG) in err
 
 
 def test_tail_shows_the_last(path: Path) -> None:
-    assert [line.split()[0] for line in worm("log", "tail", path, "-n", "2")[1].splitlines()] == ["5", "6"]
-    assert worm("log", "tail", path, "-n", "0") == (0, "", "")
-    assert len(worm("log", "tail", path)[1].splitlines()) == 7
-    assert worm("log", "tail", path, "-n", "-1")[0] == 2
+    assert [line.split()[0] for line in worm("log", "tail", "--url", path, "-n", "2")[1].splitlines()] == ["5", "6"]
+    assert worm("log", "tail", "--url", path, "-n", "0") == (0, "", "")
+    assert len(worm("log", "tail", "--url", path)[1].splitlines()) == 7
+    assert worm("log", "tail", "--url", path, "-n", "-1")[0] == 2
 
 
 class ScriptedClock(VirtualClock):
@@ -165,16 +167,16 @@ def test_damage_that_a_follower_meets_is_named_by_its_place_in_the_file(path: Pa
 
 
 def test_verify_tells_figures_and_exits_by_what_it_found(path: Path) -> None:
-    code, out, _ = worm("log", "verify", path)
+    code, out, _ = worm("log", "verify", "--url", path)
     assert code == 0
     assert out.splitlines()[2].split() == ["7", str(len(log_bytes(path))), "1", "1", "0", "0", "0"]
     assert out.endswith("no problems\n")
     size = len(log_bytes(path))
     (path / OPLOG).write_bytes(log_bytes(path) + b"bad line\n")
-    code, out, _ = worm("log", "verify", path)
+    code, out, _ = worm("log", "verify", "--url", path)
     assert code == 9
     assert f"log-damaged  {path / OPLOG}: line 8 (byte {size}) is no framed record\n1 problem\n" in out
-    code, out, _ = worm("log", "verify", path, "--format", "json")
+    code, out, _ = worm("log", "verify", "--url", path, "--format", "json")
     report = json.loads(out)
     assert (code, report["clean"], report["records"]) == (9, False, 7)
     assert report["problems"] == [
@@ -189,42 +191,42 @@ def test_verify_tells_figures_and_exits_by_what_it_found(path: Path) -> None:
 
 
 def test_repair_is_a_dry_run_unless_told(path: Path) -> None:
-    assert worm("log", "repair", path) == (0, "nothing to repair: 7 records\n", "")
+    assert worm("log", "repair", "--url", path) == (0, "nothing to repair: 7 records\n", "")
     good = log_bytes(path)
     (path / OPLOG).write_bytes(good + b"bad line\n")
-    code, out, _ = worm("log", "repair", path)
+    code, out, _ = worm("log", "repair", "--url", path)
     assert (code, out.splitlines()[1:]) == (
         0,
         ["would keep 7 records; 9 bytes aside", "nothing was changed; run it with --no-dry-run"],
     )
     assert log_bytes(path) == good + b"bad line\n"
-    code, out, _ = worm("log", "repair", path, "--no-dry-run", "--format", "json")
+    code, out, _ = worm("log", "repair", "--url", path, "--no-dry-run", "--format", "json")
     report = json.loads(out)
     assert (code, report["dryRun"], report["kept"], report["moved"]) == (0, False, 7, 9)
     assert report["side"] == str(path / f"{OPLOG}.damaged-1")
     assert log_bytes(path) == good
-    assert worm("log", "verify", path)[0] == 0
+    assert worm("log", "verify", "--url", path)[0] == 0
 
 
 def test_compact_tells_what_it_saved(path: Path) -> None:
     before = len(log_bytes(path))
-    code, out, _ = worm("log", "compact", path)
+    code, out, _ = worm("log", "compact", "--url", path)
     assert (code, out) == (0, f"7 records, {before} bytes -> 2 records, {len(log_bytes(path))} bytes\n")
-    report = json.loads(worm("log", "compact", path, "--format", "json")[1])
+    report = json.loads(worm("log", "compact", "--url", path, "--format", "json")[1])
     assert (report["recordsBefore"], report["recordsAfter"]) == (2, 2)
 
 
 def test_tools_that_change_refuse_an_open_store_and_the_others_do_not(path: Path, tmp_path: Path) -> None:
     with store_at(path):
         for arguments in (
-            ("log", "compact", path),
-            ("log", "repair", path, "--no-dry-run"),
+            ("log", "compact", "--url", path),
+            ("log", "repair", "--url", path, "--no-dry-run"),
             ("pack", path, tmp_path / "a"),
         ):
             code, _, err = worm(*arguments)
             assert (code, "is open in this process" in err) == (6, True)
         for command in ("verify", "cat", "tail", "repair"):
-            assert worm("log", command, path)[0] == 0
+            assert worm("log", command, "--url", path)[0] == 0
 
 
 def test_pack_and_unpack(path: Path, tmp_path: Path) -> None:
@@ -241,30 +243,30 @@ def test_pack_and_unpack(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["verify", "repair", "compact", "cat", "tail"])
 def test_a_directory_without_a_store_is_not_found_and_not_made(tmp_path: Path, command: str) -> None:
-    code, out, err = worm("log", command, tmp_path / "none")
+    code, out, err = worm("log", command, "--url", tmp_path / "none")
     assert (code, out) == (3, "")
     assert "holds no oplog.ndjson" in err
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_bucket_needs_the_name_of_a_database() -> None:
-    code, _, err = worm("log", "cat", "s3://bucket/prefix")
+    code, _, err = worm("log", "cat", "--url", "s3://bucket/prefix")
     assert code == 2
-    assert "--db ID" in err
+    assert "NAME --url URL" in err
 
 
 def test_a_commit_log_of_a_store_is_chosen_by_its_database(tmp_path: Path) -> None:
     store = open_store(tmp_path / "data")
     writer = LogWriter.open(store, "main")
     writer.append_wal([{"op": "insert", "ns": "c", "id": 1, "doc": {"_id": 1}}])
-    code, out, _ = worm("log", "cat", tmp_path / "data", "--db", "main", "--ns", "c")
+    code, out, _ = worm("log", "cat", "main", "--url", tmp_path / "data", "--ns", "c")
     assert (code, len(out.splitlines())) == (0, 1)
     assert out.endswith('insert  c  1  {"_id":1}\n')
-    assert worm("log", "verify", tmp_path / "data", "--db", "main")[0] == 0
-    assert worm("log", "repair", tmp_path / "data", "--db", "main", "--no-dry-run")[0] == 0
-    code, _, err = worm("log", "compact", tmp_path / "data", "--db", "main")
+    assert worm("log", "verify", "main", "--url", tmp_path / "data")[0] == 0
+    assert worm("log", "repair", "main", "--url", tmp_path / "data", "--no-dry-run")[0] == 0
+    code, _, err = worm("log", "compact", "main", "--url", tmp_path / "data")
     assert (code, "worm db compact" in err) == (2, True)
-    assert worm("log", "verify", tmp_path / "data", "--db", "nothing")[0] == 3
+    assert worm("log", "verify", "nothing", "--url", tmp_path / "data")[0] == 3
 
 
 def test_records_of_other_logs_are_shown_too() -> None:

@@ -6,18 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.emulators import CREDENTIALS
-from tests.log.proxy import fault_proxy
+from tests.fault_proxy import fault_proxy
 from tests.log.wire import Wire
 from worm_dev.aws import Aws, start_moto
-
-
-@pytest.fixture
-def aws_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_REGION"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in CREDENTIALS.items():
-        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture(scope="session")

@@ -82,7 +82,7 @@ def open_pointed(url: str, points: Points) -> PointedFiles | PointedS3:
         bucket, _, prefix = url.removeprefix("s3://").partition("/")
         store = PointedS3(bucket, prefix)
     else:
-        store = PointedFiles(url, fsync=False)
+        store = PointedFiles(url, durability="process")
     store.points = points
     return store
 

@@ -16,7 +16,7 @@ from itertools import pairwise
 from random import Random
 
 from worm.clock import Ids, VirtualClock
-from worm.errors import CommitStateUnknown, Denied, Expired, Fenced, Unavailable, WormError
+from worm.errors import CommitStateUnknown, Denied, Expired, Fenced, NotFound, Unavailable, WormError
 from worm.log.collect import LogCollector
 from worm.log.config import LogConfig
 from worm.log.keys import DbKeys
@@ -314,7 +314,7 @@ class Simulation:
                 self.told.read.append(feed)
                 feed.seen.extend((one.lsn, one.txn) for one in reader.feed(after))
                 feed.is_whole = True
-            except (Expired, Unavailable, Denied):
+            except (Expired, NotFound, Unavailable, Denied):  # NotFound: the log does not go as far yet
                 continue
 
 

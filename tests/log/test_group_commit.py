@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import cast
 
 import pytest
 
@@ -13,8 +16,9 @@ from worm.clock import Ids, SystemClock, VirtualClock
 from worm.codec.strict_json import JsonObject
 from worm.errors import CommitStateUnknown, Fenced, Invalid, Unavailable, WormError
 from worm.log.config import LogConfig
-from worm.log.group import GroupCommit
+from worm.log.group import GroupCommit, _Blocked, _end
 from worm.log.reader import LogReader
+from worm.log.segment import LogTransaction
 from worm.log.writer import LogWriter
 from worm.store.base import Attempt, Condition
 from worm.store.memory import MemoryStore
@@ -179,3 +183,207 @@ def test_many_threads_and_many_commits() -> None:
     for number in range(32):
         mine = [told[f"{number}-{count}"] for count in range(20)]
         assert mine == sorted(mine)
+
+
+class UnhurriedStore(MemoryStore):
+    """A conditional write takes 40 ms of the clock, which is virtual."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__(ids=Ids.seeded(1))
+        self.virtual = clock
+
+    def attempt_put(self, key: str, body: bytes, condition: Condition, metadata: Mapping[str, str]) -> Attempt:
+        self.virtual.advance(0.04)
+        return super().attempt_put(key, body, condition, metadata)
+
+
+class Visited(VirtualClock):
+    """Calls `on_sleep` at the next sleep, once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_sleep: Callable[[], object] | None = None
+        self.slept = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        visit, self.on_sleep = self.on_sleep, None
+        if visit is not None:
+            visit()
+        self.slept += seconds
+        super().sleep(seconds)
+
+
+def a_pair(clock: Visited, config: LogConfig | None = None) -> GroupCommit:
+    """Two committers shared the last segment."""
+    writer = LogWriter.open(UnhurriedStore(clock), "main", config=config, clock=clock, ids=Ids.seeded(3))
+    group = GroupCommit(writer, clock=clock, ids=Ids.seeded(4))
+    group._enqueue(_Blocked(LogTransaction("a", record(1))))
+    group.append_wal(record(2))
+    assert (group.segments, group.committed) == (1, 2)
+    return group
+
+
+def test_a_leader_waits_for_the_one_that_shared_the_last_segment() -> None:
+    clock = Visited()
+    group = a_pair(clock)
+    clock.on_sleep = lambda: group.submit(record(3))
+    group.append_wal(record(4))
+    assert (group.segments, group.committed) == (2, 4)
+    assert clock.slept == pytest.approx(0.04 / 64)
+
+
+def test_who_does_not_come_back_is_waited_for_once_and_for_an_eighth_of_a_write() -> None:
+    clock = Visited()
+    group = a_pair(clock)
+    began = clock.monotonic()
+    group.append_wal(record(3))
+    assert clock.slept == pytest.approx(0.04 / 8)
+    for number in range(10):
+        group.append_wal(record(number))
+    assert clock.slept == pytest.approx(0.04 / 8)
+    assert clock.monotonic() - began == pytest.approx(0.04 * 11 + 0.04 / 8)
+
+
+def test_after_a_silence_nobody_is_waited_for() -> None:
+    clock = Visited()
+    group = a_pair(clock)
+    clock.advance(0.04 / 8)
+    group.append_wal(record(3))
+    assert clock.slept == 0
+
+
+def test_with_a_window_a_leader_waits_for_the_window_alone() -> None:
+    clock = Visited()
+    group = a_pair(clock, LogConfig(group_commit_window_ms=2))
+    group.append_wal(record(3))
+    assert clock.slept == pytest.approx(2 * 0.002)
+
+
+@pytest.mark.parametrize("config", [LogConfig(group_commit_max_txns=2), LogConfig(log_segment_max_bytes=1024)])
+def test_a_full_segment_waits_for_nobody(config: LogConfig) -> None:
+    clock = Visited()
+    group = a_pair(clock, config)
+    group._gathering.wrote(1, 9, 0.04)
+    for txn in ("b", "c"):
+        group._enqueue(_Blocked(LogTransaction(txn, [{"op": "put", "n": "x" * 400}])))
+    group._gather()
+    assert clock.slept == 0
+
+
+def test_a_segment_that_fills_up_is_not_waited_for_any_longer() -> None:
+    clock = Visited()
+    group = a_pair(clock, LogConfig(group_commit_max_txns=2))
+    group._gathering.wrote(1, 9, 0.04)
+    clock.on_sleep = lambda: group._enqueue(_Blocked(LogTransaction("b", record(1))))
+    group.append_wal(record(3))
+    assert clock.slept == pytest.approx(0.04 / 64)
+
+
+def test_the_bytes_of_the_queue_are_those_that_wait() -> None:
+    room = Room()
+    with ThreadPoolExecutor(8) as pool:
+        room.hold(pool)
+        futures = [room.group.submit(record(n)) for n in range(5)]
+        assert room.group._queued_bytes > 0
+        futures[0].cancel()
+        room.store.open.set()
+        for future in futures[1:]:
+            future.result(10)
+    assert room.group._queued_bytes == 0
+
+
+@pytest.mark.parametrize("count", [2, 8])
+def test_threads_that_commit_again_after_every_ack_share_every_segment(count: int) -> None:
+    """Not all of 30 rounds: a busy machine may keep a thread from running for longer than is waited for it."""
+    store = SleepyStore(MemoryStore(ids=Ids.seeded(1)))
+    group = GroupCommit(LogWriter.open(store, "main", ids=Ids.seeded(3)), ids=Ids.seeded(4))
+    barrier = threading.Barrier(count)
+
+    def work(number: int) -> None:
+        barrier.wait()
+        for one in range(30):
+            group.append_wal(record(one), txn=f"{number}-{one}")
+
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(work, range(count)))
+    assert group.committed == 30 * count
+    assert group.segments < 45  # two alternating groups would make 60
+
+
+class SleepyStore(FaultyStore):
+    """Every conditional write takes 20 ms."""
+
+    def __init__(self, inner: MemoryStore) -> None:
+        super().__init__(inner, ids=Ids.seeded(2))
+
+    def attempt_put(self, key: str, body: bytes, condition: Condition, metadata: Mapping[str, str]) -> Attempt:
+        SystemClock().sleep(0.02)
+        return super().attempt_put(key, body, condition, metadata)
+
+
+class Interrupted:
+    """A gate at which the one who waits is interrupted, before or after it is let through."""
+
+    def __init__(self, *, is_open: bool) -> None:
+        self._gate = threading.Lock()
+        self._gate.acquire()
+        self._is_open = is_open
+
+    def acquire(self, blocking: bool = True) -> bool:
+        if blocking:
+            if self._is_open:
+                self._gate.release()
+            raise KeyboardInterrupt
+        return self._gate.acquire(blocking=False)
+
+    def release(self) -> None:
+        self._gate.release()
+
+
+def test_one_that_was_interrupted_while_it_waited_keeps_nobody_asleep() -> None:
+    """Threads are woken by each other: the next must not wait for one who is gone."""
+    batch = [_Blocked(LogTransaction(f"t{n}", record(n))) for n in range(6)]
+    for gone in batch[:4]:
+        gone._gate = cast(threading.Lock, Interrupted(is_open=False))
+        with pytest.raises(KeyboardInterrupt):
+            gone.result()
+    _end([*batch], range(6), None)
+    with ThreadPoolExecutor(2) as pool:
+        assert [pool.submit(one.result).result(10) for one in batch[4:]] == [4, 5]
+
+
+def test_one_that_was_interrupted_when_it_was_woken_wakes_the_next() -> None:
+    batch = [_Blocked(LogTransaction(f"t{n}", record(n))) for n in range(3)]
+    rest = deque(batch[1:])
+    batch[0].rest = batch[1].rest = batch[2].rest = rest
+    batch[0]._gate = cast(threading.Lock, Interrupted(is_open=True))
+    with pytest.raises(KeyboardInterrupt):
+        batch[0].result()
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(one.result) for one in batch[1:]]
+        assert [one.result(10) for one in waiting] == [0, 0]
+
+
+def test_a_signal_ends_the_wait_of_one_thread_and_of_no_other() -> None:
+    room = Room()
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    with ThreadPoolExecutor(32) as pool:
+        room.hold(pool)
+        futures = [pool.submit(room.group.append_wal, record(n), txn=f"t{n}") for n in range(10)]
+        room.until_queued(10)
+        before = signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                room.group.append_wal(record(99), txn="interrupted")
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        futures += [pool.submit(room.group.append_wal, record(n), txn=f"t{n}") for n in range(10, 20)]
+        room.until_queued(21)
+        room.store.open.set()
+        lsns = {f"t{n}": future.result(10) for n, future in enumerate(futures)}
+    assert lsns.items() <= room.lsns().items()
+    assert "interrupted" in room.committed()

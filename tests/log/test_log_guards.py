@@ -255,3 +255,41 @@ def test_an_interrupt_of_the_one_who_writes_is_an_unknown_outcome_for_the_others
             group._write_batch()
     assert isinstance(other.exception(5), CommitStateUnknown)
     assert group.writer.stopped is not None
+
+
+def test_a_closed_writer_takes_no_commit() -> None:
+    """Its owner has given it up, and may have opened another one."""
+    room = Room()
+    writer = room.writer()
+    writer.append_wal([record(1)])
+    writer.close()
+    with pytest.raises(Unavailable, match="closed"):
+        writer.append_wal([record(2)])
+    assert room.numbers() == [1]
+
+
+def test_a_slot_that_is_taken_is_no_gap() -> None:
+    """A new writer that comes to the end late would call a sound log damaged."""
+    room = Room()
+    writer = room.writer()
+    for number in range(3):
+        writer.append_wal([record(number)])
+    writer._check_no_gap(2)
+    room.memory.delete(KEYS.slot(2))
+    with pytest.raises(Corrupt, match="a segment is missing"):
+        writer._check_no_gap(2)
+
+
+def test_a_log_without_the_segment_after_its_boundary_does_not_begin_at_one() -> None:
+    """A reader would take what was collected, and the rest with it, for a log that has just begun."""
+    room = Room(LogConfig(gc_min_age_seconds=1))
+    writer = room.writer()
+    for number in range(3):
+        writer.append_wal([record(number)])
+    room.clock.advance(100)
+    assert room.collector().run(2).boundary == 2
+    assert room.reader().earliest() > 1
+    for listed in list(room.memory.list(KEYS.log)):
+        room.memory.delete(listed.key)
+    with pytest.raises(Corrupt, match="no segment after the boundary 2"):
+        room.reader().earliest()

@@ -10,7 +10,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,16 +57,6 @@ class Site:
 
     def store(self, bucket: str) -> S3Store:
         return S3Store(bucket, endpoint_url=self.endpoint_url)
-
-
-@pytest.fixture(scope="session")
-def minio_endpoint() -> Iterator[str]:
-    try:
-        minio.minio_binary()
-    except minio.MinioMissing as missing:
-        pytest.skip(str(missing))
-    with minio.minio_server() as url:
-        yield url
 
 
 @pytest.fixture(

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from tests.log.proxy import Fault, answer, drop, hang, late
+from tests.fault_proxy import Fault, answer, drop, hang, late
 from tests.log.wire import KEYS, LEASE, LOG, REQUESTS_MAX, Wire, patience
 from tests.log.witness import Witness
 from worm.errors import CommitStateUnknown, Unavailable

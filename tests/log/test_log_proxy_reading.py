@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from tests.log.proxy import Fault, answer, cut, drop, hang, late, shorten
+from tests.fault_proxy import Fault, answer, cut, drop, hang, late, shorten
 from tests.log.wire import KEYS, LOG, REQUESTS_MAX, ROOT, Wire, patience
 from tests.log.witness import Witness
 from worm.errors import CommitStateUnknown, Corrupt, Denied, Unavailable, WormError

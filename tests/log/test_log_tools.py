@@ -11,7 +11,7 @@ from worm.clock import Ids, VirtualClock
 from worm.codec.frames import Torn
 from worm.codec.logs import LogLine, LogVerifyReport
 from worm.codec.strict_json import JsonObject, JsonValue
-from worm.errors import Conflict, Expired, Invalid, NotFound
+from worm.errors import Conflict, Corrupt, Invalid, NotFound
 from worm.log.collect import LogCollector
 from worm.log.config import LogConfig
 from worm.log.keys import DbKeys
@@ -181,12 +181,29 @@ def test_no_log_is_not_found() -> None:
         CommitLogTools(MemoryStore(), "main")
 
 
-def test_cat_shows_what_is_kept_and_refuses_what_was_collected(room: Room) -> None:
+def test_the_tools_begin_where_the_log_does_and_say_so(room: Room) -> None:
     whole = room.lines()
     room.clock.advance(101)
     room.writer.append_wal([insert("late")])
     room.collect(upto=5)
     assert room.slots()[0] == 6
     assert room.lines() == [*(line for line in whole if line.key >= KEYS.slot(6)), *room.lines(whole[-1].lsn)]
-    with pytest.raises(Expired):
-        room.lines(after=1)
+    assert room.lines(after=1) == room.lines()
+    first = room.lines()[0].lsn - 1
+    report = room.tools().verify()
+    assert (report.is_clean, report.kept_from, room.tools().kept_from) == (True, first, first)
+
+
+def test_a_number_in_a_name_costs_no_request_for_each_one_before_it() -> None:
+    """An object named as the last slot there is made `verify` ask for every slot before it."""
+    room = Room()
+    room.memory.put(KEYS.slot(10**20 - 1), b"garbage")
+    with room.memory.requests.measure() as spent:
+        problems = room.tools().verify().problems
+    assert [problem.key for problem in problems] == [KEYS.slot(16), KEYS.slot(10**20 - 1)]
+    assert spent["total"] < 100
+    for dry_run in (True, False):
+        with pytest.raises(Corrupt, match="too many to be lost ones") as refused:
+            room.tools().repair(dry_run=dry_run)
+        assert refused.value.key == KEYS.slot(10**20 - 1)
+    assert room.memory.get(KEYS.slot(16)) is None

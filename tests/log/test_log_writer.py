@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -19,7 +20,7 @@ from worm.log.keys import DbKeys
 from worm.log.reader import LogReader, last_slot
 from worm.log.root import LogRoot
 from worm.log.segment import LogTransaction, Segment
-from worm.log.writer import LogWriter
+from worm.log.writer import FENCE_TRIES, TAKEOVER_SECONDS, LogWriter
 from worm.store.base import Attempt, Condition
 from worm.store.memory import MemoryStore
 from worm_dev.faulty_store import Fault, FaultyStore
@@ -170,6 +171,39 @@ def test_a_fence_that_meets_a_late_commit_goes_behind_it(room: Room) -> None:
     assert new.end.slot == 3
     assert new.last_lsn == 4
     assert room.numbers() == [1]
+
+
+def test_a_writer_that_is_always_quicker_is_taken_over_when_it_looks_at_the_lease(room: Room) -> None:
+    """On a fast disk all allowed tries were over before the old writer's next look."""
+    old = room.writer(FaultyStore(room.memory, clock=room.clock, ids=room.ids))
+    acked: list[int] = []
+
+    def overtaken(key: str) -> None:
+        if key.startswith(KEYS.log) and old.stopped is None:
+            with suppress(Fenced):
+                acked.append(old.append_wal([record(len(acked))]))
+
+    room.store.before = overtaken
+    new = room.writer()
+    assert isinstance(old.stopped, Fenced)
+    assert len(acked) > room.config.cas_max_retries * FENCE_TRIES
+    assert room.numbers() == list(range(len(acked)))
+    assert new.last_lsn > acked[-1]
+
+
+def test_a_fence_that_never_gets_a_slot_gives_up(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = room.writer(FaultyStore(room.memory, clock=room.clock, ids=room.ids))
+    monkeypatch.setattr(old, "_look", lambda: None)
+
+    def overtaken(key: str) -> None:
+        if key.startswith(KEYS.log):
+            old.append_wal([record(1)])
+
+    room.store.before = overtaken
+    began = room.clock.monotonic()
+    with pytest.raises(Unavailable, match="quicker every time"):
+        room.writer()
+    assert TAKEOVER_SECONDS <= room.clock.monotonic() - began < 2 * TAKEOVER_SECONDS
 
 
 @pytest.mark.parametrize("fault", [Fault.LOST_RESPONSE, Fault.OWN_REFUSAL, Fault.CONFLICT, Fault.UNAVAILABLE])
@@ -443,7 +477,7 @@ def test_what_is_not_kept_is_expired_never_a_shorter_answer() -> None:
     room, _ = sleeper()
     reader = room.reader()
     first = reader.earliest()
-    with pytest.raises(Expired, match=f"kept from LSN {first} on"):
+    with pytest.raises(Expired, match=f"which begins at {first}"):
         list(reader.feed(after=0))
     with pytest.raises(Expired, match="slot 3 is not kept"):
         reader.segment(3)

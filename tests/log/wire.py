@@ -7,7 +7,7 @@ from collections import Counter
 from datetime import datetime, timedelta
 
 from tests.emulators import new_bucket
-from tests.log.proxy import Fault, FaultProxy
+from tests.fault_proxy import Fault, FaultProxy
 from tests.log.witness import Witness
 from worm.clock import SystemClock
 from worm.log.collect import LogCollector

@@ -12,7 +12,7 @@ from worm.clock import Ids, VirtualClock
 from worm.pages.apply import AppliedLog, Applier
 from worm.pages.branches import Branches
 from worm.pages.collect import Garbage, PageCollector
-from worm.pages.compact import Compacted, Compactor
+from worm.pages.compact import Compacted, Compactor, Task, do_task
 from worm.pages.db import PageDb, create_database
 from worm.pages.manifest import MAIN, Layer, PageBranch, PageConfig, Pages
 from worm.pages.past import Past
@@ -78,6 +78,15 @@ class Room:
     ) -> Compacted:
         compactor = Compactor(store or self.store, DB, max_bytes=max_bytes, parts=parts, **self.time)
         return compactor.run(branch, force=force)
+
+    def compactor(self, runner: Callable[[], object]) -> Compactor:
+        """Something else happens while its layers are made."""
+
+        def made(tasks: Sequence[Task]) -> list[Sequence[Layer]]:
+            runner()
+            return [do_task(self.store, task, self.ids) for task in tasks]
+
+        return Compactor(self.store, DB, runner=made, **self.time)
 
     def collect(self, *, dry_run: bool = False, store: Store | None = None) -> Garbage:
         return PageCollector(store or self.store, DB, **self.time).run(dry_run=dry_run)

@@ -215,7 +215,7 @@ class PageSimulation(Simulation):
         seen = Seen(reader.keys.branch, ancestry, asked, head, at, None)
         try:
             if chance.random() < 0.3:
-                versions = {version.page: version.data for version in reader.scan(lsn=at)}
+                versions = {version.page: version.data for version in reader.scan(at=at)}
                 found = {page: versions.get(page) for page in NAMES}
             else:
                 found = reader.get_pages(NAMES, lsn)

@@ -121,7 +121,7 @@ def test_a_branch_that_was_forked_while_its_parent_goes_is_refused() -> None:
     forked: list[str] = []
 
     def fork() -> str:
-        with pytest.raises(Conflict):
+        with pytest.raises(NotFound):
             room.branches.create("c", parent="b")
         return "refused"
 
@@ -140,7 +140,7 @@ def test_names_and_lsns_of_branches_are_checked() -> None:
             room.branches.create(name)
     with pytest.raises(Conflict):
         room.branches.create("b")
-    with pytest.raises(Invalid):
+    with pytest.raises(NotFound, match="is not there yet"):
         room.branches.create("c", at=db.head_lsn + 1)
     with pytest.raises(Invalid):
         room.branches.create("c", at=-1)

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from worm.errors import Corrupt, Invalid
 from worm.pages.filters import KeyFilter
 
 KEYS = [f"org/customers/{number}" for number in range(2000)]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.sets(st.text(), max_size=60), st.integers(1, 64))
 def test_a_key_that_is_there_always_passes_also_after_a_round_trip(keys: set[str], bits_per_key: int) -> None:
     built = KeyFilter.build(keys, bits_per_key)

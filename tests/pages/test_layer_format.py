@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from worm.codec.strict_json import JsonObject, dumps, loads_own
 from worm.errors import Corrupt, Invalid
 from worm.pages.layer_file import (
@@ -83,7 +84,7 @@ def sample(pages: int = 20, revisions: int = 3) -> list[PageVersion]:
 # Round trip
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(histories, sizes, sizes)
 def test_any_sorted_versions_come_back_and_the_layer_says_what_it_holds(
     versions: list[PageVersion], target: int, block: int
@@ -114,7 +115,7 @@ def test_any_sorted_versions_come_back_and_the_layer_says_what_it_holds(
     assert all(one.high < other.low for one, other in pairwise(layers)), "a page is in two layers"
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(histories, sizes, names, lsns)
 def test_one_block_answers_for_any_page_at_any_lsn(
     versions: list[PageVersion], block: int, other: str, other_lsn: int
@@ -128,7 +129,7 @@ def test_one_block_answers_for_any_page_at_any_lsn(
         assert found == newest(versions, page, lsn)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(histories, sizes, names, names)
 def test_the_blocks_of_a_page_and_of_a_range_leave_none_out(
     versions: list[PageVersion], block: int, one: str, other: str
@@ -293,7 +294,7 @@ def test_a_bit_that_is_wrong_anywhere_is_damage_that_names_object_and_place() ->
     assert read_all(bytes(body), layer.index_offset) == sample(pages=6)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(histories.filter(bool), st.data())
 def test_any_damage_is_told_or_does_not_touch_what_was_read(versions: list[PageVersion], data: st.DataObject) -> None:
     layer = build_one(versions, block=100)

@@ -67,9 +67,9 @@ def test_a_known_transaction_is_not_submitted_again() -> None:
     assert again.head_lsn == head
 
 
-@pytest.mark.parametrize("data", [bytes(1 << 20), b"\x01" * (1 << 20), b'"' * (1 << 20), b"\xff" * (1 << 20)])
-def test_a_page_of_the_largest_size_fits_into_a_segment_whatever_its_bytes(data: bytes) -> None:
-    room = Room()
+@pytest.mark.parametrize("byte", [0, 255, *(pytest.param(byte, marks=pytest.mark.slow) for byte in (1, ord('"')))])
+def test_a_page_of_the_largest_size_fits_into_a_segment_whatever_its_bytes(byte: int) -> None:
+    room, data = Room(), bytes([byte]) * (1 << 20)
     db = room.db()
     lsn = db.write({"p": data})
     db.write({"p": b"small"})
@@ -180,7 +180,7 @@ def test_a_reset_that_is_refused_leaves_the_branch_as_it_is() -> None:
     room.collect()
     with pytest.raises(SnapshotExpired):
         room.branches.reset("b", at=3)
-    with pytest.raises(Invalid):
+    with pytest.raises(NotFound):
         room.branches.reset("b", at=10_000)
     branch.write({"b": b"still"})
     assert room.db("b").get_pages(["a", "b"]) == {"a": b"mine", "b": b"still"}

@@ -39,6 +39,7 @@ def pages() -> Pages:
         slot=20,
         lsn=50,
         horizon=30,
+        compaction=4,
         layers=(layer("merged", 1, 40, 1), layer("flushed", 41, 50)),
         dropped=(Dropped(path="dropped", ms=5),),
         marks=(Mark(ms=1, lsn=30, slot=9), Mark(ms=2, lsn=50, slot=20)),
@@ -47,7 +48,7 @@ def pages() -> Pages:
         id="S", parent=MAIN, base=40, slot=3, lsn=45, horizon=40, closing=True, layers=(layer("own", 41, 45),)
     )
     pins = {"pin": Pin(branch=MAIN, lsn=10, until=99)}
-    return Pages(branches={MAIN: main, "side": side}, pins=pins, compaction=4)
+    return Pages(branches={MAIN: main, "side": side}, pins=pins)
 
 
 def changed(name: str, **update: object) -> Callable[[Pages], Pages]:
@@ -95,7 +96,7 @@ GONE = Dropped(path="dropped", ms=5)
         whole(branches={MAIN: pages().branch(MAIN)}),
         whole(pins={}),
         pinned(30),
-        whole(compaction=5),
+        changed(MAIN, compaction=5),
     ],
 )
 def test_what_the_code_does_keeps_all_of_them(change: Callable[[Pages], Pages]) -> None:
@@ -107,7 +108,7 @@ REFUSED: list[tuple[Callable[[Pages], Pages], list[str]]] = [
     (changed("side", lsn=44), ["applied_never_falls", "layers_hold_applied_lsns"]),
     (changed(MAIN, horizon=29), ["horizon_never_falls"]),
     (changed(MAIN, horizon=51), ["horizon_is_applied"]),
-    (whole(compaction=3), ["compaction_never_falls"]),
+    (changed(MAIN, compaction=3), ["compaction_never_falls"]),
     (changed(MAIN, layers=(MERGED, FLUSHED, FLUSHED)), ["no_layer_is_named_twice"]),
     (changed(MAIN, dropped=(GONE, GONE)), ["no_layer_is_named_twice"]),
     (changed(MAIN, dropped=(GONE, Dropped(path="merged", ms=9))), ["no_layer_is_named_twice"]),
@@ -176,11 +177,11 @@ def test_they_are_asked_before_every_swap_of_the_stored_root() -> None:
     with pytest.raises(InvariantBroken, match="new branches are empty"):
         root.create(pages())
     assert root.find() is None
-    assert root.create(Pages(compaction=4))
+    assert root.create(Pages(branches={MAIN: PageBranch(compaction=4)}))
     before = [listed.etag for listed in store.list("")]
     with pytest.raises(InvariantBroken, match="compaction never falls"):
-        root.change(whole(compaction=3))
+        root.change(changed(MAIN, compaction=3))
     with pytest.raises(InvariantBroken, match="boundary never falls"):
         root._file.update(lambda found: found and replace(found, root=replace(found.root, boundary=-1)))
     assert [listed.etag for listed in store.list("")] == before
-    assert root.change(whole(compaction=5)) == root.known() == root.read()
+    assert root.change(changed(MAIN, compaction=5)) == root.known() == root.read()

@@ -37,7 +37,7 @@ def name(number: int) -> str:
     return f"page/{number:06d}"
 
 
-@pytest.mark.parametrize("pages", [100, 1000, 4000])
+@pytest.mark.parametrize("pages", [100, 1000, pytest.param(4000, marks=pytest.mark.slow)])
 def test_a_cold_read_takes_two_requests_and_a_warm_one_none(pages: int) -> None:
     store, reader = built(pages)
     cold: list[int] = []

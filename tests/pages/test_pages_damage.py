@@ -4,6 +4,7 @@ says where, and other pages stay readable."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 
@@ -55,6 +56,13 @@ def read_all(room: Room) -> tuple[dict[str, bytes], list[Corrupt]]:
     return found, errors
 
 
+@cache
+def undamaged() -> dict[str, bytes]:
+    found, errors = read_all(room_with_layers())
+    assert errors == []
+    return found
+
+
 def is_image(layer: Layer) -> bool:
     return layer.is_image
 
@@ -68,8 +76,7 @@ def is_delta(layer: Layer) -> bool:
 def test_f26_a_damaged_layer_is_named_and_other_pages_stay_readable(
     chosen: Callable[[Layer], bool], damage: str
 ) -> None:
-    room = room_with_layers()
-    right, _ = read_all(room)
+    room, right = room_with_layers(), undamaged()
     layer = next(layer for layer in room.layers() if chosen(layer))
     key = f"db/{DB}/{layer.path}"
     room.spoil(key, DAMAGE[damage])
@@ -85,8 +92,7 @@ def test_f26_a_damaged_layer_is_named_and_other_pages_stay_readable(
 
 @pytest.mark.parametrize("chosen", [is_image, is_delta])
 def test_f26_a_layer_that_is_gone_is_named(chosen: Callable[[Layer], bool]) -> None:
-    room = room_with_layers()
-    right, _ = read_all(room)
+    room, right = room_with_layers(), undamaged()
     layer = next(layer for layer in room.layers() if chosen(layer))
     room.memory.delete(f"db/{DB}/{layer.path}")
     found, errors = read_all(room)
@@ -132,8 +138,7 @@ def test_f26_a_damaged_segment_stops_who_needs_it_and_names_it(damage: str) -> N
 
 
 def test_f26_damage_in_an_applied_segment_hurts_no_read() -> None:
-    room = room_with_layers()
-    right, _ = read_all(room)
+    room, right = room_with_layers(), undamaged()
     applied = f"{room.branch().slot - 1:020d}"
     room.spoil(f"db/{DB}/log/{applied}", DAMAGE["half of it"])
     assert read_all(room) == (right, [])

@@ -15,7 +15,7 @@ FORMATS = ROOT / "docs" / "formats.md"
 
 
 def test_the_example_runs_with_the_output_shown() -> None:
-    code, shown = (block.text for block in blocks(PAGE) if block.text.startswith(("from worm", "b'ONE'")))
+    code, shown = (block.text for block in blocks(PAGE) if block.text.startswith(("import worm", "b'ONE'")))
     said = StringIO()
     with redirect_stdout(said):
         exec(compile(code, "docs/pages.md", "exec"), {})

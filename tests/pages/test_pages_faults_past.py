@@ -6,7 +6,7 @@ import pytest
 
 from tests.pages.page_room import DB, MIN_AGE, Oracle, PausingStore, Room
 from tests.pages.page_witness import PageWitness
-from worm.errors import Invalid, SnapshotExpired
+from worm.errors import Invalid, NotFound, SnapshotExpired
 from worm.pages.branches import Branches
 from worm.pages.collect import PageCollector
 from worm.pages.layer_file import PageVersion
@@ -59,6 +59,7 @@ def test_f22_a_branch_of_an_old_lsn_is_readable_or_refused(first: str, moment: s
     witnessed(room)
 
 
+@pytest.mark.slow
 def test_f23_a_collection_that_dies_at_any_request_is_taken_up_by_the_next() -> None:
     for number in range(1, 60):
         room = Room(pitr_window_seconds=10, compaction_cadence_layers=2)
@@ -176,13 +177,13 @@ def test_f25_every_lsn_of_the_window_is_exact_and_none_beside_it() -> None:
         reader = room.reader()
         assert reader.get_pages(PAGES, lsn) == oracle.state("main", lsn, PAGES)
         want = {page: data for page, data in oracle.state("main", lsn, PAGES).items() if data is not None}
-        assert {one.page: one.data for one in reader.scan(lsn=lsn)} == want
-    with pytest.raises(SnapshotExpired, match=f"readable from LSN {horizon} on"):
+        assert {one.page: one.data for one in reader.scan(at=lsn)} == want
+    with pytest.raises(SnapshotExpired, match=f"which begins at {horizon}"):
         room.reader().get_page("a", horizon - 1)
     with pytest.raises(SnapshotExpired):
-        list(room.reader().scan(lsn=horizon - 1))
-    for wrong in (head + 1, -1):
-        with pytest.raises(Invalid):
+        list(room.reader().scan(at=horizon - 1))
+    for wrong, error in ((head + 1, NotFound), (-1, Invalid)):
+        with pytest.raises(error):
             room.reader().get_page("a", wrong)
     for lsn, moment in moments.items():
         if lsn > horizon:
@@ -195,5 +196,5 @@ def test_f25_every_lsn_of_the_window_is_exact_and_none_beside_it() -> None:
         assert room.reader().get_pages(PAGES) == want_all
     with pytest.raises(SnapshotExpired):
         room.past.restore(db, horizon - 1)
-    with pytest.raises(Invalid):
+    with pytest.raises(NotFound):
         room.past.restore(db, db.head_lsn + 1)

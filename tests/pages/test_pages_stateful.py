@@ -133,7 +133,7 @@ class Life(Work):
         for lsn, want in states.items():
             try:
                 assert reader.get_pages(NAMES, lsn) == want
-                assert {one.page: one.data for one in reader.scan(lsn=lsn)} == {
+                assert {one.page: one.data for one in reader.scan(at=lsn)} == {
                     p: d for p, d in want.items() if d is not None
                 }
             except (SnapshotExpired, Fenced):
@@ -159,7 +159,7 @@ class Life(Work):
         want = self.oracle.state(branch, lsn, NAMES)
         try:
             assert reader.get_pages(NAMES, lsn) == want
-            assert {one.page: one.data for one in reader.scan(lsn=lsn)} == {
+            assert {one.page: one.data for one in reader.scan(at=lsn)} == {
                 p: d for p, d in want.items() if d is not None
             }
         except SnapshotExpired:
@@ -177,7 +177,7 @@ def _run(examples: int, steps: int) -> None:
 
 
 def test_a_page_store_lives_as_a_dict_of_versions_does() -> None:
-    _run(8, 20)
+    _run(4, 20)
 
 
 @pytest.mark.slow

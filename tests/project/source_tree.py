@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -21,36 +22,60 @@ def tracked_files() -> list[Path]:
     return [path for name in sorted(set(names)) if name and (path := ROOT / name).is_file()]
 
 
-def tracked_texts() -> Iterator[tuple[str, str]]:
+@cache
+def tracked_texts() -> list[tuple[str, str]]:
     """Name and content of every tracked text file."""
-    for path in tracked_files():
-        content = path.read_bytes()
-        if b"\0" not in content and len(content) <= TEXT_BYTES_MAX:
-            yield str(path.relative_to(ROOT)), content.decode("utf-8")
+    contents = [(relative(path), path.read_bytes()) for path in tracked_files()]
+    texts = [(name, body) for name, body in contents if b"\0" not in body and len(body) <= TEXT_BYTES_MAX]
+    return [(name, body.decode("utf-8")) for name, body in texts]
 
 
 def python_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*.py") if "__pycache__" not in path.parts)
 
 
-@cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(), filename=str(path))
+@dataclass(frozen=True)
+class Source:
+    """What the rules ask of a file. Its syntax tree is not kept: those of all files have a hundred megabytes."""
+
+    docstring: str
+    classes: list[str]
+    """At the top level."""
+    functions: list[tuple[int, str, int]]
+    """Line, name and the number of lines after the signature."""
+    attributes: list[tuple[int, str]]
+    """Line and the last two names: `(3, "time.sleep")`."""
+    imports: frozenset[str]
+    imports_at_run_time: frozenset[str]
 
 
 @cache
-def nodes(path: Path) -> tuple[ast.AST, ...]:
-    return tuple(ast.walk(parsed(path)))
+def source(path: Path) -> Source:
+    tree = ast.parse(path.read_text(), filename=str(path))
+    found = list(ast.walk(tree))
+    return Source(
+        ast.get_docstring(tree) or "",
+        [node.name for node in tree.body if isinstance(node, ast.ClassDef)],
+        [
+            (node.lineno, node.name, (node.end_lineno or node.lineno) - node.body[0].lineno + 1)
+            for node in found
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ],
+        [(node.lineno, f"{_last_name(node.value)}.{node.attr}") for node in found if isinstance(node, ast.Attribute)],
+        _imports(found),
+        _imports(_outside_type_checking(tree)),
+    )
 
 
-@cache
-def imported_modules(path: Path, *, at_run_time_only: bool = True) -> frozenset[str]:
-    """Full names of the modules that a file imports, with `from x import y` as both `x` and `x.y`."""
-    skipped = _type_checking_nodes(path) if at_run_time_only else set()
+def _last_name(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _imports(nodes: Iterable[ast.AST]) -> frozenset[str]:
     found: set[str] = set()
-    for node in nodes(path):
-        if id(node) in skipped:
-            continue
+    for node in nodes:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -58,15 +83,21 @@ def imported_modules(path: Path, *, at_run_time_only: bool = True) -> frozenset[
     return frozenset(found)
 
 
-def _type_checking_nodes(path: Path) -> set[int]:
-    guarded = (
-        inner
-        for node in nodes(path)
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-        for statement in node.body
-        for inner in ast.walk(statement)
-    )
-    return {id(node) for node in guarded}
+def _outside_type_checking(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but those below `if TYPE_CHECKING:`."""
+    for node in ast.iter_child_nodes(tree):
+        yield node
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            for other in node.orelse:
+                yield other
+                yield from _outside_type_checking(other)
+        elif isinstance(node, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from _outside_type_checking(node)
+
+
+def imported_modules(path: Path, *, at_run_time_only: bool = True) -> frozenset[str]:
+    """Full names of the modules that a file imports, with `from x import y` as both `x` and `x.y`."""
+    return source(path).imports_at_run_time if at_run_time_only else source(path).imports
 
 
 def relative(path: Path) -> str:

@@ -6,12 +6,15 @@ import struct
 import zlib
 from functools import partial
 from unittest.mock import Mock
+from xml.etree import ElementTree
 
 import pytest
 
 from scripts import bench
 from scripts.benchmarks import _customers as customers
 from scripts.benchmarks import _turns as turning
+from scripts.benchmarks import commit, save, simulate
+from scripts.benchmarks._bars import bars
 from scripts.benchmarks._chart import HEIGHT, WIDTH, steps_chart
 from scripts.benchmarks._growth import HEADS, MANIFEST, Growth
 from scripts.benchmarks._lifecycle import lifecycle
@@ -99,3 +102,48 @@ def test_a_chart_is_a_png_with_a_line_for_each_name() -> None:
     dots = zlib.decompress(chunks[b"IDAT"])
     assert len(dots) == (WIDTH + 1) * HEIGHT
     assert set(dots) == {0, 1, 2, 3, 4}
+
+
+def test_bars_are_svg_with_a_bar_for_each_value_and_a_line_for_the_goal() -> None:
+    picture = ElementTree.fromstring(bars("a < b", {"one": {"p50": 1.0, "p99": 2.0}, "two": {"p99": 4.0}}, goal=3.0))
+    tags = [element.tag.rpartition("}")[2] for element in picture]
+    assert (tags.count("rect"), tags.count("line")) == (1 + 2 + 3, 1)  # ground, legend, bars
+    words = [element.text for element in picture if element.tag.endswith("text")]
+    assert words == ["a < b", "p50", "p99", "one", "1", "2", "two", "4", "goal 3"]
+    widths = [float(element.attrib["width"]) for element in picture if element.attrib.get("height") == "12"]
+    assert widths == [pytest.approx(share * max(widths), abs=0.1) for share in (0.25, 0.5, 1.0)]
+
+
+def test_bars_that_differ_much_are_drawn_on_a_logarithmic_scale() -> None:
+    picture = bars("title", {"one": {"ms": 0.001}, "two": {"ms": 1000.0}, "none": {"ms": 0.0}})
+    assert "logarithmic scale" in picture
+    widths = [
+        float(element.attrib["width"])
+        for element in ElementTree.fromstring(picture).iter()
+        if element.attrib.get("height") == "12"
+    ]
+    assert 0 < widths[0] < widths[1]
+    assert widths[2] == 0
+
+
+def test_the_benches_that_draw_make_a_picture_for_each_table_of_their_results() -> None:
+    names = ("floor_obstore", "ours")
+    single = {name: {"p50_ms": 2.0} for name in names} | {"ratio": {"ours / floor_obstore": 1.0}}
+    measured = {
+        "single": single,
+        "group of 16": {"ratio": {"ours / quickest slatedb": 2.0}},
+        "closed loop": {"alone / raw PUT": 1.0, "threads 2": {"p50 / alone": 1.0}},
+    }
+    assert set(commit.charts(measured)) == {"commit-single", "commit-group", "commit-closed"}
+    assert commit.charts({"bytes_of_a_commit": 1}) == {}
+    saved: dict[str, dict[str, object]] = {
+        "directory": {"save / sqlite": 4.0},
+        "growth": {"block": 10, "block_ms": [1.0, 1.1]},
+    }
+    assert set(save.charts(saved)) == {"save-ratios", "save-growth"}
+    costs = {"s3": 1.0, "all": 1.0}
+    run = {"freshness_p50_s": 5.0, "freshness_p99_s": 9.0, "usd_per_million": costs}
+    assert set(simulate.charts({"10/s": run})) == {"simulate-freshness", "simulate-costs"}
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    drawn = {"save-ratios", "save-growth", "simulate-freshness", "simulate-costs", *commit.charts(measured)}
+    assert [name for name in drawn if f"(img/{name}.svg)" not in page] == []

@@ -10,8 +10,9 @@ from pathlib import Path
 import typer.main
 
 import worm.errors
+from tests.docs.markdown import anchors
 from tests.project.source_tree import ROOT, python_files
-from worm.cli.main import app
+from worm.cli.app import app
 from worm_dev.cfn import load
 
 SETTING = re.compile(r"[\"'](WORM_[A-Z_]*[A-Z])[\"']")
@@ -97,8 +98,10 @@ def test_links_between_pages_lead_somewhere() -> None:
 
 def _targets(page: Path) -> list[str]:
     links = re.findall(r"\]\(([^)\s]+)\)", page.read_text())
-    return [link for link in links if not re.match(r"[a-z]+:|#", link)]
+    return [link for link in links if not re.match(r"[a-z]+:", link)]
 
 
 def _exists(page: Path, target: str) -> bool:
-    return (page.parent / target.partition("#")[0]).exists()
+    name, _, anchor = target.partition("#")
+    path = page.parent / name if name else page
+    return path.exists() and (not anchor or anchor in anchors(path))

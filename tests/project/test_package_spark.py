@@ -80,6 +80,7 @@ def test_the_code_holds_the_jobs_and_the_library_without_its_command_line(wheels
     assert {str(folder) for folder in folders if f"{folder}/__init__.py" not in names} == set()
 
 
+@pytest.mark.slow
 def test_every_module_of_the_jobs_imports_out_of_the_zip_alone(tmp_path: Path) -> None:
     """With the packages of the environment, but without this repository."""
     code = tmp_path / "spark_jobs.zip"

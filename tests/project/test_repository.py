@@ -27,6 +27,7 @@ def _lines_with(pattern: re.Pattern[str]) -> list[str]:
     return [
         f"{name}:{number}: {line.strip()[:100]}"
         for name, text in tracked_texts()
+        if pattern.search(text)  # much faster than line by line
         for number, line in enumerate(text.splitlines(), start=1)
         if pattern.search(line)
     ]

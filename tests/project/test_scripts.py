@@ -90,15 +90,27 @@ def test_the_spark_of_emr_has_an_environment_and_pins_of_its_own(
     assert call[-4:] == ["--constraint", "constraints-spark40.txt", "--editable", ".[spark]"]
 
 
+@pytest.mark.slow
+def test_clients_have_an_environment_of_their_own_because_they_pin_another_botocore(
+    small_project: Path, installs: list[list[str]]
+) -> None:
+    (small_project / "constraints-clients.txt").write_text("botocore==1\n")
+    setup.ensure(setup.clients())
+    (call,) = installs
+    assert call[0] == str(small_project / ".venv-clients" / "bin" / "python")
+    assert call[-6:] == ["--constraint", "constraints-clients.txt", "awscli", "minio", "s3cmd", "s3fs"]
+
+
 def test_a_run_and_a_test_set_up_java_and_a_test_tells_where_the_spark_of_emr_is() -> None:
     run, test = ((ROOT / "scripts" / name).read_text() for name in ("run", "test"))
     assert "\nscripts/setup --java\n" in run
-    assert "\nscripts/setup --dev --java --spark40 --tools --localstack || exit 1\n" in test
+    assert "\nscripts/setup --dev --java --spark40 --tools --clients --localstack || exit 1\n" in test
     assert '\nexport WORM_SPARK40_PYTHON="$PWD/.venv-spark40/bin/python"\n' in test
 
 
 def test_the_fast_part_starts_no_spark() -> None:
-    check = re.search(r'^check:.*\n(?:\t.*\n)*?\t.*pytest -m "([^"]+)"', (ROOT / "Makefile").read_text(), re.MULTILINE)
+    makefile = (ROOT / "Makefile").read_text()
+    check = re.search(r'^check:.*\n(?:\t.*\n)*?\t.*pytest .*-m "([^"]+)"', makefile, re.MULTILINE)
     assert check is not None
     assert {"not spark", "not slow"} <= set(check[1].split(" and "))
 

@@ -11,6 +11,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from tests.examples import examples
 from tests.query.filter_oracle import FILTERS, ROWS, compare, ends_in, is_equal, oracle, value_of
 from worm.codec.strict_json import JsonValue
 from worm.errors import Invalid
@@ -199,7 +200,7 @@ def test_distinct_takes_one_field() -> None:
             Distinct.of(field)  # type: ignore[arg-type]  # arguments of a table of cases
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(ROWS, st.sampled_from(["a", "b", "a.b", "a.b.c", "id"]), FILTERS)
 def test_distinct_values_are_the_classes_of_equal_values(
     rows: list[Row], field: str, filter: dict[str, JsonValue]
@@ -294,7 +295,7 @@ def test_fields_are_all_that_it_reads() -> None:
         ({"percentiles": {"a": [True]}}, "percentiles: takes fields"),
         ({"percentiles": {"a": "50"}}, "percentiles: takes fields"),
         ({"percentiles": {"a": float("nan")}}, "percentiles: takes fields"),
-        ({"count": True, "having": {"count": 1}}, "having: having chooses groups (name a group_by"),
+        ({"count": True, "having": {"count": 1}}, "having: having chooses groups (name the field to group by"),
         ({"sum": "a", "group_by": "g", "having": {"avg": 1}}, "'avg' is not computed (computed: count, sum, sum.a)"),
         ({"sum": ["a"], "group_by": "g", "having": {"sum": 1}}, "'sum' is not computed (computed: count, sum.a)"),
         ({"count": True, "group_by": "g", "having": {"count": {"gt": 3}}}, "did you mean $gt"),
@@ -311,7 +312,7 @@ def test_what_is_not_an_aggregate_is_refused(aggregate: dict[str, object], part:
 NUMBERS = st.lists(st.one_of(st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False, allow_infinity=False)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(NUMBERS)
 def test_sums_and_averages_are_the_exact_ones_rounded_once(numbers: list[int | float]) -> None:
     exact = sum((Fraction(Decimal(repr(number))) for number in numbers), Fraction(0))
@@ -329,7 +330,7 @@ def _nearest(exact: Fraction) -> float:
     return float(exact) if abs(exact) < Fraction(sys.float_info.max) else round(exact)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(ROWS, st.sampled_from(["a", "b", "a.b"]))
 def test_groups_are_classes_of_equal_values(rows: list[Row], field: str) -> None:
     classes: list[list[tuple[JsonValue, ...]]] = []

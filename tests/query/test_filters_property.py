@@ -9,6 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from tests.examples import examples
 from tests.query.filter_oracle import DOCUMENTS, FILTERS, ROWS, SORTS, Dice, compare_rows, oracle, value_of
 from worm.codec.strict_json import JsonValue
 from worm.collections.entries import project
@@ -22,7 +23,7 @@ def columns_of(rows: list[Row]) -> Columns:
     return Columns.of([str(row["id"]) for row in rows], without_id)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(ROWS, FILTERS)
 def test_a_filter_matches_as_the_oracle_says_by_row_and_by_column(
     rows: list[Row], filter: Mapping[str, JsonValue]
@@ -33,14 +34,14 @@ def test_a_filter_matches_as_the_oracle_says_by_row_and_by_column(
     assert list(compiled.positions(columns_of(rows))) == [at for at, good in enumerate(expected) if good]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(DOCUMENTS, FILTERS)
 def test_a_row_of_whole_fields_matches_as_its_document_does(document: Row, filter: Mapping[str, JsonValue]) -> None:
     row = {"id": "x", **project(document, ("a", "b", "c", "a.b", "b.a"))}
     assert Filter.compile(filter).matches(row) is oracle(filter, {"id": "x", **document})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(ROWS, FILTERS, SORTS, st.integers(0, 14), st.integers(0, 5))
 def test_a_query_sorts_and_pages_as_the_oracle_says_over_rows_and_columns(
     rows: list[Row], filter: Mapping[str, JsonValue], sort: list[tuple[str, str]], limit: int, offset: int
@@ -63,7 +64,7 @@ def _compare(
     assert part.run_columns(columns_of(rows)) == expected
 
 
-@pytest.mark.parametrize("batch", range(5))
+@pytest.mark.parametrize("batch", [0, *(pytest.param(batch, marks=pytest.mark.slow) for batch in range(1, 5))])
 def test_seeded_filters_sorts_and_pages_are_as_the_oracle_says(batch: int) -> None:
     for seed in range(batch * 50, batch * 50 + 50):
         dice = Dice(seed)
@@ -76,7 +77,7 @@ def test_seeded_filters_sorts_and_pages_are_as_the_oracle_says(batch: int) -> No
         _compare(rows, {}, sort, dice.number(3), 0)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(ROWS, FILTERS, SORTS, st.integers(1, 4))
 def test_pages_by_cursor_make_up_the_whole_answer(
     rows: list[Row], filter: Mapping[str, JsonValue], sort: list[tuple[str, str]], limit: int
@@ -97,7 +98,7 @@ def test_pages_by_cursor_make_up_the_whole_answer(
     assert paged == Query.of(filter=filter, sort=orders).run(rows)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(ROWS, DOCUMENTS, SORTS, st.integers(1, 4), st.integers(0, 11))
 def test_rows_that_come_and_go_between_pages_make_no_other_row_appear_twice_or_never(
     rows: list[Row], new: Row, sort: list[tuple[str, str]], limit: int, removed: int

@@ -231,7 +231,7 @@ def test_a_cursor_is_text_for_urls_and_of_one_query_only() -> None:
     for other in ({"filter": {"v": {"$ne": 1}}, "sort": {"field": "v"}}, {"filter": {"v": {"$ne": None}}}):
         message = refusal(cursor=cursor, **other)
         assert "the cursor belongs to another query" in message
-        assert "same model, filter and sort" in message
+        assert "same model, filter, sort and moment" in message
     reversed_order = {"field": "v", "order": "desc"}
     assert "another query" in refusal(cursor=cursor, filter={"v": {"$ne": None}}, sort=reversed_order)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import pickle
+import sys
 from pathlib import Path
 
 import pytest
 
 import worm_dev
 from worm.errors import Invalid, NotFound
-from worm.schema import ModelDef, Schema, load_schema
+from worm.schema import ModelDef, Schema, StorageDef, load_schema
 
 SAMPLE = Path(worm_dev.__file__).parent / "sample" / "schema.json"
 
@@ -45,7 +47,7 @@ def mistakes(*models: tuple[str, dict[str, object]], **rest: object) -> list[str
 
 
 def test_every_default_is_the_one_of_the_format() -> None:
-    assert model().model_dump(by_alias=True) == {
+    assert model().shape(is_complete=True) == {
         "path": "@things/(id:string)",
         "file": "data.json",
         "mode": "readwrite",
@@ -62,12 +64,14 @@ def test_every_default_is_the_one_of_the_format() -> None:
             "autoUpdate": True,
             "partitionThreshold": 10000,
             "maxPartitions": 16,
+            "maxFieldBytes": 32768,
+            "maxRowBytes": 131072,
         },
         "indexes": {},
         "strict": False,
         "space": None,
     }
-    assert model(indexes={"byId": {"field": "id"}}).indexes["byId"].model_dump() == {
+    assert model(indexes={"byId": {"field": "id"}}).indexes["byId"].shape(is_complete=True) == {
         "field": "id",
         "unique": False,
         "type": "standard",
@@ -272,6 +276,37 @@ def test_a_model_may_lie_inside_a_collection_whose_ids_cannot_be_its_name() -> N
     assert list(schema.models) == ["A", "B"]
 
 
+def test_a_model_inside_several_collections_names_each_of_them() -> None:
+    paths: dict[str, object] = {"A": "@a/(id:slug)", "C": "#a/#b/#c/@d/(id:int)", "B": "#a/#b/@c/(id:slug)"}
+    found = mistakes(*((name, {"path": path}) for name, path in paths.items()))
+    assert [one for one in found if one.startswith("models.C")] == [
+        "models.C.path: 'a/b/c/d' is also the document 'b' of model A",
+        "models.C.path: 'a/b/c/d' is also the document 'd' of model B",
+    ]
+
+
+def calls_to_load(models: int) -> int:
+    """How many Python functions loading a schema of so many models calls."""
+    text = {"models": {f"M{at}": {"path": f"#org/#f{at}/@m{at}/(id:slug)"} for at in range(models)}}
+    count = 0
+
+    def note(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        load_schema(text)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_loading_a_schema_takes_time_in_proportion_to_its_models() -> None:
+    """Every command and every cold worker loads the schema: at 2,000 models a look at each pair took six seconds."""
+    assert calls_to_load(400) < 5 * calls_to_load(100)
+
+
 def test_text_that_is_not_strict_json_is_refused_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "schema.json").write_text('{"models": {"A": {"path": "@a", "path": "@b"}}}')
     with pytest.raises(Invalid, match=r"schema\.json: models\.A\.path: duplicate key"):
@@ -292,5 +327,60 @@ def test_a_schema_without_models_is_refused() -> None:
 
 def test_definitions_cannot_be_changed_after_loading() -> None:
     schema: Schema = load_schema(SAMPLE)
-    with pytest.raises(ValueError, match="frozen"):
-        schema.model("Customer").oplog = False
+    with pytest.raises(AttributeError, match="ModelDef is immutable: oplog cannot be set"):
+        schema.model("Customer").oplog = False  # type: ignore[misc]
+
+
+def test_definitions_are_values() -> None:
+    """Compared, copied, pickled and changed as such; the name of a model is a part of it."""
+    schema = load_schema(SAMPLE)
+    customer = schema.model("Customer")
+    customer.validate_document({})
+    assert pickle.loads(pickle.dumps(schema)) == schema == load_schema(schema.to_json())
+    assert pickle.loads(pickle.dumps(customer)).name == "Customer"
+    assert hash(StorageDef(layout="inline")) == hash(StorageDef(layout="inline"))
+    assert StorageDef() == StorageDef(layout="root") != StorageDef(layout="inline")
+    assert StorageDef(layout="inline").given == {"layout"}
+    inline = schema.changed(storage=StorageDef(layout="inline"))
+    assert (inline.storage.layout, inline.models, inline != schema) == ("inline", schema.models, True)
+    assert repr(StorageDef(layout="inline")) == "StorageDef(layout='inline')"
+    one, two = (load_schema({"models": {name: {"path": "@a/(id:string)"}}}).model(name) for name in ("A", "B"))
+    assert one != two
+    with pytest.raises(AttributeError, match="StorageDef is immutable: layout cannot be removed"):
+        del StorageDef().layout
+    for wrong in ({"unknown": 1}, {}):
+        with pytest.raises(TypeError, match="has no unknown" if wrong else "lacks path"):
+            ModelDef(**wrong)  # type: ignore[arg-type]
+
+
+def test_what_a_schema_was_made_from_can_change_without_it() -> None:
+    raw = {"models": {"A": {"path": "@a/(id:string)", "fields": {"x": {"type": "array", "default": [["a"]]}}}}}
+    schema = load_schema(raw)
+    raw["models"]["A"]["fields"]["x"]["default"][0].append("b")  # type: ignore[index]
+    assert schema.model("A").defaults() == {"x": [["a"]]}
+    model().fields["new"] = schema.model("A").fields["x"]
+    assert model().fields == {}
+
+
+@pytest.mark.parametrize(
+    ("definition", "expected"),
+    [
+        ({"fields": []}, "fields: must be dictionary, not array"),
+        ({"manifest": {"fields": "a"}}, "manifest.fields: must be list, not 'a'"),
+        ({"manifest": {"fields": [1]}}, "manifest.fields[0]: must be string, not 1"),
+        ({"manifest": {"maxPartitions": 5000}}, "manifest.maxPartitions: must be less than or equal to 4096, not 5000"),
+        ({"manifest": {"maxPartitions": True}}, "manifest.maxPartitions: must be integer, not True"),
+        ({"mode": "x" * 100}, "mode: must be 'readonly', 'readwrite' or 'append', not string"),
+        ({"indexes": {"a": {}}}, "indexes.a.field: is required"),
+        ({"path": None}, "path: must be string, not null"),
+        ({"snapshots": {"Every": 1}}, "snapshots.Every: unknown field"),
+    ],
+)
+def test_a_wrong_member_is_named(definition: dict[str, object], expected: str) -> None:
+    assert mistakes(("A", {"path": "@a/(id:string)", **definition})) == [f"models.A.{expected}"]
+
+
+@pytest.mark.parametrize("source", [None, 1, [1], object()])
+def test_what_can_be_no_schema_is_told(source: object) -> None:
+    with pytest.raises(Invalid, match="a schema is an object"):
+        load_schema(source)  # type: ignore[arg-type]  # the wrong type is the point

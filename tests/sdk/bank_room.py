@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from pathlib import Path
 
-from tests.harness import created
+from tests.harness import copied, created
 from worm.bridge.applied import RUN_MAX, Applied
 from worm.clock import Deadline, Ids, VirtualClock
 from worm.codec.strict_json import JsonObject
@@ -29,7 +29,6 @@ from worm.workers.apply import Apply
 from worm.workers.batch import BatchOutcome, Message
 from worm_dev.faulty_store import FaultyStore
 
-KINDS = ("memory", "memory-versioned", "file")
 MAIN = database_id("main")
 ACCOUNT: dict[str, object] = {
     "path": "#bank/@accounts/(id:string)",
@@ -76,8 +75,11 @@ class Apart(FaultyStore):
         return super().attempt_delete(key, etag)
 
     def _before_write(self) -> None:
-        if self._meet is not None and self.writes + 1 == self._number:
-            meet, self._meet = self._meet, None
+        """Or before the next one, where several threads write at once."""
+        with self._lock:
+            meet = self._meet if self.writes + 1 >= self._number else None
+            self._meet = None if meet is not None else self._meet
+        if meet is not None:
             meet()
 
 
@@ -90,16 +92,19 @@ class SpaceBench:
         directory: Path = Path(),
         *,
         layout: str = "root",
+        storage: Mapping[str, object] | None = None,
         memory: type[MemoryStore] = MemoryStore,
         **account: object,
     ) -> None:
         self.clock = VirtualClock()
         self.ids = Ids.seeded(11, self.clock)
         models = {"Account": ACCOUNT | account, "Transfer": TRANSFER, "Note": NOTE}
-        self.schema = load_schema({"version": "1.0", "storage": {"layout": layout}, "models": models})
+        self.schema = load_schema(
+            {"version": "1.0", "storage": {"layout": layout, **(storage or {})}, "models": models}
+        )
         self.store: Store
         if kind == "file":
-            self.store = FileStore(directory / "bucket", clock=self.clock, ids=self.ids, fsync=False)
+            self.store = FileStore(directory / "bucket", clock=self.clock, ids=self.ids, durability="process")
         else:
             self.store = memory(versioned=kind == "memory-versioned", clock=self.clock, ids=self.ids)
         self.store.put(SCHEMA_KEY, self.schema.to_json())
@@ -107,12 +112,14 @@ class SpaceBench:
             self.session().model(name).table.complete()
 
     def fork(self) -> SpaceBench:
-        """Another bench that holds the same; only of a memory store."""
+        """Another bench that holds the same at the same time; only of a memory store."""
         assert isinstance(self.store, MemoryStore)
-        forked, store = copy(self), copy(self.store)
-        store._history = {key: list(history) for key, history in self.store._history.items()}
-        store.name = self.ids.ulid().lower()  # stores of one name share the turns at their logs
-        forked.store = store
+        name = self.ids.ulid().lower()  # stores of one name share the turns at their logs
+        forked = copy(self)
+        forked.clock = copy(self.clock)
+        forked.ids = Ids(forked.clock, copy(self.ids.rng))
+        store = copied(self.store, forked.clock, forked.ids)
+        store.name, forked.store = name, store
         return forked
 
     def session(
@@ -128,6 +135,12 @@ class SpaceBench:
 
     def workspace(self, store: Store | None = None) -> Session:
         return Session(store or self.store, Settings("documents", threads=2), ids=self.ids, clock=self.clock)
+
+    def workspace_ready(self) -> Session:
+        """One that knows the schema."""
+        session = self.workspace()
+        session.refresh()
+        return session
 
     def materialize(self, store: Store | None = None) -> Materialized:
         """As the apply worker does."""

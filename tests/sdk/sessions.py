@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
-from tests.harness import CUSTOMER
+import pytest
+
+from tests.harness import CUSTOMER, copied
 from worm.clock import Ids, VirtualClock
 from worm.collections.collection import Collection
 from worm.collections.layout import SCHEMA_KEY
@@ -21,7 +24,8 @@ from worm.store.memory import MemoryStore
 from worm.tables.verify import verify_collection
 
 T = TypeVar("T")
-KINDS = ("memory", "memory-versioned", "file")
+KINDS = ["memory", "memory-versioned", pytest.param("file", marks=pytest.mark.slow)]
+"""The tests of the command use the same verbs on a directory, and are not slow."""
 KEY = "org/customers/a/profile.json"
 
 
@@ -40,10 +44,19 @@ class Bench:
         self.schema = schema(**customer)
         self.store: Store
         if kind == "file":
-            self.store = FileStore(tmp_path / "bucket", clock=self.clock, ids=self.ids, fsync=False)
+            self.store = FileStore(tmp_path / "bucket", clock=self.clock, ids=self.ids, durability="process")
         else:
             self.store = MemoryStore(versioned=kind == "memory-versioned", clock=self.clock, ids=self.ids)
         self.store.put(SCHEMA_KEY, self.schema.to_json())
+
+    def fork(self) -> Self:
+        """Another one that holds the same at the same time; only of a memory store."""
+        assert isinstance(self.store, MemoryStore)
+        forked = copy(self)
+        forked.clock = copy(self.clock)
+        forked.ids = Ids(forked.clock, copy(self.ids.rng))
+        forked.store = copied(self.store, forked.clock, forked.ids)
+        return forked
 
     def session(
         self, store: Store | None = None, *, actor: str | None = "ann", maintenance: Maintenance = "inline"

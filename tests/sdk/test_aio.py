@@ -83,10 +83,11 @@ def test_a_cancelled_write_is_done_or_not_begun(tmp_path: Path) -> None:
         async with worm.aconnect(str(tmp_path), schema=schema(), threads=1) as db:
             customers = db.model("Customer")
             await customers.insert({"id": "a", "score": 0})
-            began = threading.Event()
+            began, cancelled = threading.Event(), threading.Event()
 
             def slow(document: DocumentDict) -> DocumentDict:
                 began.set()
+                assert cancelled.wait(20)
                 return document | {"score": 1}
 
             first = asyncio.create_task(customers.modify("a", slow))
@@ -95,6 +96,7 @@ def test_a_cancelled_write_is_done_or_not_begun(tmp_path: Path) -> None:
                 await asyncio.sleep(0.001)
             first.cancel()
             second.cancel()
+            cancelled.set()
             await asyncio.gather(first, second, return_exceptions=True)
             assert first.cancelled()
             assert second.cancelled()

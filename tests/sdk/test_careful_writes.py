@@ -104,7 +104,7 @@ def test_the_hint_of_a_restore_in_the_way_loses_nothing(bench: Bench) -> None:
     customers.delete("a")
     bench.tick()
     customers.save({"id": "a", "name": "new"})
-    with pytest.raises(Conflict, match="roll back to the entry before the delete"):
+    with pytest.raises(Conflict, match="go back to the entry before the delete with rollback"):
         customers.restore("a")
     assert customers.rollback("a", to_seq=1)["name"] == "old"
 

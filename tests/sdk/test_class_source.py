@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from tests.cli.company import SCHEMA
 from tests.docs.markdown import ROOT, blocks
+from tests.examples import examples
 from tests.sdk.test_class_schema import Customer
 from worm.errors import Invalid
 from worm.schema import Schema, load_schema
@@ -23,7 +24,7 @@ from worm.schema.fields import compile_field
 from worm.sdk.class_schema import schema_of
 from worm.sdk.class_source import source_of
 from worm.sdk.classes import Document
-from worm.sdk.objects import model_name
+from worm.sdk.shapes import model_name
 
 
 def classes_of(source: str) -> dict[str, type[BaseModel]]:
@@ -178,7 +179,7 @@ def _one(fields: dict[str, Any]) -> dict[str, Any]:
     return {"version": "1.0", "models": {"Thing": {"path": "@things/(id:string)", "fields": fields}}}
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(NAMES, FIELDS, max_size=4))
 def test_any_schema_survives_the_way_through_classes(fields: dict[str, dict[str, Any]]) -> None:
     try:

@@ -27,7 +27,7 @@ from worm.sdk.classes import (
     settings_of,
 )
 from worm.sdk.document import ATTRIBUTE, Provenance, encode_version
-from worm.sdk.objects import model_name
+from worm.sdk.shapes import model_name
 
 
 class Customer(Document):
@@ -173,9 +173,9 @@ def test_settings_say_everything_that_a_schema_says_of_a_model() -> None:
     def names(cls: type[Any]) -> set[str]:
         return {one.name for one in fields(cls)}
 
-    assert names(ModelSettings) == {*ModelDef.model_fields} - {"fields"} | {"id", "singleton"}
-    assert names(SnapshotSettings) == {*SnapshotsDef.model_fields} - {"enabled"}
-    assert names(ManifestSettings) == {*ManifestDef.model_fields} - {"enabled"}
+    assert names(ModelSettings) == {*ModelDef.members} - {"fields"} | {"id", "singleton"}
+    assert names(SnapshotSettings) == {*SnapshotsDef.members} - {"enabled"}
+    assert names(ManifestSettings) == {*ManifestDef.members} - {"enabled"}
     for settings, definition in ((SnapshotSettings(), SnapshotsDef()), (ManifestSettings(), ManifestDef())):
         for one in fields(settings):
             assert getattr(settings, one.name) == getattr(definition, one.name)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
+from tests.examples import crash_points, examples
 from tests.sdk.sessions import KEY, Bench, must
 from worm.errors import NotFound
 from worm.model import Model
@@ -16,7 +18,7 @@ from worm_dev.faulty_store import FaultyStore, SimulatedCrash
 
 WRITES_MAX = 30
 When = Literal["before", "after"]
-KINDS = ("memory", "memory-versioned")
+KINDS = [pytest.param("memory", marks=pytest.mark.slow), "memory-versioned"]
 
 
 def save(customers: Model) -> None:
@@ -36,9 +38,10 @@ VERBS: dict[str, Callable[[Model], object]] = {
 }
 
 
-def prepared(kind: str, tmp_path: Path) -> Bench:
+@cache
+def _start(kind: str) -> Bench:
     """`a` has two entries, `gone` is in trash."""
-    bench = Bench(kind, tmp_path, snapshots={"enabled": True, "every": 3})
+    bench = Bench(kind, Path(), snapshots={"enabled": True, "every": 3})
     customers = bench.customers()
     customers.save({"id": "a", "name": "one", "status": "active"})
     customers.save({"id": "gone", "name": "gone", "status": "active"})
@@ -49,20 +52,19 @@ def prepared(kind: str, tmp_path: Path) -> Bench:
     return bench
 
 
-def crashes(kind: str, verb: str, tmp_path: Path) -> Iterator[tuple[Bench, int]]:
+def crashes(kind: str, verb: str) -> Iterator[tuple[Bench, int]]:
     """The verb, dead before and after each of its writes."""
-    for number in range(1, WRITES_MAX):
-        for when in ("before", "after"):
-            bench = prepared(kind, tmp_path)
-            faulty = FaultyStore(bench.store, clock=bench.clock)
-            faulty.crash_at_write(number, when)
-            try:
-                VERBS[verb](bench.session(faulty).model("Customer"))
-            except SimulatedCrash:
-                bench.tick()
-                yield bench, number
-            else:
-                return
+    for number, when in crash_points(WRITES_MAX):
+        bench = _start(kind).fork()
+        faulty = FaultyStore(bench.store, clock=bench.clock)
+        faulty.crash_at_write(number, when)
+        try:
+            VERBS[verb](bench.session(faulty).model("Customer"))
+        except SimulatedCrash:
+            bench.tick()
+            yield bench, number
+        else:
+            return
     raise AssertionError("the verb never ended")
 
 
@@ -73,9 +75,9 @@ def name_of(bench: Bench, entity_id: str) -> object:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("verb", VERBS)
-def test_after_a_crash_anywhere_repair_makes_everything_agree(kind: str, verb: str, tmp_path: Path) -> None:
+def test_after_a_crash_anywhere_repair_makes_everything_agree(kind: str, verb: str) -> None:
     died = 0
-    for bench, _ in crashes(kind, verb, tmp_path):
+    for bench, _ in crashes(kind, verb):
         died += 1
         bench.repair()
         bench.assert_clean()
@@ -88,17 +90,15 @@ def test_after_a_crash_anywhere_repair_makes_everything_agree(kind: str, verb: s
         assert {row["id"] for row in customers.find_all()} == {
             one for one in ("a", "gone", "new", "m0", "m1") if customers.exists(one)
         }
-    assert died > 2
+    assert died > examples(2)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("verb", ["save", "patch", "rollback"])
-def test_an_interrupted_update_happened_or_not_and_history_has_both_states(
-    kind: str, verb: str, tmp_path: Path
-) -> None:
+def test_an_interrupted_update_happened_or_not_and_history_has_both_states(kind: str, verb: str) -> None:
     after = "one" if verb == "rollback" else "three"
     seen = set()
-    for bench, _ in crashes(kind, verb, tmp_path):
+    for bench, _ in crashes(kind, verb):
         bench.repair()
         name = name_of(bench, "a")
         seen.add(name)
@@ -108,8 +108,8 @@ def test_an_interrupted_update_happened_or_not_and_history_has_both_states(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_interrupted_delete_leaves_the_document_or_its_copy(kind: str, tmp_path: Path) -> None:
-    for bench, _ in crashes(kind, "delete", tmp_path):
+def test_an_interrupted_delete_leaves_the_document_or_its_copy(kind: str) -> None:
+    for bench, _ in crashes(kind, "delete"):
         customers = bench.customers()
         trashed = "a" in {one["id"] for one in customers.list_trashed()}
         assert trashed is not customers.exists("a")
@@ -128,8 +128,8 @@ def test_an_interrupted_delete_leaves_the_document_or_its_copy(kind: str, tmp_pa
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_interrupted_restore_can_be_repeated(kind: str, tmp_path: Path) -> None:
-    for bench, _ in crashes(kind, "restore", tmp_path):
+def test_an_interrupted_restore_can_be_repeated(kind: str) -> None:
+    for bench, _ in crashes(kind, "restore"):
         was_back = bench.customers().exists("gone")
         bench.repair()
         customers = bench.customers()
@@ -146,8 +146,8 @@ def test_an_interrupted_restore_can_be_repeated(kind: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_interrupted_purge_can_be_repeated_and_never_shows_half_a_document(kind: str, tmp_path: Path) -> None:
-    for bench, _ in crashes(kind, "purge", tmp_path):
+def test_an_interrupted_purge_can_be_repeated_and_never_shows_half_a_document(kind: str) -> None:
+    for bench, _ in crashes(kind, "purge"):
         customers = bench.customers()
         if customers.list_trashed():
             assert customers.purge("gone") is True
@@ -161,8 +161,8 @@ def test_an_interrupted_purge_can_be_repeated_and_never_shows_half_a_document(ki
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_interrupted_save_is_also_healed_by_the_next_save(kind: str, tmp_path: Path) -> None:
-    for bench, _ in crashes(kind, "save", tmp_path):
+def test_an_interrupted_save_is_also_healed_by_the_next_save(kind: str) -> None:
+    for bench, _ in crashes(kind, "save"):
         customers = bench.customers()
         customers.patch("a", {"name": "four"})
         report = [entry.op for entry in customers.get_history("a")]

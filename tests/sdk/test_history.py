@@ -95,15 +95,24 @@ def test_a_moment_without_an_entry_is_not_found_and_a_bad_question_is_invalid(be
             question()
 
 
-@pytest.mark.parametrize("kind", ["memory", "memory-versioned"])
-def test_going_back_costs_the_same_at_any_length_of_history(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "lengths"),
+    [
+        ("memory-versioned", (10, 200)),
+        pytest.param("memory-versioned", (10, 200, 1000), marks=pytest.mark.slow),
+        pytest.param("memory", (10, 200, 1000), marks=pytest.mark.slow),
+    ],
+)
+def test_going_back_costs_the_same_at_any_length_of_history(
+    tmp_path: Path, kind: str, lengths: tuple[int, ...]
+) -> None:
     """At most 2 + snapshots.every requests by seq; a page of history as many as its entries, and three."""
     bench = Bench(kind, tmp_path, manifest={"enabled": False}, indexes={})
     customers = bench.customers()
     every = bench.schema.model("Customer").snapshots.every
     customers.save({"id": "a", "score": 1})
     length, appending = 1, set[int]()
-    for target in (10, 200, 1000):
+    for target in lengths:
         while length < target:
             bench.tick()
             length += 1

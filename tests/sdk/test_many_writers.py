@@ -14,9 +14,12 @@ import pytest
 
 import worm
 from tests.emulators import CREDENTIALS, ROOT, new_bucket
+from tests.harness import schema_of
 from worm.errors import Conflict
-from worm.model import Model, push
+from worm.model import Model, Worm, push
 from worm.schema import load_schema
+from worm.sdk.shapes import Dicts
+from worm.store.memory import MemoryStore
 
 THREADS, PROCESSES, ROUNDS = 16, 8, 3
 COUNTERS = load_schema(
@@ -47,9 +50,9 @@ def place(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
             for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": endpoint}.items():
                 monkeypatch.setenv(name, value)
             url = f"s3://{new_bucket(endpoint)}"
-        session = worm.connect(url, schema=COUNTERS)
-        push(session.store, COUNTERS)
-        session.model("Counter").insert({"id": "c", "n": 0})
+        with worm.connect(url, schema=COUNTERS) as session:
+            push(session.store, COUNTERS)
+            session.model("Counter").insert({"id": "c", "n": 0})
         return url
 
     return make
@@ -84,16 +87,19 @@ WORK = {"save": read_change_save, "modify": modify}
 @pytest.mark.parametrize("kind", PLACES)
 def test_threads(place: Place, kind: str, verb: str, sessions: str) -> None:
     url = place(kind)
-    shared = worm.connect(url)
+    count = 1 if sessions == "one session" else THREADS
+    opened = [worm.connect(url) for _ in range(count)]
     barrier = threading.Barrier(THREADS)
 
-    def work(_: int) -> tuple[int, int]:
-        session = shared if sessions == "one session" else worm.connect(url)
+    def work(number: int) -> tuple[int, int]:
+        counters = opened[number % count].model("Counter")
         barrier.wait()
-        return WORK[verb](session.model("Counter"), ROUNDS)
+        return WORK[verb](counters, ROUNDS)
 
     with ThreadPoolExecutor(THREADS) as pool:
         results = list(pool.map(work, range(THREADS)))
+    for session in opened:
+        session.close()
     won, lost = (sum(one) for one in zip(*results, strict=True))
     assert won + lost == THREADS * ROUNDS
     check(url, won)
@@ -132,3 +138,11 @@ def check(url: str, acknowledged: int) -> None:
 if __name__ == "__main__":
     where, what, times = sys.argv[1:]
     print(*WORK[what](worm.connect(where).model("Counter"), int(times)))
+
+
+def test_models_that_share_a_table_take_turns_at_it() -> None:
+    """A table is for one thread at a time. Each model had a lock of its own, and tasks of one process lost rows."""
+    db = Worm(MemoryStore(), load_schema(schema_of()), probe=False)
+    one, other = (Model(db, "Customer", Dicts(db.schema.model("Customer"))) for _ in range(2))
+    assert one.table is other.table
+    assert one._tables is other._tables

@@ -26,11 +26,11 @@ def schema(*, strict: bool = False, oplog: bool = True) -> Schema:
 def filled(number: int = 3, *, oplog: bool = True) -> MemoryStore:
     """Documents of the loose schema, under the strict one."""
     store = MemoryStore(versioned=True)
-    db = Worm(store, schema(oplog=oplog))
+    db = Worm(store, schema(oplog=oplog), probe=False)
     db.push()
     for one in range(number):
         db.model("Customer").insert({"id": f"c{one:03d}", "fullName": f"C{one}", "age": str(one), "legacy": True})
-    Worm(store, schema(strict=True, oplog=oplog)).push(force=True)
+    Worm(store, schema(strict=True, oplog=oplog), probe=False).push(force=True)
     return store
 
 
@@ -122,21 +122,22 @@ def test_a_document_that_somebody_changes_meanwhile_is_changed_again() -> None:
     assert (found["name"], found["age"]) == ("C1", 77)
 
 
-def test_an_interrupted_migration_goes_on_where_it_stopped() -> None:
-    inner = filled(450)
+def test_an_interrupted_migration_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worm.sdk.migrating.CHUNK", 20)
+    inner = filled(45)
     store = FaultyStore(inner)
     db = Worm(store, schema(strict=True), probe=False)
-    store.crash_at_write(600, "before")
+    store.crash_at_write(60, "before")
     with pytest.raises(SimulatedCrash):
         db.migrate("Customer", RULES)
     store.revive()
     assert len(list(inner.list(".worm.migrate/"))) == 1
     report = Worm(store, schema(strict=True), probe=False).migrate("Customer", RULES)
     assert report.resumed
-    assert report.looked_at < 450
+    assert report.looked_at < 45
     assert list(inner.list(".worm.migrate/")) == []
     [checked] = Worm(inner, schema(strict=True)).verify()
-    assert (checked.documents, checked.outgrown) == (450, {})
+    assert (checked.documents, checked.outgrown) == (45, {})
 
 
 def test_progress_is_told() -> None:

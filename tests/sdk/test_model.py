@@ -49,7 +49,7 @@ def test_a_saved_document_is_read_back_listed_and_has_a_history() -> None:
 
 
 def test_what_the_sdk_keeps_inline_equals_a_rebuild(tmp_path: Path) -> None:
-    db = worm.connect(str(tmp_path / "data"), schema=schema_of(), actor="ann")
+    db = worm.connect(str(tmp_path / "data"), schema=schema_of(), actor="ann", maintenance="inline")
     customers = db.model("Customer")
     for number in range(5):
         customers.save(customers.create({"name": f"n{number}", "status": "active"}, id=f"c{number}"))
@@ -213,7 +213,7 @@ def test_an_unknown_model_names_the_known_ones_and_a_missing_history_says_so() -
 
 def test_connect_reads_the_pushed_schema(tmp_path: Path) -> None:
     url = str(tmp_path / "bucket")
-    with pytest.raises(NotFound, match="worm push"):
+    with pytest.raises(NotFound, match=r"push it with db\.push\(\)"):
         worm.connect(url)
     first = worm.connect(url, schema=schema_of())
     push(first.store, first.schema)

@@ -84,10 +84,13 @@ def test_what_an_object_says_goes_before_what_it_carries(tmp_path: Path) -> None
     assert (stored["place"], stored["lines"]) == ({"city": "New", "zip": ""}, [])
 
 
-@pytest.mark.parametrize("seed", ["1", "2", "3"])
+@pytest.mark.parametrize(
+    "seed", ["1", pytest.param("2", marks=pytest.mark.slow), pytest.param("3", marks=pytest.mark.slow)]
+)
 def test_a_set_is_written_in_the_same_order_in_every_process(seed: str) -> None:
     code = (
-        "from tests.sdk.test_objects import Order; from worm.sdk.objects import dump;"
+        "import pydantic; from worm.sdk.objects import dump;"
+        "Order = pydantic.create_model('Order', id=str, labels=frozenset[str]);"
         "print(dump(Order(id='a', labels=frozenset('abcdefgh')), {})['labels'])"
     )
     environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": f"{ROOT / 'shared'}:{ROOT}"}

@@ -8,7 +8,8 @@ import pytest
 
 from tests.emulators import CREDENTIALS, new_bucket
 from tests.sdk.sessions import schema
-from worm.maintenance.why import Verdict, explain_key
+from worm.maintenance.verdicts import Verdict
+from worm.maintenance.why import explain_key
 from worm.model import Worm, push
 from worm.store.base import Store
 from worm.store.file import FileStore
@@ -43,12 +44,12 @@ IDS = sorted(
 )
 
 
-@pytest.fixture(params=["memory", "file", "moto"])
+@pytest.fixture(params=["memory", "file", pytest.param("moto", marks=pytest.mark.slow)])
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     if request.param == "memory":
         return MemoryStore(versioned=True)
     if request.param == "file":
-        return FileStore(tmp_path / "data", fsync=False)
+        return FileStore(tmp_path / "data", durability="process")
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     endpoint = request.getfixturevalue("moto_endpoint")

@@ -69,7 +69,7 @@ def test_a_push_that_would_leave_documents_unfit_is_refused_unless_forced() -> N
     assert refused.value.message == (
         "Customer: 1 of 3 documents would not fit the new schema: 'kobe' (name: is required)"
     )
-    assert "--force" in str(refused.value.hint)
+    assert "force=True" in str(refused.value.hint)
     assert refused.value.exit_code == 2
     assert push(store, schema(REQUIRED), force=True).changed == ("Customer",)
     assert plan_push(store, schema(REQUIRED)).is_nothing
@@ -225,3 +225,10 @@ def test_spark_reads_and_verifies_it_as_the_document_that_it_is(oplog: bool) -> 
     found = verify_range(collection, IdRange())
     assert (found.report.differences, found.report.rejected, len(found.rows)) == ([], {}, 3)
     assert list(found.report.outgrown) == ["org/customers/kobe/data.json"]
+
+
+def test_a_value_that_is_too_large_for_the_table_is_not_missing() -> None:
+    """The push would be refused, or accepted, for what rows of the table do not have."""
+    store = filled(schema(), {"acme": {"name": "x" * 40_000}})
+    (model,) = plan_push(store, schema(REQUIRED)).models
+    assert (model.examined.source, model.examined.misfits) == ("documents", 0)

@@ -27,10 +27,18 @@ POSSIBLE: dict[str, tuple[str, ...]] = {
 ODD = {"vat": "X1", "a.b": 1, "a": {"b": [None]}, ".": {"x": 1}}
 
 
+CASES: list[tuple[str, Maintenance, str | None]] = [
+    (kind, maintenance, one)
+    for kind in KINDS
+    for maintenance in ("inline", "events")
+    for one in (None, *POSSIBLE.get(kind, STRATEGIES))
+]
+
+
 @pytest.mark.parametrize(
-    ("kind", "strategy"), [(kind, one) for kind in KINDS for one in (None, *POSSIBLE.get(kind, STRATEGIES))]
+    ("kind", "maintenance", "strategy"),
+    [pytest.param(*one, marks=pytest.mark.slow if one[1] == "events" and one[2] else ()) for one in CASES],
 )
-@pytest.mark.parametrize("maintenance", ["inline", "events"])
 def test_a_row_can_be_saved_and_loses_nothing(
     tmp_path: Path, kind: str, maintenance: Maintenance, strategy: str | None
 ) -> None:

@@ -13,6 +13,7 @@ from tests.docs.markdown import ROOT, blocks
 from tests.harness import CUSTOMER
 from tests.sdk.sessions import spent
 from worm.clock import Ids, VirtualClock
+from worm.collections.oplog import Oplog
 from worm.errors import Invalid, NotFound
 from worm.model import Worm
 from worm.schema import load_schema
@@ -70,8 +71,16 @@ def desk() -> Desk:
     return Desk()
 
 
-def test_a_search_finds_what_single_histories_hold_in_order(desk: Desk) -> None:
+@pytest.fixture(scope="module")
+def filled() -> Desk:
+    """For tests that only read."""
+    desk = Desk()
     desk.fill()
+    return desk
+
+
+def test_a_search_finds_what_single_histories_hold_in_order(filled: Desk) -> None:
+    desk = filled
     everything = desk.all()
     assert len(everything) > 100
     assert desk.session().history(limit=None) == everything
@@ -80,8 +89,8 @@ def test_a_search_finds_what_single_histories_hold_in_order(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 7, 50])
-def test_filters_times_and_pages_together_give_each_entry_once(desk: Desk, limit: int) -> None:
-    desk.fill()
+def test_filters_times_and_pages_together_give_each_entry_once(filled: Desk, limit: int) -> None:
+    desk = filled
     everything, since, until = desk.all(), desk.at(30), desk.at(90.7)
     found: list[HistoryEntry] = []
     cursor: str | None = None
@@ -210,15 +219,29 @@ def test_damaged_entries_are_reported_and_stop_nothing_else(desk: Desk) -> None:
     assert [one.key for one in found.damages] == [oplog.key("a", 5), oplog.key("a", 9)]
 
 
-def test_a_history_that_is_gone_is_given_up_after_some_entries(desk: Desk) -> None:
+def _grown(desk: Desk, entries: int) -> Oplog:
     customers = desk.db.model("Customer")
-    for number in range(60):
+    for number in range(entries):
         customers.upsert({"id": "a", "name": f"n{number}"})
-    oplog = customers.table.collection.oplog
+    return customers.table.collection.oplog
+
+
+def test_a_history_of_damaged_entries_is_given_up_after_some(desk: Desk) -> None:
+    oplog = _grown(desk, 60)
     for seq in range(1, 61):
-        desk.store.delete(oplog.key("a", seq))
+        desk.store.put(oplog.key("a", seq), b"garbage")
     found = desk.session().history(limit=None)
     assert (found, len(found.damages)) == ([], 10)
+
+
+def test_entries_that_are_gone_are_told_once_however_many(desk: Desk) -> None:
+    oplog = _grown(desk, 60)
+    for seq in range(2, 59):
+        desk.store.delete(oplog.key("a", seq))
+    found = desk.session().history(limit=None)
+    assert [one.seq for one in found] == [60, 59, 1]
+    (damage,) = found.damages
+    assert (damage.key, damage.message) == (oplog.key("a", 2), "a gap in the oplog: entries 2 to 58 are missing")
 
 
 def test_a_damaged_archive_is_reported_once_and_what_is_newer_is_there() -> None:
@@ -233,10 +256,11 @@ def test_a_damaged_archive_is_reported_once_and_what_is_newer_is_there() -> None
     assert [one.seq for one in found][:3] == [30, 29, 28]
 
 
-def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    (example,) = [block.text for block in blocks(ROOT / "docs" / "history.md") if block.language == "python"]
-    exec(compile(example, "history.md", "exec"), {})
-    first, second, found = capsys.readouterr().out.splitlines()
+def test_the_examples_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:
+    examples = [block.text for block in blocks(ROOT / "docs" / "history.md") if block.language == "python"]
+    exec(compile("\n".join(examples), "history.md", "exec"), {})
+    first, second, found, changed = capsys.readouterr().out.splitlines()
+    assert changed == "Customer acme changed ('status',)"
     assert first.startswith("1 create ")
     assert "'status': ['lead', 'active']" in second
     assert found.startswith("Customer acme 2 Nightly import {")

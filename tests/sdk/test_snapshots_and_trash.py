@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from tests.sdk.sessions import KEY, Bench, must, spent
+from worm.clock import VirtualClock
 from worm.errors import Conflict, NotFound
+from worm.model import Worm
 
 DAY = 86_400
 
@@ -149,3 +152,50 @@ def test_a_raw_delete_is_rescued_and_restored(tmp_path: Path) -> None:
     assert [one["id"] for one in customers.list_trashed()] == ["a"]
     assert customers.restore("a")["name"] == "Acme"
     bench.assert_clean()
+
+
+@pytest.mark.parametrize("kind", ["memory", "memory-versioned"])
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_raw_delete_is_rescued_however_many_changes_came_after_an_earlier_delete(
+    kind: str, refused: bool, tmp_path: Path
+) -> None:
+    """The tombstone of the earlier delete was taken for one of an invalid document, because only a page of the history
+    was asked for its etag: then the newer document was deleted for good."""
+    bench = Bench(kind, tmp_path)
+    customers = bench.customers()
+    customers.insert({"id": "a", "name": "old"})
+    customers.delete("a")
+    bench.tick()
+    customers.insert({"id": "a", "name": "new"})
+    for score in range(12):
+        bench.tick()
+        customers.patch("a", {"score": score})
+    bench.tick()
+    if refused:  # it changes the tombstone twice
+        with pytest.raises(Conflict):
+            customers.restore("a")
+    bench.store.delete(KEY)
+    bench.repair()
+    assert bench.customers().restore("a")["name"] == "new"
+
+
+def test_a_raw_delete_is_rescued_over_a_tombstone_of_a_clock_ahead_that_a_refused_restore_has_changed(
+    tmp_path: Path,
+) -> None:
+    """No time in that tombstone tells when its document was deleted; the version that it names does."""
+    bench = Bench("memory-versioned", tmp_path)
+    ahead = VirtualClock(datetime(2090, 1, 1, tzinfo=UTC))
+    wrong = Worm(bench.store, bench.schema, probe=False, clock=ahead, ids=bench.ids).model("Customer")
+    wrong.insert({"id": "a", "name": "old"})
+    wrong.delete("a")
+    customers = bench.customers()
+    customers.insert({"id": "a", "name": "new"})
+    for score in range(12):
+        bench.tick()
+        customers.patch("a", {"score": score})
+    bench.tick()
+    with pytest.raises(Conflict):
+        customers.restore("a")
+    bench.store.delete(KEY)
+    bench.repair()
+    assert bench.customers().restore("a")["name"] == "new"

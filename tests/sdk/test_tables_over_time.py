@@ -73,15 +73,17 @@ class Bucket:
         return cast("dict[str, JsonValue]", json.loads(held.body))
 
 
-def save(customers: Model, entity_id: str, **data: JsonValue) -> None:
+def customer(entity_id: str) -> dict[str, JsonValue]:
     number = int(entity_id[1:])
-    known: dict[str, JsonValue] = {"name": f"n{number}", "status": f"s{number % 5}", "email": f"{entity_id}@x"}
-    customers.save(customers.create({**known, **data}, id=entity_id))
+    return {"id": entity_id, "name": f"n{number}", "status": f"s{number % 5}", "email": f"{entity_id}@x"}
+
+
+def save(customers: Model, entity_id: str, **data: JsonValue) -> None:
+    customers.save({**customer(entity_id), **data})
 
 
 def save_all(customers: Model, count: int, prefix: str = "a") -> None:
-    for number in range(count):
-        save(customers, f"{prefix}{number:03d}")
+    assert all(result.ok for result in customers.save_many([customer(f"{prefix}{one:03d}") for one in range(count)]))
 
 
 def ids(rows: object) -> list[str]:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from tests.examples import some
 from tests.harness import DataPath, schema_of
 from worm.errors import NotFound
 from worm.model import Model, Worm
@@ -40,11 +41,11 @@ def prune_all(path: DataPath) -> None:
 
 @pytest.mark.parametrize("kind", ["kept", "pruned", "disabled"])
 def test_every_moment_of_a_history_is_exact_and_within_the_budget(kind: str) -> None:
-    path, customers, states = long_history(200, DISABLED if kind == "disabled" else KEPT)
+    path, customers, states = long_history(100, DISABLED if kind == "disabled" else KEPT)
     if kind == "pruned":
         prune_all(path)
     last_of_second = dict(states)
-    for number, (moment, document) in enumerate(states, start=1):
+    for number, (moment, document) in some(enumerate(states, start=1)):
         with path.store.requests.measure() as by_seq:
             assert customers.get_at("a", seq=number) == document
         with path.store.requests.measure() as by_time:

@@ -168,6 +168,40 @@ def test_values_are_compared_as_the_index_compares_them() -> None:
     assert caught.value.value == {"x": 1.5}  # itself, not its text
 
 
+BIG = 2**53
+
+
+@pytest.mark.parametrize("maintenance", ["inline", "events"])
+@pytest.mark.parametrize("number", [BIG, BIG + 1, 2**60 + 1, 2**63 + 1, 2**64 - 1, -BIG - 1])
+def test_large_whole_numbers_are_values_of_their_own(number: int, maintenance: Maintenance) -> None:
+    room = Room(indexes={"byCode": {"field": "code", "unique": True}})
+    room.customers(maintenance=maintenance).insert({"id": "a", "code": number})
+    near = number - 1 if number > 0 else number + 1
+    room.customers(maintenance=maintenance).insert({"id": "b", "code": near})
+    assert (room.having(number, "code"), room.having(near, "code")) == (["a"], ["b"])
+    with pytest.raises(UniqueViolation) as caught:
+        room.customers(maintenance=maintenance).insert({"id": "c", "code": number})
+    assert (caught.value.holder, caught.value.value) == ("a", number)
+    room.session().repair()
+    for strategy in ("index_lookup", "manifest_scan", "full_scan"):
+        found = room.customers().find_all(filter={"code": number}, strategy=strategy)
+        assert [(row["id"], row["code"]) for row in found] == [("a", number)]
+    room.assert_clean()
+
+
+@pytest.mark.parametrize("number", [BIG, 2**60, 2**63, -(2**63)])
+def test_a_whole_float_is_the_integer_that_it_equals(number: int) -> None:
+    """A claim of the one did not exclude the other, and the index then listed both as a conflict."""
+    room = Room(indexes={"byCode": {"field": "code", "unique": True}})
+    room.customers().insert({"id": "a", "code": number})
+    for maintenance in ("inline", "events"):
+        with pytest.raises(UniqueViolation) as caught:
+            room.customers(maintenance=maintenance).insert({"id": "b", "code": float(number)})
+        assert caught.value.holder == "a"
+    found = room.customers().find_all(filter={"code": float(number)}, strategy="index_lookup")
+    assert [(row["id"], type(row["code"])) for row in found] == [("a", int)]
+
+
 def test_of_two_unique_fields_both_are_free_or_nothing_happens() -> None:
     both = Room(indexes=BOTH)
     customers = both.customers()
@@ -448,8 +482,11 @@ def test_a_claim_that_cannot_be_freed_is_said_after_everything_else_is_done(room
     acme = customers.insert({"id": "a", "email": HI})
     store.fail_next("attempt_delete", Fault.DENIED)
     acme["email"] = OTHER
-    with pytest.raises(Unavailable, match="the change is stored, but the claim of a value that it had is left"):
+    with pytest.raises(
+        Unavailable, match="the change is stored, but the claim of a value that it had is left"
+    ) as caught:
         customers.save(acme)
+    assert caught.value.is_stored
     assert acme.version == room.customers().get("a").version  # what is stored is known, though the save failed
     assert len(customers.get_history("a")) == 2
     assert room.claims() == {HI: "a", OTHER: "a"}
@@ -472,8 +509,9 @@ def test_a_claim_that_cannot_be_given_back_is_said_in_the_hint(room: Room) -> No
 
 def test_a_claim_that_cannot_be_confirmed_is_an_error_that_says_what_is_stored(room: Room) -> None:
     store = ConfirmFault(room.store, clock=room.clock, ids=room.ids)
-    with pytest.raises(Unavailable, match="Customer 'a' is stored, but its claims could not be confirmed"):
+    with pytest.raises(Unavailable, match="Customer 'a' is stored, but its claims could not be confirmed") as caught:
         room.on(store).save({"id": "a", "email": HI})
+    assert caught.value.is_stored
     assert room.having(HI) == ["a"]
 
 

@@ -100,6 +100,7 @@ def test_an_update_whose_old_value_was_taken_too_is_not_put_back() -> None:
     room.customers().save({"id": "a", "email": OTHER})
     take_old = lambda: room.customers(maintenance="events").save({"id": "c", "email": OTHER})  # noqa: E731
     error = woken(room, lambda customers: customers.patch("a", {"email": HI}), take_old)
+    assert error.is_stored
     assert "stored all the same" in str(error.hint)
     assert (room.having(OTHER), room.having(HI)) == (["c"], ["a", "b"])
     room.repair()
@@ -114,6 +115,7 @@ def test_what_another_wrote_over_it_is_not_undone() -> None:
         lambda customers: customers.save({"id": "a", "email": HI}),
         lambda: room.raw("a", email=HI, name="raw"),
     )
+    assert error.is_stored
     assert "stored all the same" in str(error.hint)
     assert room.having(HI) == ["a", "b"]
 
@@ -121,6 +123,7 @@ def test_what_another_wrote_over_it_is_not_undone() -> None:
 def test_append_mode_removes_nothing() -> None:
     room = Room(mode="append")
     error = woken(room, lambda customers: customers.save({"id": "a", "email": HI}))
+    assert error.is_stored
     assert "stored all the same" in str(error.hint)
     assert room.having(HI) == ["a", "b"]
 

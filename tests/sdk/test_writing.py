@@ -222,7 +222,7 @@ class EveryNth(FaultyStore):
         return self._fault if self._count % self._number == 0 else None
 
 
-@pytest.mark.parametrize("number", [2, 3, 4, 5, 7])
+@pytest.mark.parametrize("number", [2, 3, *(pytest.param(number, marks=pytest.mark.slow) for number in (4, 5, 7))])
 @pytest.mark.parametrize("fault", [Fault.LOST_RESPONSE, Fault.OWN_REFUSAL, Fault.LOST_REQUEST, Fault.CONFLICT])
 def test_unclear_answers_to_the_writes_of_all_verbs_change_nothing(tmp_path: Path, fault: Fault, number: int) -> None:
     bench = Bench("memory-versioned", tmp_path)

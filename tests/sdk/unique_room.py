@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from copy import copy
 from pathlib import Path
 
 from tests.sdk.sessions import Bench
@@ -12,7 +11,6 @@ from worm.collections.layout import KeyKind, StorageResolver
 from worm.model import Model
 from worm.session import Maintenance
 from worm.store.base import Store
-from worm.store.memory import MemoryStore
 
 FIELDS = {
     "name": {"type": "string"},
@@ -32,14 +30,6 @@ class Room(Bench):
         super().__init__(kind, directory, **{"fields": FIELDS, "indexes": BY_EMAIL} | customer)
         self.customers().table.complete()
         self._resolver = StorageResolver(self.schema)
-
-    def fork(self) -> Room:
-        """Another room that holds the same; only of a memory store."""
-        assert isinstance(self.store, MemoryStore)
-        forked, store = copy(self), copy(self.store)
-        store._history = {key: list(history) for key, history in self.store._history.items()}
-        forked.store = store
-        return forked
 
     def on(self, store: Store, *, maintenance: Maintenance = "events") -> Model:
         return self.session(store, maintenance=maintenance).model("Customer")

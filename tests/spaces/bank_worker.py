@@ -18,7 +18,7 @@ from worm.spaces.results import Entity
 from worm.spaces.space import Space
 
 ACCOUNTS = [f"account-{n:03d}" for n in range(100)]
-BRANCHES = ["", "audit"]
+BRANCHES = ["main", "audit"]
 
 
 def balance(entity: Entity) -> int:
@@ -54,11 +54,22 @@ def transfer(space: Space, session: str, number: int, rng: random.Random) -> int
     return done.seq
 
 
+def opened(url: str) -> Space:
+    while True:
+        try:
+            return open_space(url, "main", create=False)
+        except Unavailable:
+            continue
+
+
 def main(url: str, session: str, first: str, seed: str) -> None:
     rng, number = random.Random(int(seed)), int(first)
-    with open_space(url, "main", create=False) as space:
+    with opened(url) as space:
         while True:
-            seq = transfer(space, session, number, rng)
+            try:
+                seq = transfer(space, session, number, rng)
+            except Unavailable:  # it could not even read
+                seq = None
             if seq is not None:
                 print(number, seq, flush=True)
             number += 1

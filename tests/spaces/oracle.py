@@ -43,6 +43,27 @@ class Oracle:
         self.deleted.add(name)
         self.commit(name, [])
 
+    def back(self, name: str) -> None:
+        self.deleted.remove(name)
+        self.commit(name, [])
+
+    def children(self, name: str) -> list[str]:
+        return [one for one in self.active if self.forks.get(one, ("", 0))[0] == name and one]
+
+    def common(self, one: str, other: str) -> Documents:
+        """What two branches had in common when they parted."""
+        lines = [self._line(name) for name in (one, other)]
+        shared = next(name for name in lines[0] if name in lines[1])
+        return self.states[shared][min(line[shared] for line in lines)]
+
+    def _line(self, name: str) -> dict[str, int]:
+        line, upto = {name: self.seq}, self.seq
+        while name:
+            name, fork = self.forks[name]
+            upto = min(upto, fork)
+            line[name] = upto
+        return line
+
     def told(self, branch: str, id: str, seq: int) -> tuple[str, bytes]:
         """What a read must say: the presence, and the canonical bytes of the document, or of null."""
         found = self.states[branch][seq]

@@ -302,17 +302,73 @@ def test_a_read_of_a_time_or_of_the_log_looks_at_the_log_once(
     assert spent["total"] <= 2 * looks
 
 
-def test_becoming_the_writer_takes_few_requests_whatever_the_length_of_the_log(
-    memory: MemoryStore, monkeypatch: pytest.MonkeyPatch
+TAKEOVER_MAX = 8
+"""A listing, the lease read, taken and read again, the fence, the root; a block of a layer, and the commit itself. Each
+segment that was not read yet is one more."""
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["after a close", "after a live writer"])
+@pytest.mark.parametrize("unread", [0, 3])
+@pytest.mark.parametrize("waits", [True, False], ids=["a short log", "all in layers"])
+def test_becoming_the_writer_takes_eight_requests(
+    memory: MemoryStore, monkeypatch: pytest.MonkeyPatch, is_closed: bool, unread: int, waits: bool
 ) -> None:
     writer = process(memory, monkeypatch)
-    for number in range(FLUSHED):
+    for layer in range(4):
+        for number in range(20):
+            writer.transact([put(f"a{number}", n=layer)])
+        lane_of(writer).writer.flush()
+    for number in range(6 if waits else 0):
+        writer.transact([put(f"a{number}", n=-1)])
+    other = process(memory, monkeypatch)
+    other.read("a0")  # it builds on what it has read
+    for number in range(unread):
+        writer.transact([put(f"b{number}", n=-1)])
+    if is_closed:
+        writer.close()
+    other._clock.advance(60)  # type: ignore[attr-defined]  # nobody is at work any more
+    with memory.requests.measure() as spent:
+        other.transact([put("a0", n=-2)])
+    assert spent["total"] <= TAKEOVER_MAX + unread, dict(spent)
+    assert spent["LIST"] == 1
+    assert value(other, "a0") == {"n": -2}
+    assert [entry.seq for entry in other.log()] == list(range(1, other.seq + 1))
+
+
+def test_one_that_is_far_behind_reads_layers_instead_of_the_log(
+    memory: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, other = process(memory, monkeypatch), process(memory, monkeypatch)
+    for number in range(100):
         writer.transact([put("a", n=number)])
     writer.close()
-    other = process(memory, monkeypatch)
     with memory.requests.measure() as spent:
-        other.transact([put("a", n=-1)])
-    assert spent["total"] <= 25, dict(spent)
+        other.transact([put("b", n=1)])
+    assert spent["total"] <= TAKEOVER_MAX + 10, (
+        f"{dict(spent)}, of which some are pages that it reads for the first time"
+    )
+    assert value(other, "a") == {"n": 99}
+
+
+def test_a_takeover_from_a_writer_that_goes_on_reads_what_it_wrote_meanwhile(
+    memory: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commits are in the slots where the fence was to go."""
+    store = SlowLog(memory)
+    other, space = process(memory, monkeypatch), process(store, monkeypatch)
+    other.transact([put("a", n=0)])
+
+    def late(put_fence: Callable[[], Won | Lost]) -> Won | Lost:
+        for number in range(3):
+            other.transact([put(f"late{number}", n=number)])
+        return put_fence()
+
+    gate = Gate(late)
+    gate.release.set()
+    store.gates = [gate]
+    assert space.transact([change("late2", m=1)]).seq == 5
+    assert value(space, "late2") == {"n": 2, "m": 1}
+    assert seqs(space) == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("count", [FLUSHED - 2, FLUSHED - 1])

@@ -11,11 +11,14 @@ from typing import Any, cast
 import pytest
 
 from tests.spaces.space_room import Room, drop, value
+from worm.clock import Ids, VirtualClock
 from worm.errors import Corrupt, Invalid, NotFound, Unavailable
 from worm.spaces.backend import Backend
 from worm.spaces.blobs import Blob
+from worm.spaces.page_backend import PageBackend
 from worm.spaces.rows import BlobRow
 from worm.spaces.space import Space
+from worm.store.memory import MemoryStore
 
 SMALL = b"\x00\xff" * 50
 LARGE = bytes(range(256)) * 4096 * 3  # three times what is read at a time
@@ -128,11 +131,12 @@ def test_only_what_nobody_describes_is_collected_and_only_on_request(room: Room)
     space.transact([drop(f"urn:blob-meta:{one.hash}") for one in (gone, ended)], branch="dev")
     assert space.gc_blobs(older_than=timedelta(0)) == (), "made in this very moment"
     room.clock.advance(10)
-    assert space.gc_blobs(older_than=timedelta(0)) == (), "the branch `old` describes all"
+    assert space.gc_blobs(older_than=timedelta(0), history="drop") == (), "the branch `old` describes all"
     space.delete_branch("old")
-    assert space.gc_blobs(older_than=timedelta(seconds=11)) == ()
+    assert space.gc_blobs(older_than=timedelta(seconds=11), history="drop") == ()
+    assert space.gc_blobs(older_than=timedelta(0)) == (), "the past describes all"
     assert space.read_blob(gone.hash) == b"2"
-    assert set(space.gc_blobs(older_than=timedelta(seconds=5))) == {gone.hash, ended.hash}
+    assert set(space.gc_blobs(older_than=timedelta(seconds=5), history="drop")) == {gone.hash, ended.hash}
     assert (space.read_blob(kept.hash), space.read_blob(on_branch.hash)) == (b"0", b"1")
     with pytest.raises(NotFound):
         space.read_blob(gone.hash)
@@ -140,6 +144,80 @@ def test_only_what_nobody_describes_is_collected_and_only_on_request(room: Room)
     assert space.put_blob(b"2") == gone
     with pytest.raises(Invalid, match="negative"):
         space.gc_blobs(older_than=timedelta(seconds=-1))
+
+
+def test_what_a_past_state_names_is_kept(room: Room) -> None:
+    """On a branch that was deleted, too; what was never described is not."""
+    backend = room.backend()
+    space = room.space(backend)
+    space.create_branch("dev")
+    kept = space.put_blob(b"kept"), space.put_blob(b"dev", branch="dev")
+    space.transact([drop(f"urn:blob-meta:{kept[0].hash}")])
+    space.delete_branch("dev")
+    lost = BlobRow(_hash(b"lost"), None, 4, "2025-01-01 00:00:00.000")
+    backend.put_blob(lost, [b"lost"])
+    room.clock.advance(7200)
+    assert space.gc_blobs() == (lost.hash,)
+    assert [space.read_blob(one.hash) for one in kept] == [b"kept", b"dev"]
+    assert space.gc_blobs(history="drop") == tuple(sorted(one.hash for one in kept))
+    with pytest.raises(Invalid, match="keep, or drop"):
+        space.gc_blobs(history="all")  # type: ignore[arg-type]  # that is the mistake
+
+
+class Cut(Exception):
+    """The process ends here."""
+
+
+def _pages(clock: VirtualClock) -> tuple[PageBackend, Space]:
+    store = MemoryStore(clock=clock)
+    backend = PageBackend(store, "space-main", create=True, clock=clock, ids=Ids.system(clock))
+    return backend, Space(backend, clock=clock)
+
+
+def _keys(backend: PageBackend) -> set[str]:
+    return {listed.key for listed in backend._store.list("db/space-main/blobs/")}
+
+
+def test_what_crashed_uploads_left_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts that no row names, once no upload can still be on its way."""
+    clock = VirtualClock()
+    backend, space = _pages(clock)
+    blob = space.put_blob(LARGE)
+    needed = _keys(backend)
+
+    def cut(*_: object) -> bool:
+        raise Cut
+
+    with monkeypatch.context() as patched:
+        patched.setattr(backend, "_name_blob", cut)
+        with pytest.raises(Cut):
+            space.put_blob(b"x" * 20_000_000)
+    assert len(_keys(backend) - needed) == 3
+    clock.advance(3599)
+    space.gc_blobs(older_than=timedelta(0))
+    assert len(_keys(backend) - needed) == 3, "it may be on its way"
+    clock.advance(2)
+    space.gc_blobs(older_than=timedelta(hours=2))
+    assert len(_keys(backend) - needed) == 3, "younger than what was asked for"
+    assert space.gc_blobs() == ()
+    assert _keys(backend) == needed
+    assert space.read_blob(blob.hash) == LARGE
+
+
+def test_an_upload_that_took_too_long_to_be_named_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parts may be gone by then: a blob without bytes would be there."""
+    clock = VirtualClock()
+    backend, space = _pages(clock)
+    name = backend._name_blob
+
+    def later(*args: Any) -> bool:
+        clock.advance(601)
+        return name(*args)
+
+    monkeypatch.setattr(backend, "_name_blob", later)
+    with pytest.raises(Unavailable, match="too long ago"):
+        space.put_blob(b"late")
+    assert (space.seq, backend.blobs()) == (0, [])
 
 
 def test_a_payload_that_is_collected_before_it_is_described_is_put_again(room: Room) -> None:

@@ -40,7 +40,7 @@ def test_making_and_ending_a_branch_are_commits_without_revisions(room: Room) ->
         "localSeq": 1,
     }
     assert entries[4].original == {"cmd": "/memory/branch/delete", "name": "dev", "localSeq": 2}
-    assert [entries[seq].branch for seq in (1, 2, 3, 4)] == [MAIN, "dev", "dev", "dev"]
+    assert [entries[seq].branch for seq in (1, 2, 3, 4)] == ["main", "dev", "dev", "dev"]
     assert entries[4].resolution == {"seq": 4, "resolvedPendingReads": []}
     assert (backend.touched("dev", 0, 4), backend.touched("dev", 2, 3), backend.touched("dev", 3, 4)) == (
         {"a"},
@@ -50,19 +50,20 @@ def test_making_and_ending_a_branch_are_commits_without_revisions(room: Room) ->
 
 
 def test_a_branch_tells_where_it_comes_from_and_its_newest_change(space: Space) -> None:
-    assert space.branches() == [Branch(MAIN, None, None, 0, 0, is_active=True)]
+    assert space.branches() == [Branch("main", None, None, 0, 0, is_active=True)]
     space.transact([put("a")])
     space.transact([put("a")])
     space.create_branch("old", at=1)
-    assert space.branch("old") == Branch("old", MAIN, 1, 3, 3, is_active=True)
+    assert space.branch("old") == Branch("old", "main", 1, 3, 3, is_active=True)
     space.create_branch("child", parent="old")
     space.transact([put("a")], branch="old")
     space.transact([put("b")])
+    space.delete_branch("child")
     space.delete_branch("old")
     assert space.branches() == [
-        Branch(MAIN, None, None, 0, 6, is_active=True),
-        Branch("old", MAIN, 1, 3, 5, is_active=False),
-        Branch("child", "old", 3, 4, 4, is_active=True),
+        Branch("main", None, None, 0, 6, is_active=True),
+        Branch("old", "main", 1, 3, 5, is_active=False),
+        Branch("child", "old", 3, 4, 4, is_active=False),
     ]
     with pytest.raises(NotFound, match="there is no branch 'nope'"):
         space.branch("nope")
@@ -137,10 +138,70 @@ def test_a_deleted_branch_can_be_read_and_so_can_its_children(space: Space) -> N
     space.create_branch("dev")
     space.transact([put("a", n=1)], branch="dev")
     space.create_branch("child", parent="dev")
-    space.delete_branch("dev")
-    assert value(space, "a", branch="dev") == value(space, "a", branch="child") == {"n": 1}
     space.transact([change("a", m=1)], branch="child")
+    space.delete_branch("child")
+    space.delete_branch("dev")
+    assert value(space, "a", branch="dev") == value(space, "a", branch="child", at=3) == {"n": 1}
     assert value(space, "a", branch="child") == {"n": 1, "m": 1}
+
+
+def test_a_branch_with_children_that_go_on_is_not_deleted(space: Space) -> None:
+    for name, parent in (("dev", ""), ("one", "dev"), ("two", "dev"), ("three", "dev")):
+        space.create_branch(name, parent=parent)
+    space.delete_branch("three")
+    with pytest.raises(Conflict, match="branch 'dev' is needed by branch 'one', branch 'two'"):
+        space.delete_branch("dev")
+    assert space.seq == 5
+    space.delete_branch("one")
+    space.delete_branch("two")
+    space.delete_branch("dev")
+
+
+def test_a_deleted_branch_comes_back(room: Room) -> None:
+    space = room.open()
+    space.create_branch("dev")
+    space.transact([put("a", n=1)], branch="dev")
+    space.create_branch("child", parent="dev")
+    space.delete_branch("child")
+    space.delete_branch("dev")
+    with pytest.raises(Conflict, match="'child' was forked from branch 'dev', which was deleted"):
+        space.undelete_branch("child")
+    done = space.undelete_branch("dev", session_id="s", local_seq=1)
+    assert space.undelete_branch("dev", session_id="s", local_seq=1).seq == done.seq
+    with pytest.raises(Invalid, match="something else"):
+        space.delete_branch("dev", session_id="s", local_seq=1)
+    *_, entry = space.log()
+    assert entry.original == {"cmd": "/memory/branch/undelete", "name": "dev", "localSeq": 1}
+    for other in (space, room.open()):
+        assert other.branch("dev") == Branch("dev", "main", 0, 1, 2, is_active=True)
+        with pytest.raises(Conflict, match="is not deleted"):
+            other.undelete_branch("dev")
+    space.transact([change("a", m=1)], branch="dev")
+    space.undelete_branch("child")
+    assert (value(space, "a", branch="dev"), value(space, "a", branch="child")) == ({"n": 1, "m": 1}, {"n": 1})
+    with pytest.raises(NotFound, match="there is no branch 'nope'"):
+        space.undelete_branch("nope")
+    with pytest.raises(Conflict, match="always there"):
+        space.undelete_branch("main")
+
+
+def test_the_trunk_has_a_name_and_the_empty_name_is_the_same(space: Space) -> None:
+    for name in ("main", ""):
+        done = space.transact([put("a", n=1)], branch=name)
+        assert (done.branch, space.branch(name).name) == ("main", "main")
+        seen = space.read("a", branch=name)
+        assert (seen.branch, space.ids(branch=name)) == ("main", ["a"])
+        space.transact([put("a", n=2)], branch=name, reads=[seen])
+        space.create_branch(f"of-{name}", parent=name)
+        assert space.branch(f"of-{name}").parent == "main"
+        assert space.diff(name, f"of-{name}") == []
+        assert space.snapshot("a", branch=name) == 1
+        with pytest.raises(Conflict, match="branch 'main' is always there"):
+            space.create_branch(name)
+        with pytest.raises(Invalid, match="branch 'main' cannot be deleted"):
+            space.delete_branch(name)
+    assert space.merge("of-main", "main").committed is None
+    assert {entry.branch for entry in space.log()} == {"main", "of-main", "of-"}
 
 
 def test_the_name_of_a_branch_is_used_once(space: Space) -> None:
@@ -152,7 +213,7 @@ def test_the_name_of_a_branch_is_used_once(space: Space) -> None:
         space.create_branch("dev")
     with pytest.raises(NotFound, match="was deleted"):
         space.delete_branch("dev")
-    with pytest.raises(NotFound, match="was deleted"):
+    with pytest.raises(NotFound, match=r"was deleted.*undelete it"):
         space.create_branch("child", parent="dev")
     with pytest.raises(Conflict, match="always there"):
         space.create_branch(MAIN)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.spaces.space_room import Room, change, drop, put
 from worm.clock import Ids, VirtualClock
 from worm.codec.strict_json import JsonObject, dumps, loads_own
@@ -28,7 +29,7 @@ from worm.spaces.space import Space
 from worm.store.memory import MemoryStore
 
 FORMATS = Path(__file__).resolve().parents[2] / "docs" / "formats.md"
-SIZES = (100, 240, 1_000, 10_000, 100_000)
+SIZES = [240, 100_000, *(pytest.param(size, marks=pytest.mark.slow) for size in (100, 1_000, 10_000))]
 
 
 def document(size: int, mark: str = "") -> JsonObject:
@@ -170,7 +171,7 @@ def test_a_record_that_cannot_be_read_is_not_committed() -> None:
     log = Logged()
     log.segment(put("a"))
     log.space.close()
-    with PageDb.open(log.store, "space-main") as db, pytest.raises(Invalid, match="malformed"):
+    with PageDb.open(log.store, "space-main", kind="space") as db, pytest.raises(Invalid, match="malformed"):
         db.append_wal([{"op": "space", "seq": 2}])
 
 
@@ -273,7 +274,7 @@ def answered(search: Search[T], runs: list[ItemRun]) -> tuple[T, list[int]]:
         return end.value, asked
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(examples(30)))
 def test_any_revision_is_found_in_any_history(seed: int) -> None:
     random = Random(seed)
     items = history(random)

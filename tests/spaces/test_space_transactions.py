@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -31,7 +32,7 @@ def test_a_transaction_is_one_commit_with_a_revision_per_operation_and_a_head_pe
         {"op": "patch", "id": "b", "patches": [{"op": "add", "path": "/value", "value": {"name": "x"}}]},
     ]
     done = space.transact(ops, session_id="s", local_seq=7)
-    assert (done.seq, done.branch, done.session_id, done.local_seq) == (1, MAIN, "s", 7)
+    assert (done.seq, done.branch, done.session_id, done.local_seq) == (1, "main", "s", 7)
     (entry,) = space.log()
     reads: JsonObject = {"confirmed": [], "pending": []}
     assert entry.original == {"localSeq": 7, "reads": reads, "operations": list[JsonValue](ops)}
@@ -123,6 +124,53 @@ def test_a_repeat_counts_before_anything_else_is_asked(space: Space) -> None:
     assert (again.seq, again.is_repeat) == (first.seq, True)
 
 
+def test_a_repeat_that_has_read_again_is_the_same_transaction(space: Space) -> None:
+    """A process that crashed reads again, and wants the same."""
+    space.transact([put("a", n=1)])
+    call: dict[str, Any] = {"ops": [put("b", n=1)], "session_id": "s", "local_seq": 5, "about": {"actor": "ann"}}
+    first = space.transact(**call, reads=[space.read("a")])
+    space.transact([put("a", n=2)])
+    for reads in ([space.read("a")], [], [PendingRead("x", 1)], [ConfirmedRead("a", 99)]):
+        again = space.transact(**call, reads=reads)
+        assert (again.seq, again.is_repeat) == (first.seq, True)
+    with pytest.raises(Invalid, match="something else"):
+        space.transact(**call | {"about": {"actor": "bob"}})
+    assert space.seq == 3
+
+
+def test_every_call_that_writes_is_repeated_or_refused(space: Space) -> None:
+    space.transact([put("a", n=1)])
+    space.transact([put("a", n=2)])
+    named: list[dict[str, Any]] = [{"session_id": "s", "local_seq": number} for number in range(1, 5)]
+    made = space.create_branch("dev", at=1, **named[0])
+    blob = space.put_blob(b"one", branch="dev", content_type="a/b", **named[1])
+    space.create_branch("new", **named[3])
+    ended = space.delete_branch("dev", **named[2])
+    space.transact([put("a", n=3)])
+    assert space.create_branch("dev", at=1, **named[0]).seq == made.seq
+    assert space.create_branch("new", **named[3]).is_repeat
+    assert space.put_blob(b"one", branch="dev", content_type="a/b", **named[1]) == blob, "its branch was deleted since"
+    assert space.delete_branch("dev", **named[2]).seq == ended.seq
+    seq, before = space.seq, len(space._backend.blobs())
+    others: list[Callable[[], object]] = [
+        lambda: space.create_branch("dev", at=2, **named[0]),
+        lambda: space.create_branch("dev", **named[0]),
+        lambda: space.create_branch("new", at=1, **named[3]),
+        lambda: space.create_branch("dev", parent="new", at=1, **named[0]),
+        lambda: space.put_blob(b"two", branch="dev", content_type="a/b", **named[1]),
+        lambda: space.put_blob(b"one", branch="dev", content_type="a/c", **named[1]),
+        lambda: space.put_blob(b"one", branch="new", content_type="a/b", **named[1]),
+        lambda: space.delete_branch("new", **named[2]),
+        lambda: space.undelete_branch("dev", **named[2]),
+        lambda: space.merge("new", **named[2]),
+        lambda: space.transact([put("a")], **named[0]),
+    ]
+    for other in others:
+        with pytest.raises(Invalid, match="something else"):
+            other()
+    assert (space.seq, len(space._backend.blobs())) == (seq, before), "refused before the bytes are stored"
+
+
 def test_a_number_that_was_used_for_something_else_is_refused(space: Space) -> None:
     """Its author would believe that the second one was written."""
     space.create_branch("dev")
@@ -159,9 +207,9 @@ def test_a_stale_read_refuses_the_transaction_and_names_what_changed(space: Spac
     space.transact([put("a", n=1), put("b", n=1)])
     seen = space.read_many(["a", "b"])
     space.transact([change_of])
-    with pytest.raises(ReadConflict, match="'a' on the main branch was changed by commit 2 after the read") as stale:
+    with pytest.raises(ReadConflict, match="'a' on branch 'main' was changed by commit 2 after the read") as stale:
         space.transact([put("b", n=2)], reads=list(seen.values()))
-    assert stale.value.stale == (StaleRead("a", MAIN, 1, 2),)
+    assert stale.value.stale == (StaleRead("a", "main", 1, 2),)
     assert isinstance(stale.value, Conflict)
     assert value(space, "b") == {"n": 1}
 
@@ -227,7 +275,7 @@ def test_a_pending_read_is_stale_if_somebody_wrote_after_it(space: Space) -> Non
     space.transact([put("a", n=2)], session_id="t", local_seq=1)
     with pytest.raises(ReadConflict, match="changed by commit 2 after its own transaction") as stale:
         space.transact([put("b")], session_id="s", local_seq=2, reads=[PendingRead("a", 1)])
-    assert stale.value.stale == (StaleRead("a", MAIN, 1, 2, is_pending=True),)
+    assert stale.value.stale == (StaleRead("a", "main", 1, 2, is_pending=True),)
 
 
 def test_a_pending_read_of_a_transaction_that_was_not_committed_refuses(space: Space) -> None:
@@ -243,7 +291,7 @@ def test_a_pending_read_must_be_of_what_that_transaction_wrote(space: Space) -> 
     """Else it would hide what others wrote before that transaction."""
     space.transact([put("a", n=1)])
     space.transact([put("b")], session_id="s", local_seq=1)
-    with pytest.raises(Invalid, match="transaction 1 did not write 'a' on the main branch"):
+    with pytest.raises(Invalid, match="transaction 1 did not write 'a' on branch 'main'"):
         space.transact([put("c")], session_id="s", local_seq=2, reads=[PendingRead("a", 1)])
     for local_seq in (2, 3):
         with pytest.raises(Invalid, match="is not before"):
@@ -411,18 +459,13 @@ def test_two_writers_see_each_others_commits(room: Room) -> None:
     assert value(one, "a") == value(other, "a") == {f"f{n}": n for n in range(6)}
 
 
-def test_reads_in_a_transaction_of_the_same_thread_are_fine_and_writes_are_refused(space: Space) -> None:
+def test_reads_in_a_transaction_of_the_same_thread_are_fine_and_writes_are_refused(room: Room) -> None:
+    backend = room.backend()
+    space = room.space(backend)
     space.transact([put("a", n=1)])
-    space.create_branch("dev")
-    space.transact([put("a", n=2)])
-    space.transact([put("a", n=3)], branch="dev")
-
-    def nested(_: object) -> JsonObject:
-        assert value(space, "a") == {"n": 2}
-        space.transact([put("b")])
-        raise AssertionError("unreachable")
-
-    with pytest.raises(Invalid, match="a transaction is open"):
-        space.merge("dev", policy=nested)
-    assert space.seq == 4
-    assert space.transact([put("b")]).seq == 5
+    with backend.turn():
+        assert value(space, "a") == {"n": 1}
+        with pytest.raises(Invalid, match="a transaction is open"):
+            space.transact([put("b")])
+    assert space.seq == 1
+    assert space.transact([put("b")]).seq == 2

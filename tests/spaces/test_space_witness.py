@@ -122,7 +122,7 @@ def _run(room: Room, count: int, is_shared: bool) -> None:
 
 @pytest.mark.parametrize("is_shared", [True, False])
 def test_eight_sessions_at_once_are_one_order(room: Room, is_shared: bool) -> None:
-    _run(room, 12, is_shared)
+    _run(room, 6, is_shared)
 
 
 @pytest.mark.slow

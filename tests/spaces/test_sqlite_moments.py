@@ -156,7 +156,9 @@ def test_heads_are_looked_for_only_where_others_may_have_written(watched: tuple[
     assert [looks("a", branch="dev"), looks("a", branch="dev"), looks("a")] == [True, False, True]
 
 
-@pytest.mark.parametrize("rhythm", ["01", "0011", "0001", "0100110"])
+@pytest.mark.parametrize(
+    "rhythm", ["01", "0100110", *(pytest.param(one, marks=pytest.mark.slow) for one in ("0011", "0001"))]
+)
 def test_writers_in_turn_patch_what_the_others_wrote_and_make_snapshots_in_time(room: Room, rhythm: str) -> None:
     backends = [room.backend(), room.backend()]
     spaces = [room.space(backend, snapshot_every=5) for backend in backends]

@@ -15,10 +15,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from tests.spaces.oracle import Oracle
+from tests.spaces.oracle import Documents, Oracle
 from tests.spaces.space_room import URLS, DyingBackend, Killed, Room
 from worm.codec.strict_json import JsonObject, JsonValue, dumps
-from worm.errors import NotFound
+from worm.errors import Conflict, NotFound
+from worm.spaces.merging import MergePlan
 from worm.spaces.operations import ConfirmedRead, PendingRead, Read
 from worm.spaces.results import PatchConflict, ReadConflict
 from worm.spaces.space import Space
@@ -47,6 +48,7 @@ SETTINGS = st.fixed_dictionaries(
         "snapshot_every": st.sampled_from([1, 2, 5, 100]),
         "replay_depth_max": st.sampled_from([1, 3, 100]),
         "cache_bytes": st.sampled_from([0, 1500, 1_000_000]),
+        "merge_operations_max": st.sampled_from([1, 2, 10_000]),
     }
 )
 
@@ -64,11 +66,13 @@ class Life(RuleBasedStateMachine):
         self.done: list[tuple[dict[str, Any], int]] = []
         self.numbers = {"s": 0, "t": 0}
         self.settings: dict[str, Any] = {}
+        self.merged = False
         self.space = self.room.open()
 
     def teardown(self) -> None:
         try:
             self.look_everywhere(self.space)
+            assert self.space.verify().problems == []
             self.look_everywhere(self.room.open(cache_bytes=0))
         finally:
             self.room.close()
@@ -188,34 +192,92 @@ class Life(RuleBasedStateMachine):
     @rule(choice=CHOICE)
     def end_a_branch(self, choice: int) -> None:
         name = self.branch(choice)
-        if name and choice % 3 == 0:
-            self.space.delete_branch(name)
-            self.oracle.end(name)
-            with pytest.raises(NotFound):
-                self.space.transact([{"op": "delete", "id": "a"}], branch=name)
+        if not name or choice % 3:
+            return
+        if self.oracle.children(name):
+            with pytest.raises(Conflict, match="is needed by"):
+                self.space.delete_branch(name)
+            return
+        self.space.delete_branch(name)
+        self.oracle.end(name)
+        with pytest.raises(NotFound):
+            self.space.transact([{"op": "delete", "id": "a"}], branch=name)
 
-    @rule(choice=CHOICE, other=CHOICE, policy=st.sampled_from(["ours", "theirs"]))
-    def merge(self, choice: int, other: int, policy: str) -> None:
-        """Whatever is taken, it is one side's document; what the branch did not change stays."""
+    @rule(choice=CHOICE)
+    def bring_a_branch_back(self, choice: int) -> None:
+        deleted = sorted(self.oracle.deleted)
+        if not deleted:
+            return
+        name = deleted[choice % len(deleted)]
+        if self.oracle.forks[name][0] in self.oracle.deleted:
+            with pytest.raises(Conflict, match="undelete that first"):
+                self.space.undelete_branch(name)
+            return
+        self.space.undelete_branch(name)
+        self.oracle.back(name)
+
+    @rule(choice=CHOICE, other=CHOICE, policy=st.sampled_from(["ours", "theirs", "fields-ours", "fields-theirs"]))
+    def merge(self, choice: int, other: int, policy: Any) -> None:
+        """What the branch alone changed is taken, what both did is decided, and the rest stays."""
         branch, into = self.branch(choice), self.branch(other)
         if branch == into:
             return
         before, theirs = self.oracle.states[into][-1], self.oracle.states[branch][-1]
-        merged = self.space.merge(branch, into, "ours" if policy == "ours" else "theirs")
+        plan = self.space.plan_merge(branch, into, policy)
+        if not self.merged:
+            self.check_first_merge(plan, self.oracle.common(branch, into), before, theirs)
+        merged = self.space.merge(branch, into, policy)
         if merged.committed is None:
             return
-        *_, entry = self.space.log(after=self.oracle.seq)
-        operations = entry.original["operations"]
-        assert isinstance(operations, list)
-        ops = [op for op in operations if isinstance(op, dict)]
-        self.oracle.commit(into, ops)
-        conflicts = {one.id for one in merged.conflicts}
-        for op in ops:
-            name = str(op["id"])
-            self.changes.setdefault((into, name), []).append(self.oracle.seq)
-            side = before if name in conflicts and policy == "ours" else theirs
-            assert op.get("value") == side.get(name)
+        self.merged = True
+        assert {one.id for one in merged.conflicts} == plan.decided.keys()
+        written = self.record_merge(into)
+        assert written == plan.values
+        for name, value in plan.changes.items():
+            assert dumps(value) == dumps(theirs.get(name))
         assert self.space.merge(branch, into).committed is None, "all of it was brought over"
+
+    @rule(choice=CHOICE, other=CHOICE, turn=st.integers(1, 3), is_written=st.booleans())
+    def merge_killed(self, choice: int, other: int, turn: int, is_written: bool) -> None:
+        """Document by document, until it dies; then again by another."""
+        branch, into = self.branch(choice), self.branch(other)
+        if branch == into:
+            return
+        values = self.space.plan_merge(branch, into, "theirs").values
+        dying = self.room.space(
+            DyingBackend.of(self.room.backend(), turn=turn, is_written=is_written), merge_operations_max=1
+        )
+        with suppress(Killed):
+            dying.merge(branch, into, "theirs")
+        self.space = self.room.open(**self.settings)
+        if self.space.merge(branch, into, "theirs").committed is not None or self.space.seq > self.oracle.seq:
+            self.merged = True
+        assert self.record_merge(into) == values, "nothing twice"
+        assert self.space.merge(branch, into).committed is None
+
+    def record_merge(self, into: str) -> dict[str, Any]:
+        """The commits of a merge; what it wrote."""
+        written: dict[str, Any] = {}
+        for entry in self.space.log(after=self.oracle.seq):
+            operations = entry.original["operations"]
+            assert isinstance(operations, list)
+            ops = [op for op in operations if isinstance(op, dict)]
+            self.oracle.commit(into, ops)
+            for op in ops:
+                name = str(op["id"])
+                assert name not in written
+                written[name] = op.get("value")
+                self.changes.setdefault((into, name), []).append(self.oracle.seq)
+        return written
+
+    def check_first_merge(self, plan: MergePlan, base: Documents, ours: Documents, theirs: Documents) -> None:
+        """Before any merge, what two branches had in common decides who changed what."""
+        sides: dict[str, tuple[bytes, bytes, bytes]] = {
+            name: (dumps(base.get(name)), dumps(ours.get(name)), dumps(theirs.get(name))) for name in IDS
+        }
+        news = {name: one for name, one in sides.items() if one[2] not in one[:2]}
+        assert set(plan.changes) == {name for name, (old, mine, _) in news.items() if mine == old}
+        assert {one.id for one in plan.conflicts} == {name for name, (old, mine, _) in news.items() if mine != old}
 
     @rule(choice=CHOICE, ids=st.sets(st.sampled_from(IDS), min_size=1), back=st.integers(0, 8))
     def snapshot(self, choice: int, ids: set[str], back: int) -> None:

@@ -50,7 +50,7 @@ class SeededStore(FileStore):
     """`count` customers, each created once; a row has about 350 bytes."""
 
     def __init__(self, root: Path, count: int) -> None:
-        super().__init__(root, fsync=False)
+        super().__init__(root, durability="process")
         self._numbers = range(count)
 
     def get(self, key: str, *, version_id: str | None = None, max_bytes: int | None = None) -> Object | None:

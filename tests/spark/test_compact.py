@@ -34,7 +34,7 @@ def bucket(tmp_path: Path) -> str:
     """Five entities with a long history, and one whose history is too short to be archived; all long ago."""
     clock = VirtualClock(LONG_AGO)
     ids = Ids.seeded(3, clock)
-    store = FileStore(tmp_path / "bucket", clock=clock, ids=ids, fsync=False)
+    store = FileStore(tmp_path / "bucket", clock=clock, ids=ids, durability="process")
     schema = load_schema(schema_of(snapshots={"enabled": False, "every": 3}, archiveAfter="7d"))
     store.put(SCHEMA_KEY, schema.to_json())
     customers = Worm(store, schema, probe=False, clock=clock, ids=ids).model("Customer")

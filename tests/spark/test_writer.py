@@ -15,7 +15,7 @@ from spark_jobs.source.saving import JobModel
 from spark_jobs.source.writer import WormWriter, Written
 from tests.spark.source_room import START, SourceRoom, by_id, memory_url, random_document, random_id
 from worm.codec.strict_json import JsonObject
-from worm.errors import Conflict, Unavailable
+from worm.errors import Conflict, Unavailable, WormError
 from worm.sdk.access import Touched
 from worm.tables.verify import verify_collection
 
@@ -140,12 +140,12 @@ def test_a_task_that_fails_halfway_is_finished_by_the_next(room: SourceRoom, ove
 def test_an_attempt_that_dies_before_the_history_is_made_good(
     room: SourceRoom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def dead(self: JobModel, touched: list[Touched]) -> None:
+    def dead(self: JobModel, touched: list[Touched], failed: dict[str, WormError]) -> None:
         raise Unavailable("the executor died")
 
     writing = room.writing()
     with monkeypatch.context() as patched:
-        patched.setattr(JobModel, "_catch_up", dead)
+        patched.setattr(JobModel, "_followed", dead)
         with pytest.raises(Unavailable):
             room.write(rows(4), writing)
     assert room.histories() == {}
@@ -158,7 +158,7 @@ def test_an_attempt_that_dies_before_the_history_is_made_good(
 def test_a_model_without_oplog_is_made_good_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     room = SourceRoom(memory_url(), oplog=False, softDelete=False, snapshots={})
     with monkeypatch.context() as patched:
-        patched.setattr(JobModel, "_catch_up", lambda self, touched: {})
+        patched.setattr(JobModel, "_followed", lambda self, touched, failed: {})
         room.write(rows(4))
     assert not clean(room)
 

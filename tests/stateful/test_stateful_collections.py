@@ -288,7 +288,7 @@ def folders() -> Iterator[Callable[[VirtualClock], Store]]:
 
     def make(clock: VirtualClock) -> Store:
         made.append(tempfile.mkdtemp(prefix="worm-stateful-"))
-        return FileStore(Path(made[-1]), fsync=False, clock=clock, ids=Ids.seeded(1, clock))
+        return FileStore(Path(made[-1]), durability="process", clock=clock, ids=Ids.seeded(1, clock))
 
     try:
         yield make

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.emulators import CREDENTIALS, new_bucket, rclone_server
-from worm.store.base import Store
+from tests.emulators import new_bucket, rclone_server
+from worm.store.base import Durability, Store
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
 from worm.store.s3 import S3Store
@@ -28,8 +28,9 @@ class Subject:
 SUBJECTS = [
     "memory",
     "memory-versioned",
-    "file",
-    "moto",
+    "file-power",
+    "file-process",
+    pytest.param("moto", marks=pytest.mark.slow),  # what versioning changes, memory shows as well
     "moto-versioned",
     pytest.param("localstack", marks=pytest.mark.localstack),
     pytest.param("localstack-versioned", marks=pytest.mark.localstack),
@@ -37,11 +38,8 @@ SUBJECTS = [
 
 
 @pytest.fixture(autouse=True)
-def aws_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_REGION"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in CREDENTIALS.items():
-        monkeypatch.setenv(name, value)
+def _alone(aws_environment: None) -> None:
+    """Every test of a store is apart from the developer's own settings."""
 
 
 @pytest.fixture(scope="session")
@@ -51,14 +49,15 @@ def rclone_endpoint() -> Iterator[str]:
 
 
 @pytest.fixture(params=SUBJECTS)
-def subject(request: pytest.FixtureRequest, tmp_path: Path, aws_environment: None) -> Subject:
+def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Subject:
     name = str(request.param)
     kind, _, suffix = name.partition("-")
     versioned = suffix == "versioned"
     if kind == "memory":
         return Subject(name, MemoryStore(versioned=versioned), versioned)
     if kind == "file":
-        return Subject(name, FileStore(tmp_path / "data", fsync=False), is_versioned=False)
+        durability: Durability = "power" if suffix == "power" else "process"
+        return Subject(name, FileStore(tmp_path / "data", durability=durability), is_versioned=False)
     endpoint = str(request.getfixturevalue(f"{kind}_endpoint"))
     store = S3Store(new_bucket(endpoint, versioned=versioned), "a/prefix", endpoint_url=endpoint)
     return Subject(name, store, versioned, deletes_conditionally=kind != "localstack")

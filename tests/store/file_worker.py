@@ -47,7 +47,7 @@ def rewrite(store: FileStore, size: int) -> None:
 
 
 def main(work: str, directory: str, name: str, rounds: str) -> None:
-    store = FileStore(directory, fsync=False)
+    store = FileStore(directory)
     if work == "create":
         print(json.dumps(create(store, name, int(rounds))))
     elif work == "count":

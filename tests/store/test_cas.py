@@ -174,3 +174,48 @@ def test_whoever_loses_every_round_gives_up(room: Room) -> None:
     with pytest.raises(Unavailable, match=f"{ATTEMPTS_MAX} compare-and-swap"):
         slow.update(overtaken)
     assert (slow.attempts, quick.attempts) == (ATTEMPTS_MAX, ATTEMPTS_MAX)
+
+
+def test_an_object_that_is_removed_between_reading_and_swapping_is_created_again(room: Room) -> None:
+    """Its change would be lost with the object, or the writer would die of an answer that it did not expect."""
+    file = room.file()
+    file.update(to(1))
+    removed: list[str] = []
+
+    def change(current: Counter | None) -> Counter:
+        if not removed:
+            removed.append(KEY)
+            room.memory.delete(KEY)
+            return Counter(2)
+        assert current is None
+        return Counter(3)
+
+    assert file.update(change) == Counter(3)
+    assert room.file().read() == Counter(3)
+
+
+def test_an_object_that_was_removed_is_not_read_from_memory(room: Room) -> None:
+    file = room.file()
+    file.update(to(1))
+    room.memory.delete(KEY)
+    assert file.read() is None
+
+
+def test_a_writer_beside_one_that_never_stops_gets_its_turn(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process stored something in every pause: what was read before the pause lost sixty times in a row, and a
+    saved document stayed out of its table."""
+    file, other = room.file(), room.file()
+    sleep, stored = room.clock.sleep, list[int]()
+
+    def busy(seconds: float) -> None:
+        sleep(seconds)
+        other.update(lambda found: Counter((found or Counter()).count + 1))
+        stored.append(1)
+
+    other.update(lambda found: Counter(1))
+    file.read()
+    other.update(lambda found: Counter(2))
+    monkeypatch.setattr(room.clock, "sleep", busy)
+    done = file.update(lambda found: Counter((found or Counter()).count + 10), is_fresh=True)
+    assert done is not None
+    assert (done.count, len(stored)) == (2 + 2 + 10, 2)

@@ -15,7 +15,7 @@ from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
 from worm.store.probe import PROBE_PREFIX, probe_store, require_safe
 from worm.store.s3 import S3Store
-from worm_dev.faulty_store import Fault, FaultyStore
+from worm_dev.faulty_store import Fault, FaultyStore, Operation
 
 
 def assert_safe_and_clean(store: Store) -> None:
@@ -30,10 +30,10 @@ def test_memory_is_safe(versioned: bool) -> None:
 
 
 def test_files_are_safe(tmp_path: Path) -> None:
-    assert_safe_and_clean(FileStore(tmp_path, fsync=False))
+    assert_safe_and_clean(FileStore(tmp_path, durability="process"))
 
 
-@pytest.mark.parametrize("versioned", [False, True])
+@pytest.mark.parametrize("versioned", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_moto_is_safe(moto_endpoint: str, versioned: bool) -> None:
     assert_safe_and_clean(S3Store(new_bucket(moto_endpoint, versioned=versioned), endpoint_url=moto_endpoint))
 
@@ -107,3 +107,36 @@ def test_a_store_that_is_away_or_closed_is_not_called_unsafe(fault: Fault, error
     with pytest.raises(error):
         require_safe(store)
     assert list(inner.list("")) == []
+
+
+@pytest.mark.parametrize("fault", [Fault.CONFLICT, Fault.OWN_REFUSAL, Fault.LOST_RESPONSE])
+def test_one_odd_answer_at_any_write_of_the_probe_does_not_make_a_store_unsafe(fault: Fault) -> None:
+    """S3 may answer 409 to any conditional write, and what is between may send one again, whose second try then meets
+    the first. Such a store was refused for writing."""
+    answers: set[str] = set()
+    for number in range(1, 80):
+        store = StruckOnce(MemoryStore(), fault, number)
+        try:
+            assert probe_store(store, racers=4).is_safe
+            answers.add("safe")
+        except Unavailable:
+            answers.add("no clear answer")
+        if store.left > 0:
+            break
+    assert number > 15
+    assert answers == {"safe", "no clear answer"}
+
+
+class StruckOnce(FaultyStore):
+    """One conditional write, the n-th, meets the fault."""
+
+    def __init__(self, inner: MemoryStore, fault: Fault, number: int) -> None:
+        super().__init__(inner)
+        self._fault, self.left = fault, number
+
+    def _next_fault(self, operation: Operation) -> Fault | None:
+        if operation != "attempt_put":
+            return None
+        with self._lock:
+            self.left -= 1
+            return self._fault if self.left == 0 else None

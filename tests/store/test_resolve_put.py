@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worm.clock import VirtualClock
+from tests.examples import examples
+from worm.clock import Ids, VirtualClock
 from worm.errors import CommitStateUnknown, Denied, Unavailable
-from worm.store.base import PUT_ID, Gone, Lost, Object, Won, content_etag
+from worm.store.base import (
+    PUT_ID,
+    Attempt,
+    AttemptOutcome,
+    Condition,
+    Gone,
+    IfAbsent,
+    Lost,
+    Object,
+    Won,
+    content_etag,
+)
 from worm.store.memory import MemoryStore
-from worm.store.resolve import DEADLINE_SECONDS, MAX_ATTEMPTS
+from worm.store.resolve import DEADLINE_SECONDS, MAX_ATTEMPTS, resolve_delete, resolve_put
 from worm_dev.faulty_store import Fault, FaultyStore
 
 
@@ -274,7 +286,7 @@ def test_a_conditional_delete_in_doubt_never_removes_what_came_after(inner: Memo
     assert current(inner, "doc").body == b"theirs"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_under_any_faults_every_acknowledged_increment_is_stored_once(seed: int) -> None:
     """A counter whose body also lists who wrote: won means exactly once, lost means never, unknown at most once."""
@@ -304,3 +316,95 @@ def test_under_any_faults_every_acknowledged_increment_is_stored_once(seed: int)
     written = current(inner, "log").body.split(b",")[:-1]
     assert len(written) == len(set(written))
     assert set(acknowledged) <= set(written) <= set(acknowledged) | set(unknown)
+
+
+class Scripted:
+    """Answers attempts with the given answers, the last one forever; `found` is what a read finds."""
+
+    def __init__(self, *outcomes: AttemptOutcome, found: Object | None = None, seconds: float = 0.0) -> None:
+        self.clock = VirtualClock()
+        self.ids = Ids.seeded(1, self.clock)
+        self.sent = 0
+        self._outcomes, self._found, self._seconds = outcomes, found, seconds
+
+    def get(self, key: str, *, version_id: str | None = None, max_bytes: int | None = None) -> Object | None:
+        return self._found
+
+    def attempt_put(self, key: str, body: bytes, condition: Condition, metadata: Mapping[str, str]) -> Attempt:
+        return self._answer()
+
+    def attempt_delete(self, key: str, etag: str) -> Attempt:
+        return self._answer()
+
+    def create(self) -> object:
+        return resolve_put(self, "slot", b"mine", IfAbsent(), {PUT_ID: "mine"}, ids=self.ids, clock=self.clock)
+
+    def remove(self) -> object:
+        return resolve_delete(self, "slot", '"a"', ids=self.ids, clock=self.clock)
+
+    def _answer(self) -> Attempt:
+        self.sent += 1
+        self.clock.advance(self._seconds)
+        outcome = self._outcomes[min(self.sent, len(self._outcomes)) - 1]
+        if outcome is AttemptOutcome.GONE:
+            self._found = None
+        return Attempt(outcome, reason="as told")
+
+
+THERE = Object("slot", '"a"', 1, VirtualClock().now(), body=b"x")
+
+
+@pytest.mark.parametrize("verb", [Scripted.create, Scripted.remove])
+def test_a_refusal_of_the_credentials_after_doubt_is_unknown_and_not_a_refusal(
+    verb: Callable[[Scripted], object],
+) -> None:
+    """`Denied` says that nothing was written. The first attempt may be under way still: nobody may build on that."""
+    found = THERE if verb is Scripted.remove else None
+    store = Scripted(AttemptOutcome.UNKNOWN, AttemptOutcome.DENIED, found=found)
+    with pytest.raises(CommitStateUnknown):
+        verb(store)
+
+
+def test_a_delete_in_doubt_whose_key_is_gone_at_the_second_attempt_is_won() -> None:
+    """The first attempt may have removed it: `Gone` would say that it was never ours to remove."""
+    store = Scripted(AttemptOutcome.UNKNOWN, AttemptOutcome.GONE, found=THERE)
+    assert store.remove() == Won("")
+
+
+@pytest.mark.parametrize("verb", [Scripted.create, Scripted.remove])
+def test_a_store_that_always_contends_is_given_up_after_pauses(verb: Callable[[Scripted], object]) -> None:
+    store = Scripted(AttemptOutcome.CONTENDED, found=THERE if verb is Scripted.remove else None)
+    began = store.clock.monotonic()
+    with pytest.raises(CommitStateUnknown):
+        verb(store)
+    assert (store.sent, store.clock.monotonic() > began) == (MAX_ATTEMPTS, True)
+
+
+def test_slow_attempts_end_by_the_deadline_and_not_by_their_number() -> None:
+    """Twelve attempts of half a minute would be six, in a function that has two."""
+    store = Scripted(AttemptOutcome.UNKNOWN, seconds=DEADLINE_SECONDS / 2)
+    with pytest.raises(CommitStateUnknown):
+        store.create()
+    assert store.sent == 2
+
+
+def test_an_unknown_put_names_the_put_id_to_look_for_and_a_delete_has_none() -> None:
+    with pytest.raises(CommitStateUnknown) as put:
+        Scripted(AttemptOutcome.CONTENDED).create()
+    with pytest.raises(CommitStateUnknown) as removed:
+        Scripted(AttemptOutcome.CONTENDED, found=THERE).remove()
+    assert put.value.hint == "read the key before acting; if it did, its worm-put-id is mine"
+    assert removed.value.hint == "read the key before acting"
+
+
+def test_an_unknown_outcome_has_the_request_id_of_the_last_attempt() -> None:
+    class Silent(MemoryStore):
+        def attempt_put(self, key: str, body: bytes, condition: Condition, metadata: Mapping[str, str]) -> Attempt:
+            self.requests.add("PUT")
+            return Attempt(AttemptOutcome.UNKNOWN, request_id=f"R{self.requests.snapshot()['PUT']}")
+
+    clock = VirtualClock()
+    store = Silent(clock=clock, ids=Ids.seeded(1, clock))
+    with pytest.raises(CommitStateUnknown) as raised:
+        store.put_if_absent("a", b"")
+    assert raised.value.request_id == f"R{store.requests.snapshot()['PUT']}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 from tests.emulators import new_bucket, s3_client
 from tests.store.scripted_s3 import Answer, ScriptedS3, scripted_s3
 from worm.clock import Ids, VirtualClock
-from worm.errors import CommitStateUnknown, Denied, Invalid, NotFound, Unavailable
+from worm.errors import CommitStateUnknown, Denied, Invalid, NotFound, Unavailable, UnsafeStore
 from worm.store.base import (
     NULL_VERSION,
     AttemptOutcome,
@@ -24,10 +26,13 @@ from worm.store.base import (
     Object,
     Read,
     Won,
+    about_to_read,
     content_etag,
     same_version,
 )
+from worm.store.parallel import Postponed, Room
 from worm.store.s3 import TRIES, S3Store
+from worm.store.s3_errors import TryAgain, absent_or_raise, failure_of_status
 from worm.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -367,3 +372,127 @@ def test_a_prefix_never_reaches_beside_itself(outside: S3Store, moto_endpoint: s
 def test_requests_reach_an_ipv6_endpoint_only_path_style(script: ScriptedS3) -> None:
     S3Store("my.bucket", endpoint_url=script.url).get("a")
     assert script.requests[0].path == "/my.bucket/a"
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """A server that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_store_that_does_not_answer_is_named_while_it_is_waited_for(
+    silent: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A minute of silence looks like a program that hangs."""
+    monkeypatch.setattr("worm.store.s3.WORD_SECONDS", 0.3)
+    monkeypatch.setattr("worm.store.s3.RETRY_SECONDS", 0.1)
+    store = S3Store("bucket", endpoint_url=silent, timeout_seconds=1.0)
+    with pytest.raises(Unavailable, match=r"look at the endpoint \(AWS_ENDPOINT_URL\)"):
+        store.get("a/document")
+    said = [record.getMessage() for record in caplog.records if record.name == "worm"]
+    assert said == [
+        f"no answer yet from s3://bucket at {silent}, asked for 'a/document' 0 s ago; giving up after about 0 s"
+    ]
+
+
+def test_waiting_that_is_cut_into_short_tries_is_named_too(
+    silent: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("worm.store.s3.WORD_SECONDS", 0.25)
+    with pytest.raises(Unavailable):
+        S3Store("bucket", endpoint_url=silent, timeout_seconds=0.1).get("a")
+    assert len([record for record in caplog.records if record.name == "worm"]) == 1
+
+
+def test_a_store_that_answers_is_not_spoken_of(outside: S3Store, caplog: pytest.LogCaptureFixture) -> None:
+    outside.put("a", b"1")
+    before = threading.active_count()
+    outside.get("a")
+    assert (threading.active_count() <= before, [one for one in caplog.records if one.name == "worm"]) == (True, [])
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "is_passing", "is_missing_version"),
+    [
+        (400, "InvalidArgument", False, True),
+        (405, "MethodNotAllowed", False, True),
+        (400, "RequestTimeout", True, False),
+        (400, "ExpiredToken", False, False),
+        (403, "AccessDenied", False, False),
+        (500, "InternalError", True, False),
+        (501, "NotImplemented", False, False),
+        (503, "SlowDown", True, False),
+    ],
+)
+def test_what_a_failure_means(status: int, code: str, is_passing: bool, is_missing_version: bool) -> None:
+    """A passing one that is taken for a missing version loses that version from the history."""
+    failure = failure_of_status(status, code)
+    assert (failure.is_passing, failure.is_missing_version) == (is_passing, is_missing_version)
+    expected: tuple[type[Exception], ...] = (TryAgain,) if is_passing else (Denied, Invalid, UnsafeStore)
+    with pytest.raises(expected):
+        absent_or_raise(failure, "a")
+    if is_missing_version:
+        absent_or_raise(failure, "a", "v1")
+    else:
+        with pytest.raises(expected):
+            absent_or_raise(failure, "a", "v1")
+
+
+def test_a_listing_of_a_prefix_that_no_key_can_have_is_refused(script: ScriptedS3, scripted: S3Store) -> None:
+    for prefix in ("a//b/", "../"):
+        with pytest.raises(Invalid):
+            list(scripted.list(prefix))
+    assert script.requests == []
+
+
+NAMED = b"<Error><Code>%s</Code><Message>no</Message><RequestId>REQ42</RequestId><HostId>h=</HostId></Error>"
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda store: store.get("a"),
+        lambda store: store.get_range("a", 0, 3),
+        lambda store: store.put("a", b""),
+        lambda store: store.put_if_absent("a", b""),
+        lambda store: store.put_if_match("a", b"", '"e"'),
+        lambda store: list(store.list("")),
+        lambda store: list(store.versions("a")),
+        lambda store: store.delete("a"),
+        lambda store: store.delete_if_match("a", '"e"'),
+    ],
+)
+def test_an_error_has_the_id_that_s3_gave_the_request(
+    script: ScriptedS3, scripted: S3Store, ask: Callable[[S3Store], object]
+) -> None:
+    """Without it, AWS support cannot find a request, nor can anybody in the access logs."""
+    script.answers.append(Answer(403, NAMED % b"AccessDenied", {"x-amz-request-id": "REQ42"}))
+    with pytest.raises(Denied) as raised:
+        ask(scripted)
+    assert raised.value.request_id == "REQ42"
+
+
+def test_the_last_of_many_tries_gives_its_request_id(script: ScriptedS3, scripted: S3Store) -> None:
+    for _ in range(TRIES):
+        script.answers.append(Answer(503, NAMED % b"SlowDown", {"x-amz-request-id": "REQ42"}))
+    with pytest.raises(Unavailable) as raised:
+        scripted.get("a")
+    assert raised.value.request_id == "REQ42"
+
+
+def test_a_body_that_does_not_fit_beside_what_others_hold_is_not_read(script: ScriptedS3, scripted: S3Store) -> None:
+    """An event may give no size, or a wrong one; the answer's headers give the true one before the body is there."""
+    script.object(b"x" * 20)
+    room, found = Room(limit=20), list[object]()
+
+    def first(_: int) -> None:
+        about_to_read(5)
+        other = threading.Thread(target=lambda: found.append(room.within(scripted.get, "a")))
+        other.start()
+        other.join()
+
+    room.within(first, 0)
+    (stopped,) = found
+    assert isinstance(stopped, Postponed)
+    assert (stopped.need, scripted.requests.bytes_read) == (20, 0)

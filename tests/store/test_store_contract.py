@@ -10,7 +10,22 @@ from typing import TYPE_CHECKING
 import pytest
 
 from worm.errors import Invalid, UnsafeStore
-from worm.store.base import NOT_MODIFIED, PUT_ID, Gone, Listed, Lost, Object, ObjectInfo, Read, Store, Won, content_etag
+from worm.store.base import (
+    NOT_MODIFIED,
+    PUT_ID,
+    Gone,
+    IfAbsent,
+    IfMatch,
+    Listed,
+    Lost,
+    Object,
+    ObjectInfo,
+    Put,
+    Read,
+    Store,
+    Won,
+    content_etag,
+)
 
 if TYPE_CHECKING:
     from tests.store.conftest import Subject
@@ -364,3 +379,60 @@ def test_requests_are_counted_by_kind_with_their_bytes(store: Store) -> None:
         store.delete("a")
     assert spent == {"PUT": 2, "GET": 3, "HEAD": 1, "LIST": 1, "VERSIONS": 1, "DELETE": 1, "total": 9}
     assert (store.requests.bytes_written, store.requests.bytes_read) == (8, 10)
+
+
+@pytest.mark.parametrize("prefix", ["/a", "a//b", "../a", "a/./b/", "a\nb"])
+def test_a_prefix_that_no_key_can_have_is_refused(store: Store, prefix: str) -> None:
+    """A client library that strips or rewrites it would list what nobody asked for, and a caller may delete that."""
+    with pytest.raises(Invalid):
+        list(store.list(prefix))
+    with pytest.raises(Invalid):
+        list(store.list_versions(prefix))
+
+
+def test_puts_of_many_keys_have_each_their_own_condition_and_outcome(store: Store) -> None:
+    old, other = store.put("m/old", b"1"), store.put("m/other", b"1")
+    answers = store.put_many(
+        [
+            Put("m/new", b"new", IfAbsent(), {"note": "n"}),
+            Put("m/old", b"2", IfMatch(old.etag)),
+            Put("m/other", b"2", IfAbsent()),
+            Put("m/gone", b"2", IfMatch(old.etag)),
+            Put("m/any", b"2", None, {"note": "m"}),
+            Put("m//bad", b"2"),
+        ]
+    )
+    kinds = [type(answer) for answer in answers]
+    assert kinds == [Won, Won, Lost, Gone, Won, Invalid]
+    lost = answers[2]
+    assert isinstance(lost, Lost)
+    assert (lost.current.body, lost.current.etag) == (b"1", other.etag)
+    found = {row.key: store.get(row.key) for row in store.list("m/")}
+    assert {key: one.body for key, one in found.items() if one is not None} == {
+        "m/any": b"2",
+        "m/new": b"new",
+        "m/old": b"2",
+        "m/other": b"1",
+    }
+    notes = {key: one.metadata.get("note") for key, one in found.items() if one is not None}
+    assert (notes["m/new"], notes["m/any"]) == ("n", "m")
+    new = found["m/new"]
+    assert new is not None
+    assert answers[0] == Won(new.etag, new.version_id)
+    assert PUT_ID in new.metadata
+
+
+def test_a_key_is_put_once_in_one_call(store: Store) -> None:
+    with pytest.raises(Invalid, match="2 times"):
+        store.put_many([Put("m", b"1"), Put("n", b"1"), Put("m", b"2")])
+    assert list(store.list("")) == []
+    assert store.put_many([]) == []
+
+
+def test_a_store_that_was_closed_is_used_again(store: Store) -> None:
+    store.put("a", b"1")
+    store.close()
+    store.close()
+    found = store.get("a")
+    assert found is not None
+    assert isinstance(store.put_if_match("a", b"2", found.etag), Won)

@@ -8,6 +8,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 
+from tests.examples import examples
 from tests.query.filter_oracle import FILTERS, ROWS
 from tests.tables.test_column_format import OF, PARTITION, everything, opened, packed, relabelled
 from tests.tables.test_parts import exact
@@ -91,7 +92,7 @@ def test_a_path_finds_what_is_in_objects_where_a_column_of_its_name_is_stored_by
     assert Columns([found]).values("a.b") == ["y", "x"] * 16
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(ROWS, FILTERS)
 def test_a_filter_finds_the_same_in_columns_by_values(found: list[Row], filter: Mapping[str, JsonValue]) -> None:
     rows = {f"{at:02d}": {name: one[name] for name in one if name != "id"} for at, one in enumerate([*found, *found])}

@@ -9,12 +9,14 @@ import pytest
 from tests.harness import DataPath, created, schema_of
 from tests.query.asking import query_table
 from worm.codec.strict_json import JsonValue, seal, unseal
-from worm.collections.entries import Change, Head, decode_changes
+from worm.collections.entries import Change, Head, Heads, decode_changes
+from worm.collections.id_ranges import IdRange
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Corrupt
 from worm.query.query import Query
 from worm.schema import load_schema
 from worm.store.base import Attempt, Condition
+from worm.tables.build import heads_anew, manifest_anew, recorded_changes
 from worm.tables.index import Index, entry_key
 from worm.tables.table import Table
 
@@ -49,7 +51,7 @@ def test_the_files_of_a_table_are_sealed_canonical_json() -> None:
         "count": 2,
         "lastUpdated": "2026-01-01T00:00:02Z",
         "revision": 2,
-        "fields": ["name", "status", "score", "tags", "createdAt", "updatedAt", "."],
+        "fields": ["name", "status", "score", "tags", "createdAt", "updatedAt", ".", ".cut 32768/131072"],
         "entities": {"a": {"name": "Acme", "status": "active"}, "b": {"name": "Widgets", "status": "inactive"}},
         "seqs": {"a": 1, "b": 1},
     }
@@ -316,3 +318,67 @@ def test_an_index_follows_a_manifest_that_was_damaged_and_made_anew_without_an_o
     assert index is not None
     assert index.entries == {"four": ["a"]}
     path.assert_true()
+
+
+@pytest.mark.parametrize("shape", [{"version": 1}, {"version": 1, "heads": []}, {"version": 2, "heads": {}}])
+def test_a_heads_file_of_another_shape_is_corrupt(shape: dict[str, object]) -> None:
+    with pytest.raises(Corrupt, match="not heads that this code reads"):
+        Heads.decode(json.dumps({"model": "Customer", **shape}).encode(), "k")
+
+
+# A rebuild that read the source before others folded
+
+
+def test_a_rebuild_does_not_bring_back_a_row_that_was_deleted_since_it_read_the_source() -> None:
+    path = DataPath()
+    path.put("a", {"name": "one"})
+    path.settle()
+    read = list(recorded_changes(path.collection))
+    path.remove("a")
+    path.settle()
+    stored = path.table.manifest.read()
+    assert manifest_anew(path.collection, stored, read) is None
+
+
+def test_a_rebuild_takes_the_document_of_a_damaged_entity_and_not_the_row_that_was_stored() -> None:
+    path = DataPath()
+    path.put("a", {"name": "one"})
+    path.settle()
+    broken = Change("a", None, {"name": "as stored"}, Corrupt("a gap"), "etag-1", "2026-01-01T00:00:00Z")
+    made = manifest_anew(path.collection, path.table.manifest.read(), [broken])
+    assert made is not None
+    assert (made.entities, made.seqs, made.etags) == ({"a": {"name": "as stored"}}, {}, {"a": "etag-1"})
+
+
+def test_a_rebuild_of_the_heads_keeps_the_newer_of_what_it_read_and_what_is_stored() -> None:
+    path = DataPath()
+    path.put("a", {"name": "one"})
+    path.settle()
+    old, old_changes = path.table.heads.read(), list(recorded_changes(path.collection))
+    path.put("a", {"name": "two"})
+    path.settle()
+    new, new_changes = path.table.heads.read(), list(recorded_changes(path.collection))
+    assert old is not None
+    assert new is not None
+    rebuilt = heads_anew(path.collection, old, new_changes)
+    assert rebuilt is not None
+    assert (rebuilt.heads, new.heads["a"].seq) == (new.heads, 2)
+    assert heads_anew(path.collection, new, old_changes) is None
+
+
+def test_the_changes_of_a_range_are_of_its_ids_only() -> None:
+    path = DataPath()
+    for one in ("a", "b", "c"):
+        path.put(one, {"name": one})
+    path.settle()
+    assert [one.id for one in recorded_changes(path.collection, within=IdRange("b", "c"))] == ["b"]
+    assert [one.id for one in recorded_changes(path.collection)] == ["a", "b", "c"]
+
+
+def test_a_table_that_is_not_there_is_nothing_to_read_or_merge() -> None:
+    path = DataPath()
+    path.store.delete("org/customers/.worm.manifest.json")
+    assert path.table.manifest.read() is None
+    assert path.table.manifest.reform() is False
+    path.table.tidy(force=True)
+    assert path.store.get("org/customers/.worm.manifest.json") is None

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.query.filter_oracle import FIELDS
-from worm.codec.strict_json import INT_MAX, INT_MIN, Missing, dumps, is_intact, seal, unseal
+from worm.codec.strict_json import INT_MAX, INT_MIN, JsonValue, Missing, dumps, is_intact, seal, unseal
 from worm.collections.entries import Row
 from worm.errors import Corrupt
 from worm.query.query import Query
@@ -159,8 +159,32 @@ def test_a_file_that_is_no_manifest_is_corrupt() -> None:
         with pytest.raises(Corrupt, match="not a manifest"):
             RawPart(body, "key")
     shape = unseal(Manifest("M").encode(), "key")
-    with pytest.raises(Corrupt, match="version 2"):
+    with pytest.raises(Corrupt, match="version must be 1, not 2"):
         RawPart(seal({**shape, "version": 2}), "key")
+
+
+@pytest.mark.parametrize("wrong", [{"seqs": {"a": "x"}}, {"seqs": {"a": 0}}, {"seqs": []}])
+def test_seqs_of_another_type_are_corrupt_when_they_are_asked_for(wrong: dict[str, JsonValue]) -> None:
+    part = RawPart(seal({**unseal(Manifest("M", {"a": {}}).encode(), "key"), **wrong}), "key")
+    assert part.ids == ["a"]
+    with pytest.raises(Corrupt, match="must"):
+        part.stamp(0)
+
+
+@pytest.mark.parametrize("wrong", [{"etags": {"a": 1}}, {"etags": {"a": None}}, {"etags": "x"}])
+def test_etags_of_another_type_are_corrupt_when_they_are_asked_for(wrong: dict[str, JsonValue]) -> None:
+    part = RawPart(seal({**unseal(Manifest("M", {"a": {}}).encode(), "key"), **wrong}), "key")
+    with pytest.raises(Corrupt, match="must"):
+        _ = part.etags
+
+
+@pytest.mark.parametrize("row", [5, "x", [], None, True])
+def test_a_row_that_is_no_object_is_corrupt_when_its_cells_are_asked_for(row: JsonValue) -> None:
+    part = RawPart(seal({**unseal(Manifest("M").encode(), "key"), "entities": {"a": row}}), "key")
+    with pytest.raises(Corrupt, match="a row is not an object"):
+        part.cells("name")
+    with pytest.raises(Corrupt, match="must hold a JSON object"):
+        part.row(0)
 
 
 def test_the_root_says_what_the_parsed_one_does() -> None:
@@ -210,6 +234,7 @@ def test_without_msgspec_a_root_is_left_to_the_parser(monkeypatch: pytest.Monkey
         is_available.cache_clear()
 
 
+@pytest.mark.slow  # the handlers are asked for it in `tests/workers`, too
 def test_importing_the_workers_does_not_import_msgspec() -> None:
     """The Lambda layer does not have it, and a cold start would pay for it."""
     code = "import sys, worm.workers.lambdas, worm.tables.table, worm.query.execute; print('msgspec' in sys.modules)"

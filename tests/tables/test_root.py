@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from typing import TypeVar
 
 import pytest
 
 from tests.harness import schema_of
 from tests.tables.test_spread_tables import fill, root_of, spread_path
+from worm.codec.strict_json import seal, unseal
 from worm.collections.entries import Change, Head, Heads, Row
+from worm.errors import Corrupt
 from worm.schema import ModelDef, load_schema
 from worm.store.cas import InvariantBroken
 from worm.tables.build import RecordedNews
@@ -29,7 +32,7 @@ from worm.tables.layout import (
     rebased,
     remade,
 )
-from worm.tables.manifest import Manifest
+from worm.tables.manifest import Manifest, ReadRow
 from worm.tables.root import By, Counted, IndexPieces, Piece, Root, check, decode_directory
 
 T = TypeVar("T", bound=Keyed)
@@ -124,12 +127,14 @@ def test_a_large_table_is_formed_of_partitions_and_parts_of_its_indexes() -> Non
     check(LAYOUT.root(whole), edit.root, edit.by)
 
 
-def test_a_table_is_formed_whole_up_to_the_threshold_and_stays_spread_down_to_its_half() -> None:
+def test_a_table_is_formed_whole_up_to_the_threshold_whatever_it_was_unless_it_is_to_be_spread() -> None:
     small = table(*"abcd")
     assert exhausted(formed(LAYOUT, small, None, (), "source")) == ([], Edit(LAYOUT.root(small), "source"))
     root, _ = spread(*"abcdef")
-    assert exhausted(formed(LAYOUT, table(*"abc"), root, (), "source"))[1].root.is_spread
-    assert not exhausted(formed(LAYOUT, table(*"ab"), root, (), "source"))[1].root.is_spread
+    assert exhausted(formed(LAYOUT, table(*"abcde"), root, (), "source"))[1].root.is_spread
+    assert not exhausted(formed(LAYOUT, small, root, (), "source"))[1].root.is_spread
+    busy = exhausted(formed(LAYOUT, small, None, (), "base", spread=True))[1].root
+    assert (busy.is_spread, busy.partition_count, busy.count) == (True, 1, 4)
 
 
 def test_many_partitions_are_listed_in_a_directory() -> None:
@@ -215,15 +220,15 @@ def test_heads_are_laid_out_in_the_same_way() -> None:
 
 
 def piece(name: str, start: str = "", level: int = 0, count: int = 1, size: int = 10) -> Piece:
-    return Piece(name, count, size, start, level)
+    return Piece(f"{name}-{sha256(name.encode()).hexdigest()[:16]}.json", count, size, start, level)
 
 
-PARTS = (piece("partition-0-a"), piece("partition-1-b", "m"))
-INDEX = IndexPieces("standard", False, (piece("part-0-a"), piece("part-1-b", "k")))
+PARTS = (piece("partition-0"), piece("partition-1", "m"))
+INDEX = IndexPieces("standard", False, (piece("part-0"), piece("part-1", "k")))
 DELTAS = (piece("delta-0"), piece("delta-1"))
 ROOT: Root[Counted] = Root("Customer", 2, 20, 5, AT, PARTS, DELTAS, indexes={"status": INDEX}, fields=("status",))
 WHOLE: Root[Counted] = replace(LAYOUT.root(table("a")), fields=("status",))
-DIRECTORY = piece("directory-a", count=2)
+DIRECTORY = piece("directory", count=2)
 
 GOOD: list[tuple[Root[Counted] | None, Root[Counted], By]] = [
     (None, ROOT, "source"),
@@ -232,7 +237,7 @@ GOOD: list[tuple[Root[Counted] | None, Root[Counted], By]] = [
     (WHOLE, replace(ROOT, deltas=()), "base"),
     (ROOT, replace(WHOLE, revision=5), "base"),
     (ROOT, replace(ROOT, deltas=(*DELTAS, piece("delta-2"))), "fold"),
-    (ROOT, replace(ROOT, deltas=(piece("delta-m", level=1),)), "merge"),
+    (ROOT, replace(ROOT, deltas=(piece("delta", level=1),)), "merge"),
     (ROOT, replace(ROOT, deltas=(replace(DELTAS[0], level=1),)), "merge"),
     (ROOT, replace(ROOT, deltas=DELTAS[1:], revision=6), "base"),
     (ROOT, replace(ROOT, deltas=(piece("delta-9"),), revision=1, fields=("name",)), "source"),
@@ -262,7 +267,8 @@ BROKEN: list[tuple[str, Callable[[Root[Counted]], Root[Counted]], By]] = [
     ("adds up", lambda root: replace(root, base_size=19), "source"),
     ("adds up", lambda root: replace(root, revision=-1), "source"),
     ("adds up", lambda root: replace(root, deltas=(piece("d", size=-1),)), "source"),
-    ("keeps the model", lambda root: replace(root, model="Order"), "source"),
+    ("keeps the model", lambda root: replace(root, model="Order"), "fold"),
+    ("keeps the model", lambda root: replace(root, model="Order"), "base"),
     ("keeps how rows are made", lambda root: replace(root, fields=("name",)), "base"),
     ("keeps how rows are made", lambda root: replace(root, oplog=False), "fold"),
     ("revision does not fall", lambda root: replace(root, revision=4), "base"),
@@ -274,6 +280,7 @@ BROKEN: list[tuple[str, Callable[[Root[Counted]], Root[Counted]], By]] = [
     ("loses no delta", lambda root: replace(root, deltas=(*DELTAS, piece("x"), piece("y"))), "fold"),
     ("loses no delta", lambda root: replace(root, deltas=DELTAS[1:]), "merge"),
     ("loses no delta", lambda root: replace(root, deltas=(piece("m", level=2),)), "merge"),
+    ("loses no delta", lambda root: replace(root, deltas=(piece("m", level=1), piece("n", level=1))), "merge"),
     ("loses no delta", lambda root: replace(root, deltas=(piece("x"),)), "base"),
 ]
 
@@ -284,6 +291,66 @@ def test_a_broken_invariant_is_named_and_nothing_is_written(
 ) -> None:
     with pytest.raises(InvariantBroken, match=said):
         check(ROOT, change_of(ROOT), by, key="org/customers/.worm.manifest.json")
+
+
+def test_the_partitions_that_a_directory_lists_are_checked_too() -> None:
+    new = replace(ROOT, partitions=(), directory=DIRECTORY)
+    check(None, new, "source", listed=PARTS)
+    with pytest.raises(InvariantBroken, match="covers every key once"):
+        check(None, new, "source", listed=(PARTS[0], piece("p")))
+
+
+# Stored shapes
+
+
+@pytest.mark.parametrize("root", [ROOT, replace(ROOT, partitions=(), directory=DIRECTORY), replace(ROOT, oplog=False)])
+def test_a_root_reads_back(root: Root[Counted]) -> None:
+    """Without its directory a large table has no partitions: it would be empty."""
+    assert Root.of_shape(unseal(root.encode(), "k"), "k") == root
+
+
+def test_a_piece_names_only_what_it_has() -> None:
+    assert Piece("f", 1, 10).shape() == {"file": "f", "count": 1, "bytes": 10}
+    assert replace(ROOT, partitions=(), directory=DIRECTORY).scan_size == 10 + 20 + 20
+    assert replace(ROOT, partitions=(), directory=replace(DIRECTORY, columns=3)).scan_size == 10 + 3 + 20
+
+
+def test_a_manifest_of_another_version_is_corrupt() -> None:
+    shape = {**json.loads(Manifest("Customer").encode()), "version": 2}
+    shape.pop("checksum")
+    with pytest.raises(Corrupt, match="version must be 1, not 2"):
+        Manifest.decode(seal(shape), "k")
+
+
+# Damage, and documents without an oplog
+
+
+def test_a_damaged_entity_loses_its_seq_and_a_healed_one_its_etag() -> None:
+    """With its seq it would look recorded; with its etag a healed one would look damaged."""
+    whole = table("a", "b")
+    broken = Change("a", None, {"status": "as stored"}, Corrupt("a gap"), "etag-1", AT)
+    damaged = whole.folded([broken])
+    assert damaged is not None
+    assert (damaged.seqs, damaged.etags, damaged.revision) == ({"b": 1}, {"a": "etag-1"}, 1)
+    assert damaged.entities["a"] == {"status": "as stored"}
+    assert damaged.folded([broken]) is None
+    healed = damaged.folded([change("a", 3)])
+    assert healed is not None
+    assert (healed.seqs, healed.etags, healed.revision) == ({"a": 3, "b": 1}, {}, 4)
+
+
+def test_documents_without_an_oplog_count_and_an_equal_upload_moves_the_time() -> None:
+    first = Manifest("Customer", oplog=False).with_documents({"a": ReadRow(None, "e", AT)})
+    assert first is not None
+    assert (first.count, first.known) == (0, 1)
+    assert first.with_documents({"a": ReadRow(None, "e", AT)}) is None
+    later = first.with_documents({"a": ReadRow(None, "e", "2026-01-02T00:00:00Z")})
+    assert later is not None
+    assert later.last_updated == "2026-01-02T00:00:00Z"
+
+
+def test_a_fold_of_nothing_is_an_empty_delta() -> None:
+    assert news().delta(1) == Manifest("Customer")
 
 
 # Publishing

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import timedelta
+from functools import cache
 from typing import Literal, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples, some
 from tests.harness import DataPath, schema_of
 from worm.codec.strict_json import JsonValue
 from worm.collections.entries import Change, Head
@@ -229,13 +231,13 @@ def test_deltas_of_a_quarter_of_the_base_are_merged_into_it(oplog: bool) -> None
     fill(path, 60)
     path.table.tidy(force=True)
     bases = set()
-    for number in range(40):
+    for number in range(20):
         path.put(f"c{number:03d}", {"status": "again", "tags": ["t0"]})
         path.settle()
         root = root_of(path)
         assert root.delta_size * tree.BASE_SHARE <= 1.5 * root.base_size
         bases.add(tuple(piece.file for piece in root.partitions))
-    assert 2 < len(bases) < 30
+    assert 2 < len(bases) < 15
     assert_answers(path)
     path.assert_true()
 
@@ -297,14 +299,20 @@ def test_a_rebuild_from_nothing_gives_the_same_rows_and_entries() -> None:
     path.assert_true()
 
 
-@pytest.mark.parametrize("damage", ["gone", "flipped"])
-@pytest.mark.parametrize("victim", ["partition-", "delta-", "part-"])
-def test_a_lost_or_damaged_file_is_reported_and_made_anew(damage: str, victim: str) -> None:
+@cache
+def _spread_with_a_delta() -> DataPath:
     path = spread_path(threshold=20)
     fill(path, 60)
     path.table.tidy(force=True)
     path.put("c001", {"status": "x", "tags": []})
     path.settle()
+    return path
+
+
+@pytest.mark.parametrize("damage", ["gone", "flipped"])
+@pytest.mark.parametrize("victim", ["partition-", "delta-", "part-"])
+def test_a_lost_or_damaged_file_is_reported_and_made_anew(damage: str, victim: str) -> None:
+    path = _spread_with_a_delta().fork()
     root = root_of(path)
     pieces = {"partition-": root.partitions, "delta-": root.deltas, "part-": root.indexes["status"].parts}[victim]
     directory = ".worm.index/status" if victim == "part-" else ".worm.manifest"
@@ -414,18 +422,17 @@ def test_deltas_merged_during_a_merge_of_the_base_without_seqs(monkeypatch: pyte
 def test_a_crash_at_any_write_is_healed_by_the_next_fold_or_sweep(
     action: str, when: Literal["before", "after"], oplog: bool
 ) -> None:
-    number = 0
-    while True:
-        number += 1
-        path = spread_path(oplog=oplog, threshold=6)
-        fill(path, 6 if action == "split" else 12)
-        if action == "split":
-            path.put("c100", {"status": "active", "tags": []})
-        else:
-            path.put("c001", {"status": "active", "tags": []})
-            for one in range(2, 11) if action == "shrink" else ():
-                path.remove(f"c{one:03d}")
-        path.run_capture()
+    start = spread_path(oplog=oplog, threshold=6)
+    fill(start, 6 if action == "split" else 12)
+    if action == "split":
+        start.put("c100", {"status": "active", "tags": []})
+    else:
+        start.put("c001", {"status": "active", "tags": []})
+        for one in range(2, 11) if action == "shrink" else ():
+            start.remove(f"c{one:03d}")
+    start.run_capture()
+    for number in some(range(1, 40)):
+        path = start.fork()
         faulty = FaultyStore(path.store, seed=1, clock=path.clock)
         faulty.crash_at_write(number, when)
         path.new_workers(faulty)
@@ -445,8 +452,9 @@ def test_a_crash_at_any_write_is_healed_by_the_next_fold_or_sweep(
         assert_answers(path)
         path.assert_true()
         if done:
-            break
-    assert number > 5
+            assert number > 5
+            return
+    raise AssertionError("it never ended")
 
 
 def assert_state_is_readable(path: DataPath) -> None:
@@ -466,7 +474,7 @@ steps = st.lists(
 
 
 @given(steps, st.booleans(), st.integers(1, 6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_any_sequence_of_changes_and_merges_gives_the_documents(
     sequence: list[tuple[str, int, str]], oplog: bool, threshold: int
 ) -> None:
@@ -484,4 +492,53 @@ def test_any_sequence_of_changes_and_merges_gives_the_documents(
             table.tidy(force=bool(number))
     path.settle()
     assert_answers(path)
+    path.assert_true()
+
+
+@pytest.mark.parametrize(("victim", "by"), [("/partition-", "table"), ("/part-", "table"), ("/part-", "index")])
+def test_a_process_that_wrote_a_file_writes_it_again_where_it_was_lost(victim: str, by: str) -> None:
+    """It remembers what it stored, and would take the file for stored."""
+    path = spread_path()
+    fill(path, 9)
+    table = path.table
+    table.rebuild()
+    for key in files_of(path):
+        if victim in key:
+            path.store.delete(key)
+    if by == "table":
+        table.rebuild()
+    else:
+        table.rebuild_index(table.indexes[0])
+    assert_answers(path)
+    path.assert_true()
+
+
+def test_a_worker_writes_the_part_of_an_index_again_that_was_deleted_while_no_root_named_it() -> None:
+    """It remembers what it stored, and would name a file that the purge has deleted since."""
+    path = spread_path()
+    fill(path, 9)
+    before: dict[str, JsonValue] = {"status": "active", "tags": ["t1"], "score": 1}
+    named: list[set[str]] = []
+    for document in ({**before, "status": "other"}, before) * 2:
+        path.put("c001", document)
+        path.settle()
+        path.workspace.table("Customer").tidy(force=True)
+        path.clock.advance(timedelta(days=2).total_seconds())
+        purge(path)
+        named.append(root_of(path).index_files("status"))
+        assert_answers(path)
+    assert named[:2] == named[2:]
+    path.assert_true()
+
+
+def test_the_sweep_gives_a_spread_table_an_index_that_a_push_adds() -> None:
+    path = spread_path()
+    fill(path, 9)
+    models = cast("dict[str, dict[str, object]]", path.schema["models"])
+    indexes = {"byScore": {"field": "score"}, **cast("dict[str, object]", models["Customer"]["indexes"])}
+    path.schema = {**path.schema, "models": {"Customer": {**models["Customer"], "indexes": indexes}}}
+    path.store.put(SCHEMA_KEY, load_schema(path.schema).to_json())
+    assert path.table.ids_with(IndexDef(field="score"), [3]) is None
+    path.table.complete()
+    assert path.table.ids_with(IndexDef(field="score"), [3]) == {"c003"}
     path.assert_true()

@@ -10,15 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_jobs.staging import (
-    Answer,
     BuiltPart,
     CatchUp,
     Flip,
+    Kind,
     Overtaken,
-    Question,
     StagedFile,
+    StagedRow,
     Staging,
     Wish,
+    answered,
     build_part,
     catch_up,
     flipped,
@@ -32,13 +33,14 @@ from spark_jobs.staging import (
     survey,
     wish,
 )
+from tests.examples import examples
 from tests.harness import DataPath, schema_of
 from worm.collections.entries import Heads, Row
 from worm.collections.id_ranges import IdRange, ranges_between
 from worm.maintenance.purge import Purge
-from worm.tables.layout import Edit
+from worm.tables.layout import SPREAD_BYTES, Edit
 from worm.tables.manifest import Manifest
-from worm.tables.root import Root, balanced_starts, check, counts_between, cuts, may_carry
+from worm.tables.root import Root, balanced_starts, check, counts_between, cuts, may_carry, weights_between
 from worm.tables.table import Table
 
 STARTS = ("c010", "c030")
@@ -64,15 +66,14 @@ def _staged(path: DataPath) -> tuple[Staging, list[StagedFile]]:
 def _parts(
     path: DataPath, table: Table, staging: Staging, files: list[StagedFile], root: Root[Manifest] | None
 ) -> list[BuiltPart]:
-    total = sum(file.count for file in files)
-    wishes = [wish("manifest", table.manifest, root, total)]
+    wishes = [wish("manifest", table.manifest, root, files)]
     answers = [survey(staging, question) for question in questions(files, wishes)]
     starts = starts_of(wishes, answers)["manifest"]
     plans = part_plans("manifest", starts, files, lambda within: stored_files(table, root, within))
     return [build_part(staging, table, plan) for plan in plans]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(st.text("abc", min_size=1, max_size=4), unique=True, min_size=1, max_size=40),
     st.integers(1, 8),
@@ -81,17 +82,47 @@ def _parts(
 )
 def test_ranges_are_those_of_one_process(keys: list[str], wanted: int, carried: list[str], per_file: int) -> None:
     ids, known = sorted(keys), ["", *sorted(carried)] if carried else []
-    chunks = [ids[at : at + per_file] for at in range(0, len(ids), per_file)]
-    files = [StagedFile(str(at), one[0], one[-1], len(one), len(one)) for at, one in enumerate(chunks)]
-    kept = tuple(known) if may_carry(len(ids), wanted, 16, known) else ()
-    asked = questions(files, [Wish("heads", tuple(cuts(len(ids), wanted)), kept)])
-    answers = [_answer(question, chunk) for question, chunk in zip(asked, chunks, strict=True)]
-    assert starts_of([Wish("heads", (), kept)], answers)["heads"] == balanced_starts(ids, wanted, 16, known)
+    chunks = [[StagedRow(one, None) for one in ids[at : at + per_file]] for at in range(0, len(ids), per_file)]
+    may = may_carry(len(ids), wanted, 16, known)
+    wishes = [Wish("heads", tuple(cuts(len(ids), wanted)), tuple(known) if may else (), may, False)]
+    assert _starts(chunks, wishes)["heads"] == balanced_starts(ids, wanted, 16, known)
 
 
-def _answer(question: Question, ids: list[str]) -> Answer:
-    positions = tuple(tuple(ids[at] for at in each) for each in question.positions)
-    return Answer(positions, tuple(tuple(counts_between(ids, starts)) if starts else () for starts in question.carried))
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    st.dictionaries(st.text("abc", min_size=1, max_size=4), st.integers(0, 500), min_size=1, max_size=40),
+    st.lists(st.text("abc", min_size=1, max_size=3), unique=True, max_size=5),
+    st.integers(1, 7),
+)
+def test_ranges_of_heavy_rows_are_those_of_one_process_and_bounded(
+    sizes: dict[str, int], carried: list[str], per_file: int
+) -> None:
+    """Partitions of other ranges than a rebuild in one process gives would differ byte for byte, and a range without a
+    bound takes all memory of the process that merges it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("spark_jobs.staging", "worm.tables.layout"):
+            patch.setattr(f"{module}.PARTITION_BYTES", 1200)
+        table, known = _path(threshold=10).table, ["", *sorted(carried)] if carried else []
+        patch.setattr(table.manifest, "carried", lambda root: known)
+        rows = [StagedRow(one, {"n": "x" * sizes[one]}) for one in sorted(sizes)]
+        ids, weights = [row.id for row in rows], [row.weight for row in rows]
+        chunks = [rows[at : at + per_file] for at in range(0, len(rows), per_file)]
+        starts = _starts(chunks, [wish("manifest", table.manifest, None, _files(chunks))])["manifest"]
+        assert starts == table.manifest.layout.starts(ids, weights, known)
+        assert max(weights_between(ids, weights, starts)) <= 1200
+        assert all(counts_between(ids, starts))
+
+
+def _files(chunks: list[list[StagedRow]]) -> list[StagedFile]:
+    return [
+        StagedFile(str(at), some[0].id, some[-1].id, len(some), len(some), sum(row.weight for row in some))
+        for at, some in enumerate(chunks)
+    ]
+
+
+def _starts(chunks: list[list[StagedRow]], wishes: list[Wish]) -> dict[Kind, list[str]]:
+    asked = questions(_files(chunks), wishes)
+    return starts_of(wishes, [answered(question, chunk) for question, chunk in zip(asked, chunks, strict=True)])
 
 
 @pytest.mark.parametrize("oplog", [True, False])
@@ -275,13 +306,12 @@ def _keys(path: DataPath) -> set[str]:
     return {listed.key for listed in path.store.list("org/customers/.worm")}
 
 
-def test_small_tables_stay_whole_and_spread_ones_stay_spread() -> None:
+def test_a_small_table_is_one_file_by_ids_and_by_bytes() -> None:
     path = _path(threshold=20)
     table = path.table
-    assert table.manifest.layout.is_whole(20, was_spread=False)
-    assert not table.manifest.layout.is_whole(21, was_spread=False)
-    assert not table.manifest.layout.is_whole(11, was_spread=True)
-    assert table.manifest.layout.is_whole(10, was_spread=True)
+    assert table.manifest.layout.is_whole(20, SPREAD_BYTES)
+    assert not table.manifest.layout.is_whole(21, 0)
+    assert not table.manifest.layout.is_whole(1, SPREAD_BYTES + 1)
 
 
 def test_a_delta_that_was_kept_and_caught_is_named_once() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -19,7 +20,6 @@ pytestmark = [
     pytest.mark.tools,
     pytest.mark.xdist_group("tools"),
     pytest.mark.timeout(600),
-    pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="sam builds with the Python of the functions, 3.11"),
 ]
 
 SAM = ROOT / ".venv-tools" / "bin" / "sam"
@@ -86,7 +86,8 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_function_holds_its_handler_and_nothing_else(build: Path) -> None:
-    found = {one.folder: _files(build / one.id) for one in functions()}
+    places = {one: build / "PagesStack" if one.folder in ("apply", "compact") else build for one in functions()}
+    found = {one.folder: _files(places[one] / one.id) for one in functions()}
     assert found == {one.folder: ["handler.py"] for one in functions()}
 
 
@@ -137,17 +138,42 @@ def test_the_layer_is_built_for_the_default_architecture_of_the_template() -> No
     assert default[1] == parameter_defaults()["Architecture"]
 
 
+def test_the_binaries_are_for_the_python_of_the_functions(build: Path) -> None:
+    """Wheels for another Python are installed without a complaint, and fail at the first import."""
+    tags = {
+        tag
+        for wheel in (build / "WormLayer" / "python").glob("*.dist-info/WHEEL")
+        for tag in re.findall(r"^Tag: (\S+)$", wheel.read_text(), flags=re.MULTILINE)
+    }
+    (runtime,) = {one.properties["Runtime"] for one in functions()}
+    own = runtime.replace("python", "cp").replace(".", "")
+    binary = {tag for tag in tags if not tag.endswith("-none-any")}
+    assert {tag for tag in binary if not (tag.startswith(f"{own}-{own}-") or "-abi3-" in tag)} == set()
+    assert any(tag.startswith(f"{own}-") for tag in binary)
+
+
+def _python_of_the_functions() -> str:
+    """Where there is none, that of the tests, with a layer built for it."""
+    found = shutil.which("python3.13") or ""
+    works = found and subprocess.run([found, "-V"], capture_output=True, check=False).returncode == 0
+    return found if works else sys.executable
+
+
 @pytest.mark.skipif(platform.machine() not in MACHINES.values(), reason="no layer for this processor")
 def test_the_handlers_start_with_the_layer_alone(tmp_path: Path) -> None:
     """A package that only the development environment has would break every function at its first start."""
+    interpreter = _python_of_the_functions()
+    said = _run(interpreter, "-c", "import sys; print('%d.%d' % sys.version_info[:2])").strip()
     here = next(name for name, machine in MACHINES.items() if machine == platform.machine())
     target = f"ARTIFACTS_DIR={tmp_path}"
-    _run("make", "build-WormLayer", target, cwd=ROOT / "shared", environment={"ARCHITECTURE": here})
+    chosen = {"ARCHITECTURE": here, "PYTHON_VERSION": said}
+    _run("make", "build-WormLayer", target, cwd=ROOT / "shared", environment=chosen)
     environment = {
         "AWS_DEFAULT_REGION": "eu-central-1",
         "POWERTOOLS_METRICS_NAMESPACE": "Test",
         "POWERTOOLS_SERVICE_NAME": "test",
         "WORM_BUCKET": "documents",
+        "WORM_STACK": "worm",
     }
-    python = (sys.executable, "-I", "-S", "-B", "-c", IMPORT_EVERYTHING)
+    python = (interpreter, "-I", "-S", "-B", "-c", IMPORT_EVERYTHING)
     _run(*python, tmp_path / "python", ROOT / "functions", environment=environment)

@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
 
-from tests.template.sam_document import (
-    ROOT,
-    Function,
-    default,
-    document,
-    functions,
-    logical_id,
-    resources,
-)
+from tests.template.sam_document import BUCKET, ROOT, STACK, Function, functions, queue_id, resources
 from worm_dev.schedule import parse_schedule
 
 EVERY = pytest.mark.parametrize("function", functions(), ids=lambda function: function.folder)
@@ -33,9 +22,7 @@ def test_each_function_folder_is_a_resource_and_each_resource_has_its_folder() -
 
 
 def test_a_function_is_named_after_its_folder() -> None:
-    expected = {
-        one.folder.title() + "Function": {"Fn::Sub": f"${{AWS::StackName}}-{one.folder}"} for one in functions()
-    }
+    expected = {one.folder.title() + "Function": f"{STACK}-{one.folder}" for one in functions()}
     assert {one.id: one.properties["FunctionName"] for one in functions()} == expected
 
 
@@ -48,7 +35,7 @@ def test_a_function_is_fed_by_one_queue_or_one_schedule(function: Function) -> N
 def test_a_queue_worker_takes_batches_and_reports_single_failures(function: Function) -> None:
     event = function.queue_event()
     assert event is not None
-    concurrency = default(event["ScalingConfig"]["MaximumConcurrency"])
+    concurrency = int(event["ScalingConfig"]["MaximumConcurrency"])
     shape = {key: event[key] for key in ("BatchSize", "MaximumBatchingWindowInSeconds", "FunctionResponseTypes")}
     assert shape == {
         "BatchSize": 100,
@@ -74,12 +61,12 @@ def test_a_poison_message_moves_to_the_dead_letter_queue_after_five_receives(fun
     assert queue is not None
     name, properties = queue
     dead_letters = resources("AWS::SQS::Queue")[function.dead_letter_queue()]
-    own_arn = "arn:${AWS::Partition}:sqs:${AWS::Region}:${AWS::AccountId}:" + properties["QueueName"]["Fn::Sub"]
+    own_arn = f"arn:aws:sqs:us-east-1:000000000000:{properties['QueueName']}"
     assert properties["RedrivePolicy"]["maxReceiveCount"] == 5
     assert function.dead_letter_queue() == name.removesuffix("Queue") + "DeadLetterQueue"
     assert dead_letters["RedriveAllowPolicy"] == {
         "redrivePermission": "byQueue",
-        "sourceQueueArns": [{"Fn::Sub": own_arn}],
+        "sourceQueueArns": [own_arn],
     }
     assert dead_letters["MessageRetentionPeriod"] > properties["MessageRetentionPeriod"]
 
@@ -92,20 +79,20 @@ def test_one_rule_feeds_the_queue_and_keeps_what_it_cannot_deliver(function: Fun
         (rule, target)
         for rule, properties in resources("AWS::Events::Rule").items()
         for target in properties["Targets"]
-        if logical_id(target["Arn"]) == queue[0]
+        if queue_id(target["Arn"]) == queue[0]
     ]
     assert [rule for rule, _ in targets] == [function.folder.title() + "Rule"]
-    assert logical_id(targets[0][1]["DeadLetterConfig"]["Arn"]) == function.dead_letter_queue()
+    assert queue_id(targets[0][1]["DeadLetterConfig"]["Arn"]) == function.dead_letter_queue()
 
 
 @SCHEDULED
 def test_a_scheduled_function_has_a_valid_schedule_and_keeps_its_failures(function: Function) -> None:
     event = function.schedule_event()
     assert event is not None
-    parse_schedule(default(event["ScheduleExpression"]))
+    parse_schedule(event["ScheduleExpression"])
     invoke = function.properties["EventInvokeConfig"]
     assert event["OmitName"] is True
-    assert logical_id(event["DeadLetterConfig"]["Arn"]) == function.dead_letter_queue()
+    assert queue_id(event["DeadLetterConfig"]["Arn"]) == function.dead_letter_queue()
     assert event["RetryPolicy"]["MaximumRetryAttempts"] > 0
     assert invoke["MaximumRetryAttempts"] == 2
     assert invoke["DestinationConfig"]["OnFailure"]["Type"] == "SQS"
@@ -113,82 +100,58 @@ def test_a_scheduled_function_has_a_valid_schedule_and_keeps_its_failures(functi
 
 @EVERY
 def test_a_function_logs_to_its_own_group_which_forgets(function: Function) -> None:
-    group = resources("AWS::Logs::LogGroup")[logical_id(function.properties["LoggingConfig"]["LogGroup"])]
-    assert group == {
-        "LogGroupName": {"Fn::Sub": f"/aws/lambda/${{AWS::StackName}}-{function.folder}"},
-        "RetentionInDays": {"Ref": "LogRetentionDays"},
-    }
+    name = f"/aws/lambda/{STACK}-{function.folder}"
+    group = resources("AWS::Logs::LogGroup")[f"{function.folder.title()}LogGroup"]
+    assert function.properties["LoggingConfig"]["LogGroup"] == name
+    assert group == {"LogGroupName": name, "RetentionInDays": 30}
 
 
+@pytest.mark.parametrize("level", ["DEBUG", "INFO", "WARN", "ERROR"])
+def test_the_log_level_is_that_of_the_logger_and_that_of_lambda(level: str) -> None:
+    """Lambda drops what is below its own level: DEBUG for the logger alone shows nothing."""
+    for properties in resources("AWS::Serverless::Function", LogLevel=level).values():
+        logging, variables = properties["LoggingConfig"], properties["Environment"]["Variables"]
+        assert (logging["LogFormat"], logging["ApplicationLogLevel"]) == ("JSON", level)
+        assert variables["POWERTOOLS_LOG_LEVEL"] == level
+
+
+PLACES = [{}, {"ExistingBucketName": "mine", "KeyPrefix": "data/"}]
+
+
+@pytest.mark.parametrize("place", PLACES, ids=["own bucket", "existing bucket"])
 @EVERY
-def test_a_function_knows_its_role_bucket_and_limits(function: Function) -> None:
-    shared = document()["Globals"]["Function"]["Environment"]["Variables"]
-    dead_letters = {"WORM_DLQ_URL": {"Ref": function.dead_letter_queue()}} if function.queue_event() else {}
-    assert {**shared, **function.properties["Environment"]["Variables"]} == dead_letters | {
-        "WORM_BUCKET": {"Ref": "DocumentBucket"},
-        "WORM_MAX_DOCUMENT_BYTES": {"Ref": "MaxDocumentBytes"},
+def test_a_function_knows_its_role_bucket_and_limits(function: Function, place: dict[str, str]) -> None:
+    found = resources("AWS::Serverless::Function", **place)[function.id]["Environment"]["Variables"]
+    assert found == {
+        "WORM_BUCKET": place.get("ExistingBucketName", BUCKET),
+        "WORM_PREFIX": place.get("KeyPrefix", ""),
+        "WORM_STACK": STACK,
+        "WORM_MAX_DOCUMENT_BYTES": 10485760,
         "WORM_ROLE": function.folder,
-        "POWERTOOLS_LOG_LEVEL": {"Ref": "LogLevel"},
+        "WORM_DLQ_URL": f"https://sqs.us-east-1.amazonaws.com/000000000000/{STACK}-{function.folder}-dlq",
+        "POWERTOOLS_LOG_LEVEL": "INFO",
         "POWERTOOLS_METRICS_NAMESPACE": "S3Worm",
         "POWERTOOLS_SERVICE_NAME": function.folder,
     }
+    assert queue_id(found["WORM_DLQ_URL"]) == function.dead_letter_queue()
 
 
-def test_all_functions_run_the_tested_python_with_the_layer_and_traces() -> None:
-    shared = document()["Globals"]["Function"]
-    assert {key: shared[key] for key in ("Runtime", "Handler", "Tracing", "Layers", "Architectures")} == {
-        "Runtime": "python3.11",
+@EVERY
+def test_a_function_runs_the_tested_python_with_the_layer_and_traces(function: Function) -> None:
+    wanted = ("Runtime", "Handler", "Tracing", "Layers", "Architectures")
+    assert {key: function.properties[key] for key in wanted} == {
+        "Runtime": "python3.13",
         "Handler": "handler.lambda_handler",
         "Tracing": "Active",
-        "Layers": [{"Ref": "WormLayer"}],
-        "Architectures": [{"Ref": "Architecture"}],
+        "Layers": [f"{STACK}-WormLayer"],
+        "Architectures": ["arm64"],
     }
 
 
-def _alarmed(metric: str, dimension: str) -> set[str]:
-    """The resources whose metric has an alarm that notifies the topic."""
-    action = {"Fn::If": ["HasAlarmTopic", [{"Ref": "AlarmTopicArn"}], {"Ref": "AWS::NoValue"}]}
-    return {
-        logical_id(alarm["Dimensions"][0]["Value"])
-        for alarm in resources("AWS::CloudWatch::Alarm").values()
-        if alarm["MetricName"] == metric
-        and alarm["Dimensions"][0]["Name"] == dimension
-        and alarm["AlarmActions"] == action
-        and alarm["ComparisonOperator"] == "GreaterThanThreshold"
+def test_one_parameter_says_how_many_of_each_may_run() -> None:
+    found = {
+        name: properties["Events"]["Queue"]["Properties"]["ScalingConfig"]["MaximumConcurrency"]
+        for name, properties in resources("AWS::Serverless::Function", Concurrency="200,20,3").items()
+        if "Queue" in properties["Events"]
     }
-
-
-def test_alarms_watch_every_dead_letter_queue_every_lag_and_every_failing_function() -> None:
-    queues = [one.queue() for one in functions()]
-    assert {
-        "dead letters": _alarmed("ApproximateNumberOfMessagesVisible", "QueueName"),
-        "age": _alarmed("ApproximateAgeOfOldestMessage", "QueueName"),
-        "errors": _alarmed("Errors", "FunctionName"),
-        "throttles": _alarmed("Throttles", "FunctionName"),
-    } == {
-        "dead letters": {one.dead_letter_queue() for one in functions()} | {"SparkDeadLetterQueue"},
-        "age": {queue[0] for queue in queues if queue is not None},
-        "errors": {one.id for one in functions()},
-        "throttles": {one.id for one in functions()},
-    }
-
-
-def test_an_alarm_tells_when_scheduled_functions_stop_running() -> None:
-    silent = [
-        alarm
-        for alarm in resources("AWS::CloudWatch::Alarm").values()
-        if alarm["MetricName"] == "Invocations"
-        and alarm["ComparisonOperator"] == "LessThanThreshold"
-        and alarm["TreatMissingData"] == "breaching"
-    ]
-    watched: set[Any] = {logical_id(alarm["Dimensions"][0]["Value"]) for alarm in silent}
-    assert watched == {one.id for one in functions() if one.schedule_event()}
-
-
-def test_the_dashboard_shows_every_function_and_every_queue_and_the_spark_application() -> None:
-    body = resources("AWS::CloudWatch::Dashboard")["Dashboard"]["DashboardBody"]["Fn::Sub"]
-    titles = [widget["properties"]["title"] for widget in json.loads(body)["widgets"]]
-    assert len(set(titles)) == len(titles)
-    expected = {f"${{{one.id}}}" for one in functions()} | {'ApplicationId=\\"${SparkApplication}\\"'}
-    expected |= {f"${{{queue}.QueueName}}" for queue in resources("AWS::SQS::Queue")}
-    assert {name for name in expected if name not in body} == set()
+    assert found == {"CaptureFunction": "200", "TablesFunction": "20", "ApplyFunction": "3"}

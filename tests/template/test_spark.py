@@ -11,27 +11,45 @@ import pytest
 from botocore.validate import ParamValidator
 
 from tests.template.sam_document import (
+    BUCKET,
+    FULL,
     ROOT,
+    STACK,
     TEMPLATE,
     Json,
     as_list,
-    default,
     document,
-    is_true,
-    logical_id,
     object_patterns,
+    queue_id,
     resources,
     role_statements,
+    stack,
 )
 from worm.errors import Invalid
 from worm_dev.sam import spark_job_spec
 from worm_dev.schedule import parse_schedule
 from worm_dev.template import read_template
 
-ARTIFACTS = {"SparkArtifactsBucket": "artifacts"}
-ARTIFACT_ARN = "arn:${AWS::Partition}:s3:::${SparkArtifactsBucket}"
-OUTPUT_ARN = ARTIFACT_ARN + "/${SparkArtifactsPrefix}/output/*"
-JOB_ROLES = ["SparkJobRole", "SparkCompactRole"]
+SPARK = ROOT / "spark_jobs" / "template.yaml"
+ARTIFACT_ARN = "arn:aws:s3:::artifacts"
+OUTPUT_ARN = ARTIFACT_ARN + "/worm-spark/output/*"
+APPLICATION = f"{STACK}-SparkStack-SparkApplication"
+APPLICATION_ARN = f"arn:aws:emr-serverless:us-east-1:000000000000:/applications/{APPLICATION}"
+GIVEN = {
+    "StackName": STACK,
+    "Bucket": "docs",
+    "KeyPrefix": "",
+    "BucketArn": "arn:aws:s3:::docs",
+    "Keys": "arn:aws:s3:::docs/",
+    "KmsKeyArn": "",
+    "Oplog": ".oplog",
+    "Snapshots": ".snapshots",
+    "Trash": ".worm.trash",
+    "AlarmTopicArn": "",
+    "SparkArtifactsBucket": "artifacts",
+}
+"""What template.yaml passes down; the template of Spark has more parameters, for those who change their defaults."""
+JOB_ROLES = ["SparkJobRole", "SparkCompactRole", "SparkPagesRole"]
 LAYOUTS = ["root", "collection", "inline"]
 
 
@@ -40,7 +58,7 @@ def _actions(statements: list[Json], prefix: str = "") -> set[str]:
 
 
 def _in_the_document_bucket(role: str) -> list[Json]:
-    return [one for one in role_statements(role, **ARTIFACTS) if "DocumentBucket" in json.dumps(one["Resource"])]
+    return [one for one in role_statements(role) if BUCKET in json.dumps(one["Resource"])]
 
 
 def _keys(directory: str, layout: str, name: str = "*") -> str:
@@ -49,58 +67,62 @@ def _keys(directory: str, layout: str, name: str = "*") -> str:
 
 def _start_job_run(**parameters: str) -> Json:
     """What Scheduler sends, as the embedded AWS resolves the template."""
-    template = read_template(TEMPLATE, parameters={**ARTIFACTS, **parameters})
+    template = read_template(SPARK, parameters={**GIVEN, **parameters})
     asked: Json = json.loads(template.schedule("rebuild").input or "")
     return asked
 
 
 def test_the_application_costs_nothing_at_rest_and_has_a_limit() -> None:
     application = resources("AWS::EMRServerless::Application")["SparkApplication"]
-    assert default(application["ReleaseLabel"]) == "emr-spark-8.0.0"
-    assert "InitialCapacity" not in application
     assert application == {
-        "Name": {"Ref": "AWS::StackName"},
-        "ReleaseLabel": {"Ref": "SparkReleaseLabel"},
+        "Name": STACK,
+        "ReleaseLabel": "emr-spark-8.0.0",
         "Type": "SPARK",
-        "Architecture": {"Ref": "SparkArchitecture"},
+        "Architecture": "ARM64",
         "AutoStartConfiguration": {"Enabled": True},
         "AutoStopConfiguration": {"Enabled": True, "IdleTimeoutMinutes": 5},
         "MaximumCapacity": {
-            "Cpu": {"Fn::Sub": "${SparkMaximumVcpu} vCPU"},
-            "Memory": {"Fn::Sub": "${SparkMaximumMemoryGb} GB"},
+            "Cpu": "64 vCPU",
+            "Memory": "256 GB",
         },
         "MonitoringConfiguration": {
-            "CloudWatchLoggingConfiguration": {"Enabled": True, "LogGroupName": {"Ref": "SparkLogGroup"}}
+            "CloudWatchLoggingConfiguration": {"Enabled": True, "LogGroupName": f"/aws/emr-serverless/{STACK}"}
         },
     }
 
 
-@pytest.mark.parametrize(
-    ("parameters", "exists"),
-    [
-        ({}, False),
-        (ARTIFACTS, True),
-        ({**ARTIFACTS, "SparkSchedule": ""}, False),
-        ({"SparkSchedule": "rate(1 day)"}, False),
-    ],
-)
-def test_the_schedule_exists_with_code_to_run_and_a_time_to_run_it(parameters: dict[str, str], exists: bool) -> None:
-    conditional = {name for name, one in document()["Resources"].items() if one.get("Condition") == "HasSparkSchedule"}
-    names = {spec.name for spec in read_template(TEMPLATE, parameters=parameters).schedules}
-    assert conditional == {"SparkRebuildSchedule", "SparkScheduleRole"}
-    assert is_true("HasSparkSchedule", parameters) is exists
-    assert ("worm-dev-rebuild" in names) is exists
+def test_without_code_to_run_a_stack_has_nothing_of_spark() -> None:
+    """A release label that a region does not know would roll the whole stack back."""
+    assert [name for name in stack(SparkArtifactsBucket="") if "Spark" in name or "Job" in name] == []
+    assert "SparkApplication" in stack()
+
+
+@pytest.mark.parametrize(("schedule", "exists"), [("rate(1 day)", True), ("", False)])
+def test_the_schedule_exists_where_there_is_a_time_for_it(schedule: str, exists: bool) -> None:
+    found = document(SPARK)["Resources"].items()
+    template = read_template(SPARK, parameters={**GIVEN, "SparkSchedule": schedule})
+    assert {name for name, one in found if one.get("Condition") == "HasSchedule"} == {
+        "SparkRebuildSchedule",
+        "SparkScheduleRole",
+    }
+    assert ("worm-dev-rebuild" in {spec.name for spec in template.schedules}) is exists
+
+
+def test_template_yaml_passes_down_what_the_template_of_spark_needs_and_no_more() -> None:
+    passed = document()["Resources"]["SparkStack"]["Properties"]["Parameters"]
+    without_default = {name for name, one in document(SPARK)["Parameters"].items() if "Default" not in one}
+    assert set(passed) == without_default == set(GIVEN)
 
 
 def test_the_schedule_starts_a_job_run_retries_and_keeps_what_it_could_not_start() -> None:
     schedule = resources("AWS::Scheduler::Schedule")["SparkRebuildSchedule"]
     target = schedule["Target"]
-    parse_schedule(default(schedule["ScheduleExpression"]))
+    parse_schedule(schedule["ScheduleExpression"])
     assert schedule["FlexibleTimeWindow"] == {"Mode": "OFF"}
-    assert target["Arn"] == {"Fn::Sub": "arn:${AWS::Partition}:scheduler:::aws-sdk:emrserverless:startJobRun"}
-    assert logical_id(target["RoleArn"]) == "SparkScheduleRole"
+    assert target["Arn"] == "arn:aws:scheduler:::aws-sdk:emrserverless:startJobRun"
+    assert target["RoleArn"].endswith("-SparkScheduleRole")
     assert target["RetryPolicy"] == {"MaximumRetryAttempts": 3, "MaximumEventAgeInSeconds": 3600}
-    assert logical_id(target["DeadLetterConfig"]["Arn"]) == "SparkDeadLetterQueue"
+    assert queue_id(target["DeadLetterConfig"]["Arn"]) == "SparkDeadLetterQueue"
 
 
 def test_what_scheduler_sends_is_a_request_that_the_service_knows() -> None:
@@ -126,7 +148,7 @@ def test_the_job_run_has_its_code_its_python_and_its_arguments() -> None:
     conf = dict(parameters[at + 1].split("=", 1) for at, word in enumerate(parameters) if word == "--conf")
     assert asked["ExecutionTimeoutMinutes"] == 90
     assert submit["EntryPoint"] == "s3://artifacts/code/7/launch.py"
-    assert submit["EntryPointArguments"] == ["rebuild", "--url", "s3://worm-dev-documentbucket"]
+    assert submit["EntryPointArguments"] == ["rebuild", "--url", "s3://docs/"]
     assert parameters[:2] == ["--py-files", "s3://artifacts/code/7/spark_jobs.zip"]
     assert conf["spark.archives"] == "s3://artifacts/code/7/worm-spark-env.tar.gz#environment"
     assert {name: value for name, value in conf.items() if name.endswith("_PYTHON")} == dict.fromkeys(
@@ -142,7 +164,7 @@ def test_the_job_run_has_its_code_its_python_and_its_arguments() -> None:
 def test_one_run_fits_into_the_limit_of_the_application() -> None:
     parameters = _start_job_run()["JobDriver"]["SparkSubmit"]["SparkSubmitParameters"]
     number = {name: int(value) for name, value in re.findall(r"spark\.(\S+?)=(\d+)g?(?=\s|$)", parameters)}
-    vcpu, memory = (document()["Parameters"][name] for name in ("SparkMaximumVcpu", "SparkMaximumMemoryGb"))
+    vcpu, memory = (document(SPARK)["Parameters"][name] for name in ("SparkMaximumVcpu", "SparkMaximumMemoryGb"))
     executor_gb = number["executor.memory"] + number["executor.memoryOverhead"]
     assert number["driver.cores"] + number["executor.cores"] <= vcpu["Default"]
     assert number["driver.memory"] + executor_gb <= memory["Default"]
@@ -154,20 +176,20 @@ def test_scheduler_may_start_this_application_pass_this_role_and_report_failures
             "Sid": "StartJob",
             "Effect": "Allow",
             "Action": "emr-serverless:StartJobRun",
-            "Resource": {"Fn::GetAtt": ["SparkApplication", "Arn"]},
+            "Resource": APPLICATION_ARN,
         },
         {
             "Sid": "PassJobRole",
             "Effect": "Allow",
             "Action": "iam:PassRole",
-            "Resource": {"Fn::GetAtt": ["SparkJobRole", "Arn"]},
+            "Resource": f"arn:aws:iam::000000000000:role/{STACK}-SparkStack-SparkJobRole",
             "Condition": {"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
         },
         {
             "Sid": "ReportFailure",
             "Effect": "Allow",
             "Action": "sqs:SendMessage",
-            "Resource": {"Fn::GetAtt": ["SparkDeadLetterQueue", "Arn"]},
+            "Resource": f"arn:aws:sqs:us-east-1:000000000000:{STACK}-spark-dlq",
         },
     ]
 
@@ -177,8 +199,8 @@ def test_only_this_application_may_take_a_job_role(role: str) -> None:
     (trust,) = resources("AWS::IAM::Role")[role]["AssumeRolePolicyDocument"]["Statement"]
     assert trust["Principal"] == {"Service": "emr-serverless.amazonaws.com"}
     assert trust["Condition"] == {
-        "StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}},
-        "ArnLike": {"aws:SourceArn": {"Fn::GetAtt": ["SparkApplication", "Arn"]}},
+        "StringEquals": {"aws:SourceAccount": "000000000000"},
+        "ArnLike": {"aws:SourceArn": APPLICATION_ARN},
     }
 
 
@@ -187,45 +209,49 @@ def test_what_the_job_roles_may_do_in_the_document_bucket() -> None:
     assert {role: _actions(_in_the_document_bucket(role)) for role in JOB_ROLES} == {
         "SparkJobRole": reading | {"s3:PutObject", "s3:PutObjectTagging", "s3:DeleteObject"},
         "SparkCompactRole": reading | {"s3:PutObject", "s3:DeleteObject"},
+        "SparkPagesRole": {"s3:ListBucket", "s3:GetObject", "s3:PutObject"},
     }
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_which_keys_the_job_roles_may_write_and_delete(layout: str) -> None:
-    job, compact = (_in_the_document_bucket(role) for role in JOB_ROLES)
+    job, compact, pages = (role_statements(role, Layout=layout) for role in JOB_ROLES)
     history = {_keys(directory, layout) for directory in (".oplog", ".snapshots", ".worm.trash")}
     tables = {"*/.worm", "*/.worm.manifest.json", "*/.worm.manifest/*", "*/.worm.index/*"}
     tables |= {"*/.worm.heads.json", "*/.worm.heads/*"}
-    archives = ".oplog/*/.archive/*" if layout == "root" else "*/.oplog/*.archive/*"
+    archives = _keys(".oplog", layout, "*.archive/*")
     assert {
-        "job writes": object_patterns(job, "s3:PutObject", layout),
-        "job tags": object_patterns(job, "s3:PutObjectTagging", layout),
-        "job deletes": object_patterns(job, "s3:DeleteObject", layout),
-        "compact writes": object_patterns(compact, "s3:PutObject", layout),
-        "compact deletes": object_patterns(compact, "s3:DeleteObject", layout),
+        "job writes": object_patterns(job, "s3:PutObject"),
+        "job tags": object_patterns(job, "s3:PutObjectTagging"),
+        "job deletes": object_patterns(job, "s3:DeleteObject"),
+        "compact writes": object_patterns(compact, "s3:PutObject"),
+        "compact deletes": object_patterns(compact, "s3:DeleteObject"),
+        "pages writes": object_patterns(pages, "s3:PutObject"),
+        "pages deletes": object_patterns(pages, "s3:DeleteObject"),
     } == {
         "job writes": history | tables,
         "job tags": tables,
         "job deletes": {"*/.worm.index/*/.claims/*"},
         "compact writes": {archives, archives.replace(".archive", ".times")},
         "compact deletes": {_keys(".oplog", layout)},
+        "pages writes": {"db/*/manifest.json", "db/*/delta/*", "db/*/image/*", "db/*/gc/clock"},
+        "pages deletes": set(),
     }
 
 
 @pytest.mark.parametrize("role", JOB_ROLES)
 def test_a_job_reads_its_code_and_writes_below_output_only(role: str) -> None:
-    outside = [one for one in role_statements(role, **ARTIFACTS) if ARTIFACT_ARN in json.dumps(one["Resource"])]
-    assert {one["Sid"]: one["Resource"]["Fn::Sub"] for one in outside} == {
+    outside = [one for one in role_statements(role) if ARTIFACT_ARN in json.dumps(one["Resource"])]
+    assert {one["Sid"]: one["Resource"] for one in outside} == {
         "ListArtifacts": ARTIFACT_ARN,
-        "ReadArtifacts": ARTIFACT_ARN + "/${SparkArtifactsPrefix}/*",
+        "ReadArtifacts": ARTIFACT_ARN + "/worm-spark/*",
         "WriteOutput": OUTPUT_ARN,
     }
-    assert [one["Sid"] for one in role_statements(role) if ARTIFACT_ARN in json.dumps(one["Resource"])] == []
 
 
 @pytest.mark.parametrize("role", JOB_ROLES)
 def test_no_job_role_has_a_wildcard_action_or_everything_as_resource(role: str) -> None:
-    statements = role_statements(role, **ARTIFACTS)
+    statements = role_statements(role)
     assert {action for action in _actions(statements) if "*" in action} == set()
     assert [one["Sid"] for one in statements if one["Resource"] == "*"] == []
     assert _actions(statements, "logs:") == {
@@ -238,23 +264,24 @@ def test_no_job_role_has_a_wildcard_action_or_everything_as_resource(role: str) 
 
 def test_a_failed_run_reaches_the_queue_that_the_alarm_watches() -> None:
     (target,) = resources("AWS::Events::Rule")["SparkRule"]["Targets"]
-    alarm = resources("AWS::CloudWatch::Alarm")["SparkDeadLetterAlarm"]
-    assert logical_id(target["Arn"]) == "SparkDeadLetterQueue"
-    assert logical_id(alarm["Dimensions"][0]["Value"]) == "SparkDeadLetterQueue"
+    alarm = resources("AWS::CloudWatch::Alarm")["SparkFailedAlarm"]
+    assert queue_id(target["Arn"]) == "SparkDeadLetterQueue"
+    assert alarm["Dimensions"] == [{"Name": "QueueName", "Value": f"{STACK}-spark-dlq"}]
 
 
 def test_the_logs_of_the_jobs_are_forgotten_like_those_of_the_functions() -> None:
     assert resources("AWS::Logs::LogGroup")["SparkLogGroup"] == {
-        "LogGroupName": {"Fn::Sub": "/aws/emr-serverless/${AWS::StackName}"},
-        "RetentionInDays": {"Ref": "LogRetentionDays"},
+        "LogGroupName": f"/aws/emr-serverless/{STACK}",
+        "RetentionInDays": 30,
     }
 
 
 def test_the_entry_point_and_the_scheduled_job_exist() -> None:
-    job = spark_job_spec(json.dumps(_start_job_run()), "Resources")
+    template = read_template(TEMPLATE, parameters=FULL)
+    job = spark_job_spec(template.schedule("rebuild").input, "Resources")
     assert (ROOT / "spark_jobs" / "launch.py").is_file()
     assert (ROOT / "spark_jobs" / f"{job.name}.py").is_file() or (ROOT / "spark_jobs" / job.name).is_dir()
-    assert (job.application, job.timeout_seconds) == ("worm-dev-SparkApplication", 360 * 60)
+    assert (job.application, job.timeout_seconds) == (APPLICATION, 360 * 60)
 
 
 @pytest.mark.parametrize("text", [None, "{}", "[]", '{"ApplicationId": "a", "JobDriver": {"SparkSubmit": {}}}', "no"])

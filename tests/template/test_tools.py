@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.template.sam_document import ROOT, TEMPLATE, document
+from tests.template.sam_document import ROOT, TEMPLATE, TEMPLATES, document
 
 pytestmark = [pytest.mark.tools, pytest.mark.xdist_group("tools"), pytest.mark.timeout(300)]
 
@@ -38,13 +38,19 @@ def accepted(done: subprocess.CompletedProcess[str]) -> str:
     return done.stdout
 
 
+EVERY = pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: str(path.relative_to(ROOT)))
+SAM = [path for path in TEMPLATES if "Transform" in document(path)]
+EVERY_SAM = pytest.mark.parametrize("template", SAM, ids=lambda path: str(path.relative_to(ROOT)))
+
+
 @pytest.fixture(scope="module")
-def translated() -> str:
-    return accepted(tool("python", "scripts/sam_translate.py", TEMPLATE))
+def translated() -> dict[Path, str]:
+    return {path: accepted(tool("python", "scripts/sam_translate.py", path)) for path in SAM}
 
 
-def test_sam_validate_accepts_the_template() -> None:
-    assert "is a valid SAM Template" in accepted(tool("sam", "validate", "--region", REGION, "--template", TEMPLATE))
+@EVERY_SAM
+def test_sam_validate_accepts_the_template(template: Path) -> None:
+    assert "is a valid SAM Template" in accepted(tool("sam", "validate", "--region", REGION, "--template", template))
 
 
 def test_sam_validate_would_see_a_misspelt_property_of_an_event(tmp_path: Path) -> None:
@@ -56,28 +62,32 @@ def test_sam_validate_would_see_a_misspelt_property_of_an_event(tmp_path: Path) 
     assert "BatchSzie" in done.stdout + done.stderr
 
 
-def test_sam_validate_lint_accepts_the_template() -> None:
-    output = accepted(tool("sam", "validate", "--lint", "--region", REGION, "--template", TEMPLATE))
+@EVERY
+def test_sam_validate_lint_accepts_the_template(template: Path) -> None:
+    output = accepted(tool("sam", "validate", "--lint", "--region", REGION, "--template", template))
     assert "is a valid SAM Template" in output
 
 
-def test_cfn_lint_accepts_the_translated_template(translated: str, tmp_path: Path) -> None:
-    path = tmp_path / "translated.json"
-    path.write_text(translated)
-    assert accepted(tool("cfn-lint", "--non-zero-exit-code", "informational", path)) == ""
+def test_cfn_lint_accepts_the_translated_templates(translated: dict[Path, str], tmp_path: Path) -> None:
+    paths = [tmp_path / f"{path.stem}.json" for path in translated]
+    for path, text in zip(paths, translated.values(), strict=True):
+        path.write_text(text)
+    assert accepted(tool("cfn-lint", "--non-zero-exit-code", "informational", *paths)) == ""
 
 
-def test_cfn_lint_would_see_a_visibility_timeout_shorter_than_the_function(translated: str, tmp_path: Path) -> None:
+def test_cfn_lint_would_see_a_visibility_timeout_shorter_than_the_function(
+    translated: dict[Path, str], tmp_path: Path
+) -> None:
     """Guards the guard: only the translated template shows this mistake."""
     path = tmp_path / "translated.json"
-    path.write_text(translated.replace('"VisibilityTimeout": 750', '"VisibilityTimeout": 60'))
+    path.write_text(translated[TEMPLATE].replace('"VisibilityTimeout": 750', '"VisibilityTimeout": 60'))
     done = tool("cfn-lint", path)
     assert done.returncode != 0
     assert "E3505" in done.stdout
 
 
-def test_checkov_accepts_the_template() -> None:
-    output = accepted(tool("checkov", "--config-file", CHECKOV_CONFIG, "--file", TEMPLATE))
+def test_checkov_accepts_the_templates() -> None:
+    output = accepted(tool("checkov", "--config-file", CHECKOV_CONFIG, "--file", *TEMPLATES))
     assert "Failed checks: 0" in output
 
 
@@ -86,7 +96,8 @@ def test_every_exception_for_checkov_has_its_reason() -> None:
     reasons = dict(re.findall(r"^  - (CKV_\w+)  # (.{40,})$", text, flags=re.MULTILINE))
     in_template = [
         skip
-        for resource in document()["Resources"].values()
+        for template in TEMPLATES
+        for resource in document(template)["Resources"].values()
         for skip in resource.get("Metadata", {}).get("checkov", {}).get("skip", [])
     ]
     assert list(reasons) == yaml.safe_load(text)["skip-check"]

@@ -6,10 +6,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Literal
 
 import pytest
 
+from tests.examples import crash_points, examples, some
 from tests.harness import created
 from tests.sdk.bank_room import MAIN, Apart, SpaceBench
 from tests.sdk.sessions import must
@@ -31,7 +31,6 @@ from worm.workers.tables import Fold
 from worm_dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 
 WRITES_MAX = 80
-WHEN: tuple[Literal["before", "after"], ...] = ("before", "after")
 HISTORY = {
     "a": [("create", "ann", 1), ("update", "ann", 2), ("delete", "ann", 3)],
     "b": [("create", "ann", 1), ("update", "ann", 2), ("update", "ann", 3)],
@@ -112,34 +111,31 @@ def test_a_message_is_done_only_when_pages_and_documents_are() -> None:
 
 def test_after_a_crash_at_any_write_of_the_worker_the_next_delivery_goes_on() -> None:
     start, died = committed(), 0
-    for number in range(1, WRITES_MAX):
-        ended = 0
-        for when in WHEN:
-            bench = start.fork()
-            faulty = FaultyStore(bench.store, clock=bench.clock, ids=bench.ids)
-            faulty.crash_at_write(number, when)
-            try:
-                bench.apply(store=faulty)
-            except SimulatedCrash:
-                died += 1
-            else:
-                ended += 1
-            path = Path(bench)
-            path.run(path.capture, path.documents())
-            assert bench.apply(worker=path.apply).failed == {}
-            assert bench.stored("Account", "a") is None
-            path.run(path.capture, path.documents())
-            check(bench)
-        if ended == len(WHEN):
+    for number, when in crash_points(WRITES_MAX):
+        bench, is_dead = start.fork(), False
+        faulty = FaultyStore(bench.store, clock=bench.clock, ids=bench.ids)
+        faulty.crash_at_write(number, when)
+        try:
+            bench.apply(store=faulty)
+        except SimulatedCrash:
+            is_dead = True
+        died += is_dead
+        path = Path(bench)
+        path.run(path.capture, path.documents())
+        assert bench.apply(worker=path.apply).failed == {}
+        assert bench.stored("Account", "a") is None
+        path.run(path.capture, path.documents())
+        check(bench)
+        if not is_dead:
             break
-    assert died > 10
+    assert died > examples(10)
 
 
 def test_after_a_crash_of_capture_anywhere_each_commit_is_recorded_once() -> None:
     start, died = committed(), 0
     start.apply()
-    for number in range(1, WRITES_MAX):
-        bench = start.fork()
+    for number in some(range(1, WRITES_MAX)):
+        bench, is_dead = start.fork(), False
         faulty = FaultyStore(bench.store, clock=bench.clock, ids=bench.ids)
         faulty.crash_at_write(number, "after")
         path = Path(bench)
@@ -148,17 +144,18 @@ def test_after_a_crash_of_capture_anywhere_each_commit_is_recorded_once() -> Non
         try:
             Capture(bench.workspace(faulty)).run(messages)
         except SimulatedCrash:
-            died += 1
+            is_dead = True
+        died += is_dead
         assert path.run(path.capture, bodies[::-1]).failed == {}
         check(bench)
-        if died < number:
+        if not is_dead:
             break
-    assert died > 5
+    assert died > examples(5)
 
 
 def test_two_workers_that_meet_at_any_write() -> None:
     start, met = committed(), 0
-    for number in range(1, WRITES_MAX):
+    for number in some(range(1, WRITES_MAX)):
         bench = start.fork()
         store = Apart(bench, number, bench.apply)
         assert bench.apply(store=store).failed == {}
@@ -166,7 +163,7 @@ def test_two_workers_that_meet_at_any_write() -> None:
             break
         met += 1
         check(bench)
-    assert met > 10
+    assert met > examples(10)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -104,6 +104,31 @@ def test_a_change_set_of_a_renamed_model_does_not_fail_its_batch() -> None:
     assert (outcome.failed, outcome.ignored) == ({}, 1)
 
 
+HOSTILE_CHANGES: list[object] = [
+    {"version": 1, "model": "Customer", "changes": [{}]},
+    {"version": 1, "model": "Customer", "changes": ["x"]},
+    {"version": 1, "model": "Customer", "changes": 5},
+    {"version": 1, "model": "Customer", "changes": [{"id": "a", "head": [1], "row": {}}]},
+    {"version": 1, "model": "Customer", "changes": [{"id": "a", "head": ["1", None, None, True, ""], "row": {}}]},
+    {"version": 1, "model": "Customer", "changes": [{"id": "a", "head": [True, None, None, True, ""], "row": {}}]},
+    {"version": 1, "model": "Customer", "changes": [{"id": "a", "row": []}]},
+]
+
+
+@pytest.mark.parametrize("shape", HOSTILE_CHANGES)
+def test_a_change_set_of_another_shape_fails_alone(shape: object) -> None:
+    """It raised `KeyError` out of the worker: the whole batch failed with it, time after time."""
+    path = DataPath()
+    path.put("b", {"name": "x"})
+    path.run_capture()
+    (good,) = path.change_sets()
+    bad = ".worm.changes/customers/01KDVDNA003DGBDWYGH920DN3Z.json"
+    path.store.put(bad, json.dumps(shape).encode())
+    outcome = path.run_fold([created(bad), good])
+    assert [type(error).__name__ for error in outcome.failed.values()] == ["Corrupt"]
+    assert list(path.rows()) == ["b"]
+
+
 def test_one_model_that_cannot_be_swept_does_not_keep_the_others_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
     other = {**CUSTOMER, "path": "#org/@zebras/(id:string)"}
     path = DataPath({"version": "1.0", "models": {"Customer": CUSTOMER, "Zebra": other}})
@@ -115,7 +140,7 @@ def test_one_model_that_cannot_be_swept_does_not_keep_the_others_from_it(monkeyp
     def refuse(after: str | None = None) -> NoReturn:
         raise denied
 
-    monkeypatch.setattr(path.workspace.table("Customer").collection, "latest_versions", refuse)
+    monkeypatch.setattr(path.workspace.table("Customer").collection, "newest_versions", refuse)
     reports = {report.model: report for report in path.sweeper.run(lambda: 1.0)}
     assert (reports["Customer"].error, reports["Customer"].finished) == (denied, False)
     assert (reports["Zebra"].recorded, reports["Zebra"].error) == (1, None)

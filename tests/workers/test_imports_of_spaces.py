@@ -11,7 +11,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("worker", ["workers.capture", "workers.tables", "maintenance.purge"])
+@pytest.mark.parametrize(
+    "worker",
+    [
+        "workers.tables",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("workers.capture", "maintenance.purge")),
+    ],
+)
 def test_a_worker_that_opens_no_space_loads_none(worker: str) -> None:
     told = (
         f"import sys, worm.{worker}; "

@@ -10,6 +10,7 @@ from typing import Literal
 
 import pytest
 
+from tests.examples import crash_points, examples, some
 from tests.sdk.bank_room import MAIN, Apart, SpaceBench
 from tests.sdk.interleaving import Actor, every_order
 from tests.sdk.sessions import must
@@ -110,31 +111,28 @@ def test_a_document_carries_its_commit_and_nothing_is_written_again() -> None:
 @pytest.mark.parametrize("applied", [0, 1])
 def test_after_a_crash_at_any_write_the_next_run_goes_on(life: str, applied: int) -> None:
     start, died = lived(LIVES[life], applied=applied), 0
-    for number in range(1, WRITES_MAX):
-        ended = 0
-        for when in WHEN:
-            bench = start.fork()
-            faulty = FaultyStore(bench.store, clock=bench.clock, ids=bench.ids)
-            faulty.crash_at_write(number, when)
-            try:
-                bench.materialize(faulty)
-            except SimulatedCrash:
-                died += 1
-            else:
-                ended += 1
-            bench.materialize()
-            bench.materialize()
-            check(bench, LIVES[life])
-        if ended == len(WHEN):
+    for number, when in crash_points(WRITES_MAX):
+        bench, is_dead = start.fork(), False
+        faulty = FaultyStore(bench.store, clock=bench.clock, ids=bench.ids)
+        faulty.crash_at_write(number, when)
+        try:
+            bench.materialize(faulty)
+        except SimulatedCrash:
+            is_dead = True
+        died += is_dead
+        bench.materialize()
+        bench.materialize()
+        check(bench, LIVES[life])
+        if not is_dead:
             break
-    assert died >= 4 or (applied, life) == (1, "a create")
+    assert died > examples(3) or (applied, life) == (1, "a create")
 
 
 @pytest.mark.parametrize("life", ALL_LIVES)
 def test_after_a_fault_at_any_write_the_next_run_goes_on(life: str) -> None:
     start = lived(LIVES[life])
     for fault in (Fault.LOST_RESPONSE, Fault.UNAVAILABLE, Fault.CONFLICT, Fault.DELAYED):
-        for number in range(12):
+        for number in some(range(12)):
             bench = start.fork()
             faulty = _Failing(bench.store, fault, number, bench)
             with suppress(Unavailable):
@@ -171,21 +169,21 @@ def test_two_materializers_in_every_order(life: str, applied: int) -> None:
         assert isinstance(bench.store, MemoryStore)
         return bench.store, [bench.materialize, bench.materialize]
 
-    for _ in every_order(prepare, switches_max=1):
+    for _ in some(every_order(prepare, switches_max=1)):
         bench = benches.pop()
         assert bench.applied() == Applied(len(LIVES[life]), {}, bench.applied().revision)
         bench.capture()
         runs += 1
         assert bench.history("Account", "a") == expected(LIVES[life])
         bench.assert_clean()
-    assert runs > 10
+    assert runs > examples(10)
 
 
 def test_a_late_one_writes_nothing_over_a_newer_state() -> None:
     """At each of its writes, another applies that commit and all that came after it."""
-    met = 0
-    for number in range(1, WRITES_MAX):
-        bench = lived([save(1), save(2)], applied=1)
+    start, met = lived([save(1), save(2)], applied=1), 0
+    for number in some(range(1, WRITES_MAX)):
+        bench = start.fork()
 
         def later(bench: SpaceBench = bench) -> None:
             bench.session(maintenance="events").model("Account").patch("a", {"balance": 3})
@@ -197,14 +195,14 @@ def test_a_late_one_writes_nothing_over_a_newer_state() -> None:
             break
         met += 1
         check(bench, [save(1), save(2), save(3)])
-    assert met >= 2
+    assert met > examples(1)
 
 
 def test_a_late_delete_takes_nothing_of_the_next_life() -> None:
     """At each of its writes, another deletes the document, and makes it anew."""
-    met = 0
-    for number in range(1, WRITES_MAX):
-        bench = lived([save(1), delete], applied=1)
+    start, met = lived([save(1), delete], applied=1), 0
+    for number in some(range(1, WRITES_MAX)):
+        bench = start.fork()
 
         def later(bench: SpaceBench = bench) -> None:
             bench.materialize()
@@ -217,7 +215,7 @@ def test_a_late_delete_takes_nothing_of_the_next_life() -> None:
             break
         met += 1
         check(bench, [save(1), delete, save(3)])
-    assert met >= 4
+    assert met > examples(3)
 
 
 def test_a_run_that_ends_late_does_not_put_the_cursor_back() -> None:
@@ -231,9 +229,9 @@ def test_a_run_that_ends_late_does_not_put_the_cursor_back() -> None:
 def test_what_a_stalled_one_brought_back_is_deleted_again(dies: bool) -> None:
     """It read that nothing is there, and writes after the document was made and deleted by others. If it dies then,
     the first run after its time makes it good."""
-    brought_back = 0
+    start, brought_back = lived([save(1)]), 0
     for number in range(1, WRITES_MAX):
-        bench = lived([save(1)])
+        bench = start.fork()
 
         def later(bench: SpaceBench = bench) -> None:
             bench.materialize()

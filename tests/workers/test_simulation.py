@@ -18,7 +18,7 @@ from worm.tables import tree
 from worm_dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 
 SEEDS = [int(os.environ["WORM_SEED"])] if "WORM_SEED" in os.environ else range(int(os.environ.get("WORM_SEEDS", "150")))
-FAST_SEEDS = 56  # each mode is chosen by a remainder of the seed, the largest by 7 and 8: so many have every pair
+FAST_SEEDS = 8  # each mode is chosen by a remainder of the seed, the largest by 8: so many have each mode
 LAYOUTS = ["root", "collection", "inline"]
 RATES = {
     Fault.CONFLICT: 0.05,

@@ -11,16 +11,8 @@ import pytest
 from tests.harness import BUCKET, DataPath, created, schema_of
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Invalid
-from worm.maintenance.why import (
-    DeadLetterFacts,
-    EntryFacts,
-    RowFacts,
-    Verdict,
-    Why,
-    explain_key,
-    key_of,
-    unseen_uploads,
-)
+from worm.maintenance.verdicts import DeadLetterFacts, EntryFacts, RowFacts, Verdict, Why
+from worm.maintenance.why import explain_key, key_of, unseen_uploads
 from worm.schema import load_schema
 from worm.session import Session, Settings
 from worm.store.file import FileStore
@@ -43,7 +35,7 @@ def why(path: DataPath, key: str) -> Why:
     with path.store.requests.measure() as spent:
         found = explain_key(session, key)
     assert spent["total"] <= REQUESTS_MAX, spent
-    assert spent.get("LIST", 0) == 0
+    assert spent.get("LIST", 0) <= 1, "the names around the newest entry, where it does not record the object"
     assert spent.get("VERSIONS", 0) <= 1
     assert json.loads(json.dumps(found.shape()))["verdict"] == found.verdict.value
     return found
@@ -204,11 +196,6 @@ def test_an_upload_in_the_wrong_place_is_found_there() -> None:
     assert found.object is not None
     assert "no such object" not in found.explanation
     assert "no such object" in why(path, "org/customers/joe/other.json").explanation
-
-
-@pytest.mark.parametrize("key", [".oplog/customers/a/0001.json", ".worm", "org/customers/.worm.manifest.json", ".x/y"])
-def test_keys_of_the_library_are_told_as_such(key: str) -> None:
-    assert why(DataPath(), key).verdict is Verdict.SYSTEM
 
 
 def test_dead_letters_are_looked_up_where_somebody_can() -> None:

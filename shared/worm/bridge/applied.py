@@ -3,13 +3,17 @@
 `applied` is the commit up to which all are there. A *run* is somebody who is writing documents right now: it stands
 here before its first write and leaves when it has seen the end of the log after its last one. A run that died, or that
 was stopped half-way, may have written an old state over a newer one of another run; so the commits after its `after`
-are applied again by the next run, once the dead one can no longer be at work."""
+are applied again by the next run, once the dead one can no longer be at work.
+
+A session may know only some of the models in a space. `left` says what its runs passed over: by model, the first commit
+whose documents it did not write. A run that knows the model begins there."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 
 from worm.clock import Clock, Ids, iso_millis, moment_of
 from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_own
@@ -20,6 +24,8 @@ from worm.store.cas import CasFile
 
 RUN_MAX = timedelta(minutes=20)
 """Nobody is at work for longer: a function has 15 minutes."""
+LEFT_MAX = 1000
+"""So many names of models are kept in `left`; entities of a space need not be documents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,31 +48,51 @@ class Applied:
     applied: int = 0
     runs: Mapping[str, Run] = field(default_factory=dict)
     revision: int = 0
+    left: Mapping[str, int] = field(default_factory=dict)
 
-    def start(self, now: datetime) -> int:
-        """After which commit the next run has to begin."""
-        return min([self.applied, *(run.after for run in self.runs.values() if run.is_over(now))])
+    def reached(self, model: str) -> int:
+        """The commit up to which all documents of this model are there, unless a run has died."""
+        return min(self.applied, self.left.get(model, self.applied + 1) - 1)
 
-    def begun(self, name: str, now: datetime) -> Applied:
+    def start(self, now: datetime, models: Collection[str] = ()) -> int:
+        """After which commit the next run for these models has to begin."""
+        died = [run.after for run in self.runs.values() if run.is_over(now)]
+        return min([self.applied, *died, *map(self.reached, models)])
+
+    def begun(self, name: str, now: datetime, models: Collection[str] = ()) -> Applied:
         """With a new run. Those that are over are its work now."""
-        ours = Run(self.start(now), iso_millis(now))
+        ours = Run(self.start(now, models), iso_millis(now))
         others = {one: run for one, run in self.runs.items() if not run.is_over(now)}
         return replace(self, runs={**others, name: ours}, revision=self.revision + 1)
 
-    def ended(self, name: str, upto: int, *, is_done: bool) -> Applied:
-        """`is_done`: the log had no commit after `upto` when the run looked, after its last write."""
+    def ended(
+        self,
+        name: str,
+        upto: int,
+        *,
+        is_done: bool,
+        models: Collection[str] = (),
+        passed: Mapping[str, int] = MappingProxyType({}),
+    ) -> Applied:
+        """`is_done`: the log had no commit after `upto` when the run looked, after its last write. `passed`: what it
+        has left of models that it did not know."""
         runs = dict(self.runs)
         ours = runs.pop(name, None)
         if not is_done:
             runs[name] = Run(upto, "" if ours is None else ours.since, stopped=True)
-        return Applied(max(self.applied, upto), runs, self.revision + 1)
+        left = {one: seq for one, seq in self.left.items() if not (is_done and one in models and seq <= upto)}
+        for one, seq in passed.items():
+            if one in left or len(left) < LEFT_MAX:
+                left[one] = min(seq, left.get(one, seq))
+        return Applied(max(self.applied, upto), runs, self.revision + 1, left)
 
     def to_bytes(self) -> bytes:
         runs: JsonObject = {}
         for name, run in self.runs.items():
             shape: JsonObject = {"after": run.after, "since": run.since}
             runs[name] = {**shape, "stopped": True} if run.stopped else shape
-        return dumps({"version": 1, "revision": self.revision, "applied": self.applied, "runs": runs})
+        shape = {"version": 1, "revision": self.revision, "applied": self.applied, "runs": runs}
+        return dumps({**shape, "left": dict(self.left)} if self.left else shape)
 
     @classmethod
     def from_bytes(cls, body: bytes, key: str) -> Applied:
@@ -76,7 +102,7 @@ class Applied:
             raise Corrupt("it does not say which commits are in the documents", key=key)
         if not isinstance(runs, dict):
             raise Corrupt("it does not say who is at work", key=key)
-        return cls(applied, {name: _run(one, key) for name, one in runs.items()}, revision)
+        return cls(applied, {name: _run(one, key) for name, one in runs.items()}, revision, _left(shape, key))
 
 
 def applied_file(store: Store, db_id: str, *, clock: Clock, ids: Ids) -> CasFile[Applied]:
@@ -89,3 +115,11 @@ def _run(shape: JsonValue, key: str) -> Run:
     if not isinstance(shape, dict) or type(after) is not int:
         raise Corrupt("it does not say what a run applies", key=key)
     return Run(after, str(shape.get("since", "")), shape.get("stopped") is True)
+
+
+def _left(shape: JsonObject, key: str) -> dict[str, int]:
+    left = shape.get("left", {})
+    found = {name: seq for name, seq in left.items() if type(seq) is int} if isinstance(left, dict) else {}
+    if found != left:
+        raise Corrupt("it does not say which models were left out", key=key)
+    return found

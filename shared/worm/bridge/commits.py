@@ -4,6 +4,10 @@ The log is what a save writes and what it is compared with; documents follow it 
 read asks the log where this session knows that a document may be behind it, and a save is a commit: a transaction of
 one document, or of several (`worm.sdk.transacting`).
 
+A document that somebody put back, changed or deleted past the log is what it is for everybody, until the next commit
+that writes it: verbs and transactions read it, replace it and delete it as they find it, on the condition that it is
+still the object that was read. So a write looks at the stored object, too.
+
 Claims go around the commit as they go around a document's write (`collections/claims.py`): claimed before, confirmed
 after, and their holders are looked up in the log. A value may pass from one document of a commit to another: its claim
 does so before the commit, and stays true whatever becomes of it, because it names both.
@@ -11,32 +15,34 @@ does so before the commit, and stays true whatever becomes of it, because it nam
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Protocol
 
-from worm.bridge.origins import commit_metadata, entity_name, in_space
+from worm.bridge.origins import SpaceOrigins, commit_metadata, entity_name, in_space
+from worm.bridge.states import SpaceStates
 from worm.codec.strict_json import JsonObject, dumps_document
 from worm.collections.claiming import Claiming
 from worm.collections.claims import Holders, Reservation, UniqueValue
 from worm.collections.collection import Collection
+from worm.collections.documents import AGAIN, EXISTS, DocumentVersion
 from worm.collections.entries import Document
 from worm.errors import Conflict, Invalid, NotFound, WormError
+from worm.forks import in_child, new_lock
+from worm.query.own_writes import DocumentState, OtherStates
 from worm.spaces.operations import ConfirmedRead, delete_document, set_document
-from worm.spaces.results import Committed, Presence
+from worm.spaces.results import Committed, Entity
+from worm.spaces.rows import MAIN
 from worm.spaces.space import Space
 from worm.store.base import Object, ObjectInfo
-
-EXISTS = "get() it, change that and save it; or use modify(), update(), patch(), or upsert() to replace it"
-AGAIN = "refresh() it, apply your change to that and save; or use modify()"
 
 
 class Parent(Protocol):
     """The state that a session has seen, and that its save replaces."""
 
     @property
-    def etag(self) -> str: ...
+    def etag(self) -> str | None: ...
     @property
     def commit(self) -> int | None: ...
 
@@ -50,13 +56,21 @@ class Remembering(Protocol):
 
 @dataclass(frozen=True)
 class KnownDocument:
-    """A document as of commit `at`; `seq` is its own last commit, 0 where the log never heard of it: then `etag` is
-    that of the stored object. `document` None: there is none."""
+    """A document as of commit `at`, as everybody sees it. `seq` is its last commit there, 0 if the log never had it.
+    `is_stored`: the stored object counts, because of that, or because somebody changed or deleted it past the log.
+    `version` None: there is no document. `mistake`: why the stored one is not valid."""
 
     at: int
     seq: int
     document: Document | None
-    etag: str | None = None
+    version: DocumentVersion | None
+    is_stored: bool = False
+    mistake: Invalid | None = None
+
+    @property
+    def upload(self) -> str | None:
+        """The etag of a stored object that the log knows nothing of."""
+        return self.version.etag if self.is_stored and self.seq == 0 and self.version is not None else None
 
 
 @dataclass(frozen=True)
@@ -71,55 +85,136 @@ class SpaceModel:
     """One model of one session. Safe across threads."""
 
     def __init__(
-        self, collection: Collection, memory: Remembering, claiming: Claiming, space: Callable[[], Space]
+        self,
+        collection: Collection,
+        memory: Remembering,
+        claiming: Claiming,
+        space: Callable[[], Space],
+        *,
+        branch: str = MAIN,
     ) -> None:
+        self.branch = branch
         self.collection = collection
         self.memory = memory
         self.claiming = claiming
         self._open = space
         self._newer: dict[str, int] = {}  # commits that documents may not have yet
-        self._lock = threading.Lock()
+        self._lock = new_lock()
+        self._states = SpaceStates(collection, self._origins)
+        in_child(self._begin_again)
+
+    def _begin_again(self) -> None:
+        self._newer = {}
 
     @property
     def space(self) -> Space:
         return self._open()
 
+    def states(self, at: int | datetime, check: Callable[[int], None] = lambda changed: None) -> OtherStates:
+        """The collection as of a commit, or of the last one by that time. `check` gets the number of documents that
+        changed since, before they are read."""
+        return self._states.at(self.space, at, check)
+
+    def told(self, at: int | datetime) -> tuple[str, int]:
+        """What a plan says of it, and how many documents have changed since; none of them is read."""
+        return self._states.told(self.space, at)
+
     # What is known
 
     def known(self, entity_id: str, at: int | None = None) -> KnownDocument:
-        """What the log says, now or as of a commit. A document from before its model came into the space, or that was
-        uploaded by hand and never committed, is read as it is stored."""
-        collection = self.collection
-        entity = entity_name(collection.name, entity_id)
-        found = self.space.read(entity) if at is None else self.space.recall(entity, at)
-        if found.presence in (Presence.PRESENT, Presence.DELETED):
-            return KnownDocument(found.at, found.seq, found.value)
-        stored = collection.documents.current(entity_id)
-        if stored is None:
-            return KnownDocument(found.at, 0, None)
-        return KnownDocument(found.at, 0, collection.document_of(entity_id, stored), stored.etag)
+        """What the log says, now or as of a commit. A document that was changed or deleted by hand, or uploaded and
+        never committed, is read as it is stored."""
+        entity = entity_name(self.collection.name, entity_id)
+        state = self.space.read(entity) if at is None else self.space.recall(entity, at)
+        is_stored = state.seq == 0 or self._origins.is_by_hand(entity_id, state, self._head(entity_id))
+        if is_stored:
+            return self._stored(entity_id, state)
+        version = DocumentVersion("", commit=state.seq) if state.exists else None
+        return KnownDocument(state.at, state.seq, state.value, version)
+
+    def _stored(self, entity_id: str, state: Entity) -> KnownDocument:
+        collection, found, document = self.collection, None, None
+        try:
+            found = collection.documents.current(entity_id)
+            document = None if found is None else collection.document_of(entity_id, found)
+        except Invalid as mistake:
+            there = found or self._head(entity_id)  # too large to be read
+            document = None if found is None else collection.documents.recorded(found)
+            return KnownDocument(state.at, state.seq, document, self._version(entity_id, there), True, mistake)
+        return KnownDocument(state.at, state.seq, document, self._version(entity_id, found), True)
+
+    def _version(self, entity_id: str, found: ObjectInfo | None) -> DocumentVersion | None:
+        if found is None:
+            return None
+        return DocumentVersion(found.etag, found.version_id, self._origins.commit_of(entity_id, found))
+
+    def _head(self, entity_id: str) -> ObjectInfo | None:
+        return self.collection.store.head(self._key(entity_id))
+
+    def _key(self, entity_id: str) -> str:
+        return self.collection.documents.key(entity_id)
+
+    @property
+    def _origins(self) -> SpaceOrigins:
+        origins = in_space(self.collection)
+        assert origins is not None
+        return origins
 
     def latest(self, entity_id: str, found: Object | None) -> Object | None:
         """The stored object, or what the log has where this session knows that it has more."""
-        collection = self.collection
-        if not self.is_behind(entity_id, found):
+        state = self._ahead(entity_id, found)
+        if state is None:
             return found
-        entity = entity_name(collection.name, entity_id)
-        state = self.space.read(entity)
+        if self._origins.is_by_hand(entity_id, state, found):
+            self._forget(entity_id, state.seq)
+            return self.collection.documents.current(entity_id)
         if state.value is None:
             return None
-        body, now = dumps_document(state.value), collection.clock.now()
-        metadata = commit_metadata(entity, state.seq)
-        return Object(collection.documents.key(entity_id), "", len(body), now, metadata=metadata, body=body)
+        body, now = dumps_document(state.value), self.collection.clock.now()
+        metadata = commit_metadata(state.id, state.seq)
+        return Object(self._key(entity_id), "", len(body), now, metadata=metadata, body=body)
 
-    def is_behind(self, entity_id: str, found: ObjectInfo | None) -> bool:
-        """Is the stored object from before a commit that this session made, or heard of?"""
+    def exists(self, entity_id: str, found: ObjectInfo | None) -> bool:
+        """The same, where only that is asked."""
+        state = self._ahead(entity_id, found)
+        if state is None:
+            return found is not None
+        is_by_hand = self._origins.is_by_hand(entity_id, state, found)
+        return self._head(entity_id) is not None if is_by_hand else state.exists
+
+    def _ahead(self, entity_id: str, found: ObjectInfo | None) -> Entity | None:
+        """What the log has, if the stored object is from before a commit that this session made, or heard of."""
         with self._lock:
             newer = self._newer.get(entity_id)
-            if newer is None or (self.collection.origins.commit_of(entity_id, found) or 0) < newer:
-                return newer is not None
-            del self._newer[entity_id]
-            return False
+        if newer is None or (self._origins.commit_of(entity_id, found) or 0) >= newer:
+            self._forget(entity_id, newer or 0)
+            return None
+        return self.space.read(entity_name(self.collection.name, entity_id))
+
+    def ahead(self) -> set[str]:
+        """The ids of documents that may be behind a commit of this session."""
+        with self._lock:
+            return set(self._newer)
+
+    def settled(self, read: dict[str, DocumentState], ids: Sequence[str]) -> dict[str, DocumentState]:
+        """Documents that were read, or what the log has where a commit of this session is not in them yet."""
+        with self._lock:
+            newer = {one: self._newer[one] for one in ids if one in self._newer}
+        if not newer:
+            return read
+        counted = dict(read)
+        for one, seq in newer.items():
+            at = read[one].version if one in read else None
+            if at is None or (at.commit or 0) < seq:
+                state = self.space.read(entity_name(self.collection.name, one))
+                counted[one] = DocumentState(state.value, DocumentVersion("", commit=state.seq))
+        return {one: counted[one] for one in ids if one in counted}
+
+    def _forget(self, entity_id: str, upto: int) -> None:
+        """The stored object need not be doubted because of commits up to this one."""
+        with self._lock:
+            if self._newer.get(entity_id, upto + 1) <= upto:
+                del self._newer[entity_id]
 
     def heard(self, entity_id: str, seq: int) -> None:
         """The log has this commit of it, by whomever."""
@@ -148,63 +243,66 @@ class SpaceModel:
         """A transaction of one: over `parent`, or where nothing is; `Conflict` when that is not so."""
         known = self.known(entity_id)
         self.match(entity_id, known, parent)
-        write = Write(self, entity_id, known.document, document, known.at, op, note)
+        write = Write(self, entity_id, known.document, document, known.at, op, note, known.upload)
         return self._commit(write, actor, holders)
 
     def delete(
         self, entity_id: str, actor: str | None, *, note: JsonObject | None = None, parent: Parent | None = None
     ) -> tuple[Document, PutOutcome] | None:
         """The document that was there; None where there was none. `Conflict` where it is not `parent`, if given."""
-        try:
-            known = self.known(entity_id)
-        except Invalid:  # a raw upload that is no valid document is deleted like any other
-            known = KnownDocument(self.space.seq, 0, {})
-        if known.document is None:
+        known = self.known(entity_id)
+        if known.version is None:
             return None
         if parent is not None:
             self.match(entity_id, known, parent)
-        write = Write(self, entity_id, known.document, None, known.at, note=note)
-        return known.document, self._commit(write, actor)
+        write = Write(self, entity_id, known.document, None, known.at, note=note, over=known.upload)
+        return known.document or {}, self._commit(write, actor)
 
     def _commit(self, write: Write, actor: str | None, holders: Holders | None = None) -> PutOutcome:
-        done = commit([write], [], actor=actor, holders=holders)
+        done = self.commit([write], [], actor, holders)
         return PutOutcome(done.commit.seq, done.unfreed.get(write.entity))
+
+    def commit(
+        self,
+        writes: Sequence[Write],
+        reads: Sequence[ConfirmedRead],
+        actor: str | None,
+        holders: Holders | None = None,
+    ) -> CommitOutcome:
+        """All writes in one commit, of this model and of others of the space."""
+        return commit(writes, reads, actor=actor, holders=holders)
 
     def check(self, entity_id: str, parent: Parent) -> None:
         """`Conflict` where what the log has is not this version."""
         self.match(entity_id, self.known(entity_id), parent)
 
-    def _is_by_hand(self, entity_id: str, known: KnownDocument, parent: Parent) -> bool:
-        """Did somebody write over the document, past the log, and is that still there? A save of it goes through; what
-        the log has not brought into documents yet nobody can have seen."""
-        collection, origins = self.collection, in_space(self.collection)
-        stored = collection.store.head(collection.documents.key(entity_id))
-        is_there = stored is not None and stored.etag == parent.etag
-        return is_there and origins is not None and known.seq <= origins.applied()
-
     def match(self, entity_id: str, known: KnownDocument, parent: Parent | None) -> None:
-        """Is what the log has what the session has seen?"""
+        """Is what is known what the session has seen?"""
+        version = known.version
         if parent is None:
-            what = None if known.document is None else "exists already"
-        elif known.document is None:
+            what = None if version is None else "exists already"
+        elif version is None:
             what = "was deleted since it was read"
-        elif known.seq == 0:
-            what = None if known.etag == parent.etag else "changed since it was read"
-        elif parent.commit is None:
-            what = None if self._is_by_hand(entity_id, known, parent) else "changed since it was read"
         else:
-            what = None if known.seq == parent.commit else "changed since it was read"
+            is_same = parent.etag == version.etag if known.is_stored else parent.commit == version.commit
+            what = None if is_same else "changed since it was read"
         if what is None:
             return
-        if known.seq:
+        if not known.is_stored:
             self.heard(entity_id, known.seq)  # else who reads again may read what is behind again
         raise Conflict(
             f"{self.collection.name} '{entity_id}' {what}",
-            key=self.collection.documents.key(entity_id),
+            key=self._key(entity_id),
             expected=None if parent is None else str(parent.commit or parent.etag),
-            found=str(known.seq or known.etag),
+            found=None if version is None else str(version.etag or version.commit),
             hint=AGAIN if parent is not None else EXISTS,
         )
+
+    def confirm(self, entity_id: str, known: KnownDocument) -> None:
+        """`Conflict` where the stored object that counts has changed: the log knows nothing of that."""
+        if known.is_stored and known.version is not None:
+            now = self._version(entity_id, self._head(entity_id))
+            self.match(entity_id, replace(known, version=now), known.version)
 
 
 @dataclass(frozen=True)
@@ -218,6 +316,8 @@ class Write:
     seen: int
     op: str | None = None
     note: JsonObject | None = None
+    over: str | None = None
+    """The etag of a stored object that the log knows nothing of."""
 
     @property
     def entity(self) -> str:
@@ -250,17 +350,20 @@ def commit(
     *,
     actor: str | None,
     holders: Holders | None = None,
+    send: Callable[[JsonObject], Committed] | None = None,
+    claims: bool = True,
 ) -> CommitOutcome:
     """All writes in one commit, if nothing of what they and the `reads` saw has changed: else `Conflict`.
-    `UniqueViolation` when a value is taken, by a document of this very commit too."""
+    `UniqueViolation` when a value is taken, by a document of this very commit too. `send` commits in another way than
+    by a transaction; it gets what the record is to say. `claims` False: of a branch, which has none."""
     space = writes[0].model.space
-    _refuse_twins(writes)
-    claimed = _reserve(writes, holders)
-    operations = [_operation(write.entity, write.after) for write in writes]
-    about = _about(writes, actor)
+    refuse_twins(writes)
+    claimed = _reserve(writes, holders) if claims else []
+    operations = [operation(write.entity, write.after) for write in writes]
+    about = about_commit(writes, actor)
     seen = list(dict.fromkeys([*(write.read for write in writes), *reads]))
     try:
-        done = space.transact(operations, reads=seen, about=about)
+        done = space.transact(operations, reads=seen, about=about) if send is None else send(about)
     except (Conflict, Invalid, NotFound) as error:  # only these say that nothing was committed
         _cancel(claimed, error)
         raise
@@ -276,7 +379,7 @@ def commit(
     return outcome
 
 
-def _refuse_twins(writes: Sequence[Write]) -> None:
+def refuse_twins(writes: Sequence[Write]) -> None:
     """Two documents of one transaction with the same unique value."""
     first: dict[tuple[str, str, bytes], str] = {}
     for write in writes:
@@ -358,7 +461,7 @@ def _undone(space: Space, claimed: Sequence[_Claimed], done: Committed, actor: s
         definition = one.write.model.collection.definition
         if definition.mode == "append" or not one.write.model.collection.claims.keep(one.reservation):
             return False
-    operations = [_operation(one.write.entity, one.write.before) for one in claimed]
+    operations = [operation(one.write.entity, one.write.before) for one in claimed]
     reads = [ConfirmedRead(one.write.entity, done.seq) for one in claimed]
     try:
         space.transact(operations, reads=reads, about={"actor": actor, "undoes": done.seq})
@@ -367,11 +470,11 @@ def _undone(space: Space, claimed: Sequence[_Claimed], done: Committed, actor: s
     return True
 
 
-def _operation(entity: str, document: Document | None) -> JsonObject:
+def operation(entity: str, document: Document | None) -> JsonObject:
     return delete_document(entity) if document is None else set_document(entity, document)
 
 
-def _about(writes: Sequence[Write], actor: str | None) -> JsonObject:
+def about_commit(writes: Sequence[Write], actor: str | None) -> JsonObject:
     """What the commit's record says beside its operations: who, and what belongs into the documents' metadata."""
     about: JsonObject = {} if actor is None else {"actor": actor}
     notes: JsonObject = {}
@@ -379,6 +482,8 @@ def _about(writes: Sequence[Write], actor: str | None) -> JsonObject:
         said: JsonObject = {} if write.op is None else {"op": write.op}
         if write.note is not None:
             said["note"] = write.note
+        if write.over is not None:
+            said["over"] = write.over
         if said:
             notes[write.entity] = said
     return {**about, "documents": notes} if notes else about

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
-from worm.bridge.origins import about_of, actor_of_commit, commit_metadata, commit_of, entity_name
+from worm.bridge.origins import VERSIONS_MAX, about_of, actor_of_commit, commit_metadata, commit_of, entity_name
 from worm.clock import attempts, iso_seconds
 from worm.codec.strict_json import JsonObject, JsonValue, dumps_document
 from worm.collections.collection import Collection
@@ -18,9 +19,9 @@ from worm.collections.entries import Document
 from worm.collections.trash import Deletion, delete_unchanged
 from worm.errors import CommitStateUnknown, Conflict, Unavailable
 from worm.spaces.results import LogEntry
-from worm.spaces.rows import DELETE, MAIN, SET
+from worm.spaces.rows import DELETE, SET, TRUNK
 from worm.spaces.space import Space
-from worm.store.base import METADATA_BYTES_MAX, Gone, Lost, Object, Won
+from worm.store.base import METADATA_BYTES_MAX, Gone, Lost, Object, Version, Won, attempt_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Step:
 def steps_of(entry: LogEntry, space: Space) -> dict[str, Step]:
     """By entity. Branches have no documents."""
     operations = entry.original.get("operations")
-    if entry.branch != MAIN or not isinstance(operations, list):
+    if entry.branch != TRUNK or not isinstance(operations, list):
         return {}
     notes, actor, steps = about_of(entry).get("documents"), actor_of_commit(entry), dict[str, Step]()
     for operation in operations:
@@ -65,8 +66,6 @@ def _said(notes: JsonValue, entity: str) -> tuple[str | None, JsonObject | None]
 
 
 ROUNDS_MAX = 20
-VERSIONS_MAX = 100
-"""How many versions by other hands are looked through for the last one that a commit made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,8 @@ class StoredDocument:
 
 class DocumentWriting:
     """The steps of one document. `newest` is the last commit of the log, `keeps_versions` whether the store remembers
-    what was deleted; both are asked only where it matters."""
+    what was deleted; both are asked only where it matters. `done`: all documents had the commits up to this one before;
+    their steps are repeated only over what landed late."""
 
     def __init__(
         self,
@@ -89,7 +89,9 @@ class DocumentWriting:
         steps: Sequence[Step],
         newest: Callable[[], int],
         keeps_versions: Callable[[], bool],
+        done: int = 0,
     ) -> None:
+        self._done = done
         self._newest = newest
         self._keeps_versions = keeps_versions
         self._collection = collection
@@ -124,24 +126,42 @@ class DocumentWriting:
         last = commit_of(found, self._entity)
         if last is not None and last > self._steps[-1].seq and last > self._newest():
             last = None  # of another log: this one has no such commit
-        if last is not None:
-            return [step for step in self._steps if step.seq > last]
-        if not must_ask:
-            return self._steps
-        return self._asked(found) if self._keeps_versions() else self._guessed(found)
-
-    def _asked(self, found: Object | None) -> Sequence[Step]:
-        """By the newest version that a commit made. Where it was deleted since, the next delete is done."""
-        last, count = 0, 0
-        for count, version in enumerate(self._store.versions(self._key), start=1):
-            if last or count > VERSIONS_MAX:
-                break
-            if not version.is_delete_marker:
-                last = commit_of(self._store.head(self._key, version_id=version.version_id), self._entity) or 0
-        rest = [step for step in self._steps if step.seq > last]
-        if found is not None or not count:
+        rest = self._steps if last is None else [step for step in self._steps if step.seq > last]
+        if not must_ask or not rest:
             return rest
-        return rest[next((at for at, step in enumerate(rest, start=1) if step.document is None), 0) :]
+        if self._keeps_versions():
+            return self._asked()
+        return self._guessed(found) if last is None else rest
+
+    def _asked(self) -> Sequence[Step]:
+        """By the newest version that a commit made; a copy of one is not. Where that was deleted since, the next delete
+        is done, whatever somebody has put there after it. What was done once is done again only over a current version
+        that landed late: another attempt of its commit lies below it."""
+        last, is_deleted, is_late, count = 0, False, False, 0
+        versions = list(islice(self._store.versions(self._key), VERSIONS_MAX))
+        for count, version in enumerate(versions, start=1):
+            if version.is_delete_marker:
+                is_deleted = True
+                continue
+            stored = self._store.head(self._key, version_id=version.version_id)
+            last = commit_of(stored, self._entity) or 0
+            others = self._attempts(version, last, versions[count:]) if last else set()
+            name = None if stored is None else attempt_of(stored)
+            if last and (name is None or name not in others):
+                is_late = count == 1 and bool(others)
+                break
+            last = 0
+        rest = [step for step in self._steps if step.seq > last]
+        if is_deleted:
+            rest = rest[next((at for at, step in enumerate(rest, start=1) if step.document is None), 0) :]
+        return rest if is_late else [step for step in rest if step.seq > self._done]
+
+    def _attempts(self, version: Version, commit: int, older: Sequence[Version]) -> set[str | None]:
+        """The names of those writes of this commit that made older versions. Only such with the same contents are
+        looked at."""
+        same = (one for one in older if one.etag == version.etag and not one.is_delete_marker)
+        heads = (self._store.head(self._key, version_id=one.version_id) for one in same)
+        return {attempt_of(one) for one in heads if one is not None and commit_of(one, self._entity) == commit}
 
     def _guessed(self, found: Object | None) -> Sequence[Step]:
         """Nobody knows what was applied before: the newest state will do, or what came after the last delete."""

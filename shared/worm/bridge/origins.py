@@ -7,26 +7,33 @@ travels with copies, and a copy under another key is of no commit."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from hashlib import sha256
+from itertools import dropwhile, islice
 
 from worm.bridge.applied import applied_file
+from worm.clock import iso_seconds
 from worm.codec.strict_json import JsonObject
 from worm.collections.collection import Collection
-from worm.collections.documents import Origin
-from worm.collections.entries import Head
-from worm.collections.origins import Mismatch, PlainOrigins
+from worm.collections.documents import Origin, is_written_over
+from worm.collections.entries import Head, OplogEntry
+from worm.collections.origins import KEPT, OWN, Mismatch, PlainOrigins, Standing
 from worm.log.keys import DbKeys
 from worm.spaces.opening import database_id
 from worm.spaces.results import Entity, LogEntry
+from worm.spaces.rows import MAIN
 from worm.spaces.space import Space
-from worm.store.base import Object, ObjectInfo, Read
+from worm.store.base import Object, ObjectInfo, Read, Version, attempt_of, same_version
 from worm.store.parallel import chunked
 
 CHUNK = 500
 COMMIT_SEQ = "worm-commit-seq"
 COMMIT_OF = "worm-commit-of"
 STATES_MAX = 1000
-"""How many states of an entity are searched for the commit that deleted it; after that nobody is named."""
+"""How many states of an entity, and entries of its history, are searched for a commit; after that nobody is named, and
+nothing is deleted."""
+VERSIONS_MAX = 100
+"""How many versions by other hands are looked through for those that a commit made."""
 
 
 def entity_name(model: str, entity_id: str) -> str:
@@ -57,12 +64,20 @@ def actor_of_commit(entry: LogEntry) -> str | None:
     return actor if isinstance(actor, str) else None
 
 
-def _note_in(entry: LogEntry, entity: str) -> JsonObject | None:
+def note_in(entry: LogEntry, entity: str) -> JsonObject | None:
     """What the author noted of one document of a commit."""
     documents = about_of(entry).get("documents")
     said = documents.get(entity) if isinstance(documents, dict) else None
     note = said.get("note") if isinstance(said, dict) else None
     return note if isinstance(note, dict) else None
+
+
+def written_over(entry: LogEntry, entity: str) -> str | None:
+    """The etag of the stored object that a commit replaced, where the log had nothing of it."""
+    documents = about_of(entry).get("documents")
+    said = documents.get(entity) if isinstance(documents, dict) else None
+    over = said.get("over") if isinstance(said, dict) else None
+    return over if isinstance(over, str) else None
 
 
 class SpaceOrigins(PlainOrigins):
@@ -81,77 +96,166 @@ class SpaceOrigins(PlainOrigins):
         return self._spaces(self._space)
 
     def read(self, entity_id: str) -> Entity | None:
-        """The document as the newest commit has it; None where the log never heard of it."""
-        space = self.space()
-        found = None if space is None else space.read(entity_name(self._collection.name, entity_id))
-        return None if found is None or found.seq == 0 else found
+        """The document as the newest commit has it; None where the log never heard of it, or somebody has changed it
+        past the log: what is stored counts then."""
+        collection, space = self._collection, self.space()
+        state = None if space is None else space.read(entity_name(collection.name, entity_id))
+        if state is None or state.seq == 0:
+            return None
+        stored = collection.store.head(collection.documents.key(entity_id))
+        return None if self.is_by_hand(entity_id, state, stored) else state
+
+    def is_by_hand(self, entity_id: str, state: Entity, stored: ObjectInfo | None) -> bool:
+        """Did somebody put another object in the place of what the log has, or delete it, and is that still so? Then
+        that is what everybody reads, until the next commit that writes the document. `stored`: the object as it was
+        just read. What a commit has not brought yet, and what landed late, is nobody's doing."""
+        collection, space = self._collection, self.space()
+        if space is None or self._says(entity_id, state, stored):
+            return False
+        applied = self.applied()
+        if state.seq > applied:
+            return False
+        now = collection.store.head(collection.documents.key(entity_id))  # again: it may have been brought meanwhile
+        if self._says(entity_id, state, now) or self.is_outdated(entity_id, now, state, applied):
+            return False
+        return space.read(state.id).seq == state.seq  # else it is of a commit that came meanwhile
+
+    def _says(self, entity_id: str, state: Entity, stored: ObjectInfo | None) -> bool:
+        """Is the object what the log has?"""
+        return not state.exists if stored is None else state.exists and self.commit_of(entity_id, stored) == state.seq
 
     def commit_of(self, entity_id: str, found: ObjectInfo | None) -> int | None:
         return commit_of(found, entity_name(self._collection.name, entity_id))
 
     def applied(self) -> int:
-        """The commit of the space up to which all are in the documents."""
+        """The commit of the space up to which all are in the documents of this model."""
         collection = self._collection
         held = applied_file(
             collection.store, database_id(self._space), clock=collection.clock, ids=collection.ids
         ).read()
-        return 0 if held is None else held.start(collection.clock.now())
+        return 0 if held is None else held.start(collection.clock.now(), [collection.name])
 
-    def deletion(self, entity_id: str, deleted: Head) -> Origin:
-        return self._committed_deletion(entity_id, deleted) or super().deletion(entity_id, deleted)
+    def deletion(self, entity_id: str, deleted: Head, at: datetime) -> Origin:
+        return self._committed_deletion(entity_id, deleted, at) or super().deletion(entity_id, deleted, at)
 
-    def _committed_deletion(self, entity_id: str, deleted: Head) -> Origin | None:
-        """The commit that deleted what was recorded last, where it was a commit."""
-        seq = self._recorded_commit(entity_id, deleted)
-        if seq is None:
-            return self._deleting_commit(entity_id, 0)
+    def _committed_deletion(self, entity_id: str, deleted: Head, at: datetime) -> Origin | None:
+        """The commit that deleted what was recorded last, where it was a commit. One that is recorded already is not
+        asked for again: what somebody put back by hand was not deleted by it."""
+        seq = self._newest_commit(entity_id, deleted)
         # With versions no commit is passed over: another one in between says that this deletion was not by a commit.
-        return self._deleting_commit(entity_id, seq, is_exact=deleted.version_id is not None)
+        commits = self._deleting_commits(entity_id, seq, is_exact=deleted.version_id is not None)
+        space = self.space()
+        if space is None or not commits:
+            return None
+        # Each after the first deleted what was put back since. Nobody may have seen that; then only the times tell.
+        entries = [next(space.log(after=one - 1, limit=1)) for one in commits]
+        again = (one for one in reversed(entries[1:]) if iso_seconds(one.created_at) <= iso_seconds(at))
+        entry = next(again, entries[0])
+        note = note_in(entry, entity_name(self._collection.name, entity_id))
+        return Origin(actor_of_commit(entry), entry.seq, note)
 
-    def _deleting_commit(self, entity_id: str, after: int, *, is_exact: bool = False) -> Origin | None:
-        """The first commit after this one that deleted the document; None where there is none. `is_exact`: only if no
-        other commit wrote the document between the two."""
+    def _deleting_commits(self, entity_id: str, after: int, *, is_exact: bool = False) -> list[int]:
+        """The first commit after this one that deleted the document, and those that deleted it again with no other in
+        between. `is_exact`: only if no other commit wrote the document before the first."""
         space, entity = self.space(), entity_name(self._collection.name, entity_id)
         if space is None:
-            return None
-        state, deleted, of = space.read(entity), 0, 0
+            return []
+        state, commits, of = space.read(entity), list[int](), 0
         for _ in range(STATES_MAX):
             if state.seq <= after:
                 break
             earlier = space.read(entity, at=state.seq - 1)
             if not state.exists:  # it has a revision, so it was deleted
-                deleted, of = state.seq, earlier.seq
+                is_again = bool(commits) and of == state.seq
+                commits, of = [state.seq, *(commits if is_again else ())], earlier.seq
             state = earlier
         else:
-            return None
-        if not deleted or (is_exact and of != after):
-            return None
-        entry = next(space.log(after=deleted - 1, limit=1))
-        return Origin(actor_of_commit(entry), deleted, _note_in(entry, entity))
+            return []
+        return commits if commits and (of == after or not is_exact) else []
 
-    def is_late(self, entity_id: str, found: Object, head: Head | None) -> bool:
+    # Late writes and copies
+
+    def standing(self, entity_id: str, found: Object, head: Head | None) -> Standing:
         commit = self.commit_of(entity_id, found)
-        if commit is None or (head is not None and head.live):
-            return False
-        deleted = None if head is None else self._recorded_commit(entity_id, head)
-        if deleted is not None:
-            return commit < deleted and self._deleting_commit(entity_id, commit) is not None
-        # Without versions nobody may have seen the delete. With them, its marker precedes the object and is recorded.
-        return found.version_id is None and self._has_come_back(entity_id, found, commit)
+        if commit is None or head is None:
+            return Standing(commit)
+        if head.live and (found.version_id is None or is_written_over(found, head.etag, head.version_id)):
+            return Standing(commit)
+        recorded = self._newest_commit(entity_id, head)
+        if commit > recorded:
+            return Standing(commit)
+        is_copy = self._is_copy(entity_id, found, commit, head)
+        is_deleted = not head.live and commit < recorded and bool(self._deleting_commits(entity_id, commit))
+        is_in_doubt = is_copy is None and (is_deleted or found.version_id is None)
+        return OWN if is_copy or is_in_doubt else Standing(commit, is_late=is_deleted)
 
-    def _recorded_commit(self, entity_id: str, head: Head) -> int | None:
-        """The commit in the entry that was recorded last."""
+    def _newest_commit(self, entity_id: str, head: Head) -> int:
+        """The newest commit that the history names, up to its end `head`; 0: none."""
         last = self._collection.oplog.read(entity_id, head.seq)
-        seq = None if last is None else last.metadata.get("commitSeq")
-        return seq if isinstance(seq, int) else None
+        found = None if last is None else commit_in(last)
+        earlier = () if found is not None else self._collection.oplog.newest_first(entity_id, head.seq - 1)
+        return next((one for entry in islice(earlier, STATES_MAX) if (one := commit_in(entry))), found or 0)
 
-    def _has_come_back(self, entity_id: str, found: Object, commit: int) -> bool:
-        """Is the object there, though the commit that deleted it is in the documents?"""
-        state = self.read(entity_id)
-        if state is None or state.exists or not commit < state.seq <= self.applied():
+    def _is_copy(self, entity_id: str, found: ObjectInfo, commit: int, head: Head | None) -> bool | None:
+        """Is the object, which says that it is of this commit, a copy, or may it be one? None: it is neither that nor
+        late.
+
+        Every attempt of a write has a name of its own, and a copy has that of its original, which was there before: it
+        is in the history, or among the older versions of the key. One that landed late has a name that neither has, and
+        another attempt of the same commit was there before it. Without another attempt the object had its turn; if the
+        documents are past its commit, somebody has removed what came after it."""
+        put_id = attempt_of(found)
+        recorded = self._recorded_writes(entity_id, found, commit, head)
+        if put_id is None or recorded is None or put_id in recorded:
+            return True
+        stored = set[str]() if found.version_id is None else self._stored_writes(entity_id, found, commit)
+        if stored is None or put_id in stored:
+            return True
+        return False if recorded or stored else None
+
+    def _recorded_writes(self, entity_id: str, found: ObjectInfo, commit: int, head: Head | None) -> set[str] | None:
+        """The put ids that the history has of a commit. None where that is unknown; and where it has this very
+        version, which is current again after others were removed."""
+        writes: set[str] = set()
+        entries = () if head is None else self._collection.oplog.newest_first(entity_id, head.seq)
+        for number, entry in enumerate(entries):
+            seq, put_id = commit_in(entry), entry.metadata.get("putId")
+            is_it = entry.version_id == found.version_id is not None
+            if number == STATES_MAX or (is_it and number):
+                return None
+            if seq is not None and seq < commit:
+                break
+            if seq == commit and entry.op != "delete" and not is_it:
+                if not isinstance(put_id, str):
+                    return None
+                writes.add(put_id)
+        return writes
+
+    def _stored_writes(self, entity_id: str, found: ObjectInfo, commit: int) -> set[str] | None:
+        """The put ids of older versions that are of a commit. None where there are too many to look at them all."""
+        store, writes = self._collection.store, set[str]()
+        older = dropwhile(lambda one: not same_version(one.version_id, found.version_id), store.versions(found.key))
+        for number, version in enumerate(islice(older, 1, None)):
+            if number == VERSIONS_MAX:
+                return None
+            if not version.is_delete_marker and version.size == found.size:
+                stored = store.head(found.key, version_id=version.version_id)
+                if stored is not None and self.commit_of(entity_id, stored) == commit:
+                    writes.add(attempt_of(stored) or "")
+        return writes
+
+    def is_outdated(self, entity_id: str, found: ObjectInfo | None, state: Entity, applied: int) -> bool | None:
+        """Is the object of an older commit than all documents should have? None: it is, and it is somebody's own."""
+        has = self.commit_of(entity_id, found)
+        if found is None or has is None or not has < state.seq <= applied:
             return False
-        stored = self._collection.store.head(found.key)
-        return stored is not None and stored.etag == found.etag and self.commit_of(entity_id, stored) == commit
+        tail = self._collection.oplog.tail(entity_id) if self._collection.definition.oplog else None
+        head = None if tail is None else Head.of(tail)
+        version = Version(found.key, found.version_id, found.etag, found.size, found.last_modified, is_latest=True)
+        is_accepted = tail is not None and Head.of(tail).names(version) and commit_in(tail) is None
+        return None if is_accepted or self._is_copy(entity_id, found, has, head) is not False else True
+
+    # What verify and repair ask
 
     def audit(self) -> Iterator[Mismatch]:
         """Documents that are of an older commit than all documents should have. One that is of no commit is somebody's
@@ -161,15 +265,23 @@ class SpaceOrigins(PlainOrigins):
         if space is None:
             return
         applied, newest = self.applied(), space.seq
-        if applied < newest:
+        if applied < newest and space.changed(MAIN, applied, newest):  # branches have no documents
             what = f"commits up to {applied} of {newest} are in the documents (`worm repair` goes on)"
             yield "documents-behind", DbKeys(database_id(self._space)).documents, what
-        for one, has, wanted in self.outdated():
-            what = f"it is of commit {has}, the log has {wanted} (`worm repair` brings it)"
-            yield "document-outdated", self._collection.documents.key(one), what
+        for one, has, wanted, is_own in self._behind():
+            key = self._collection.documents.key(one)
+            if is_own:
+                what = f"put back as commit {has} wrote it; the log has commit {wanted}. The next commit replaces it"
+                yield KEPT, key, what
+            else:
+                yield "document-outdated", key, f"it is of commit {has}, the log has {wanted} (`worm repair` brings it)"
 
     def outdated(self) -> Iterator[tuple[str, int, int]]:
         """Id, its commit, and the commit that the log has. Reads every document of the model."""
+        return ((one, has, wanted) for one, has, wanted, is_own in self._behind() if not is_own)
+
+    def _behind(self) -> Iterator[tuple[str, int, int, bool]]:
+        """All that are of an older commit, and whether that is so because somebody wants it."""
         collection, space = self._collection, self.space()
         if space is None:
             return
@@ -179,9 +291,10 @@ class SpaceOrigins(PlainOrigins):
             states = space.read_many(list(some))
             reads = [Read(collection.documents.key(one)) for one in some.values()]
             for (entity, one), found in zip(some.items(), collection.store.get_many(reads), strict=True):
-                has = commit_of(found, entity) if isinstance(found, Object) else None
-                if has is not None and has < states[entity].seq <= applied:
-                    yield one, has, states[entity].seq
+                stored = found if isinstance(found, Object) else None
+                is_outdated = self.is_outdated(one, stored, states[entity], applied)
+                if is_outdated is not False:
+                    yield one, commit_of(stored, entity) or 0, states[entity].seq, is_outdated is None
 
 
 def in_space(collection: Collection) -> SpaceOrigins | None:
@@ -193,6 +306,12 @@ def outdated(collection: Collection) -> Iterator[tuple[str, int, int]]:
     """`SpaceOrigins.outdated`; nothing for a model without a space."""
     origins = in_space(collection)
     return iter(()) if origins is None else origins.outdated()
+
+
+def commit_in(entry: OplogEntry) -> int | None:
+    """The commit that an entry is of."""
+    seq = entry.metadata.get("commitSeq")
+    return seq if isinstance(seq, int) else None
 
 
 def _mark(entity: str) -> str:

@@ -11,13 +11,15 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
 from worm.cli.options import DEFAULT_URL, Target
-from worm.errors import Invalid, NotFound, WormError
+from worm.cli.output import echo
+from worm.errors import Invalid, NotFound, WormError, shown
 from worm.schema import ModelDef
 from worm.schema.definition import undeclared_fields
 from worm.schema.fields import SINGLETON_ID
@@ -28,6 +30,17 @@ if TYPE_CHECKING:
 MOMENT_HELP = "a seq of the history, or an ISO 8601 time such as 2026-02-24T12:00:00Z"
 
 SEQ_DIGITS_MAX = 18
+
+
+class MergePolicy(StrEnum):
+    """Who wins where both branches changed the same document."""
+
+    fail = "fail"
+    ours = "ours"
+    theirs = "theirs"
+    fields = "fields"
+    fields_ours = "fields-ours"
+    fields_theirs = "fields-theirs"
 
 
 def complete_model(context: typer.Context, incomplete: str) -> list[str]:
@@ -45,6 +58,10 @@ def complete_model(context: typer.Context, incomplete: str) -> list[str]:
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.", autocompletion=complete_model)]
 EntityId = Annotated[str, typer.Argument(metavar="ID", help="Id of the document; of a singleton `_`.")]
 SingleId = Annotated[str, typer.Argument(metavar="[ID]", help="Id of the document; a singleton needs none.")]
+Models = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[MODEL]...", help="Models; without one, all.", autocompletion=complete_model),
+]
 DryRun = Annotated[
     bool | None,
     typer.Option("--dry-run/--no-dry-run", help="Only say what would be removed; the default for more than one."),
@@ -69,7 +86,7 @@ def chosen_models(session: Worm, names: list[str] | None) -> list[str]:
 
 def note_undeclared(definition: ModelDef, names: Iterable[str]) -> None:
     for name in undeclared_fields(definition, names):
-        typer.echo(f"worm: note: the schema of {definition.name} declares no field {name!r}", err=True)
+        echo(f"worm: note: the schema of {definition.name} declares no field {name!r}", err=True)
 
 
 def parse_moment(text: str) -> int | datetime:
@@ -79,21 +96,17 @@ def parse_moment(text: str) -> int | datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise Invalid(f"{_short(text)!r} is neither a seq nor a time", hint=f"write {MOMENT_HELP}") from error
+        raise Invalid(f"{shown(text)} is neither a seq nor a time", hint=f"write {MOMENT_HELP}") from error
     try:
         return moment.astimezone(UTC) if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     except OverflowError as error:
-        raise Invalid(f"{text!r} is outside the calendar in UTC", hint=f"write {MOMENT_HELP}") from error
+        raise Invalid(f"{shown(text)} is outside the calendar in UTC", hint=f"write {MOMENT_HELP}") from error
 
 
 def parse_seq(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > SEQ_DIGITS_MAX or int(text) < 1:
-        raise Invalid(f"{_short(text)!r} is no seq", hint="seqs count from 1; see them with `worm history`")
+        raise Invalid(f"{shown(text)} is no seq", hint="seqs count from 1; see them with `worm history`")
     return int(text)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:40]}…"
 
 
 def existing_file(path: Path) -> Path:

@@ -9,7 +9,9 @@ A module of its own because it must load nothing else of the command: `worm --ve
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple, cast
 
@@ -18,6 +20,63 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from worm.cli.options import with_target
+
+_UNCLEAR: Any = object()
+_DIGITS_MAX = 9
+
+
+class _Quick:
+    """Lets values that are what they stand for pass. typer has pydantic convert every value, also those that nobody
+    gave: importing it, and making a converter for each option, takes longer than reading a table."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # of the class beside this one
+        for one in found:
+            one.process_value = partial(_processed, one, type(one).process_value)
+        return found
+
+
+class QuickCommand(_Quick, TyperCommand):
+    """A command."""
+
+
+def _processed(parameter: Any, usual: Callable[[Any, Any, Any], Any], context: Any, value: Any) -> Any:
+    found = _plain(parameter, value)
+    if found is _UNCLEAR or (parameter.required and parameter.value_is_missing(found)):
+        return usual(parameter, context, value)
+    return found if parameter.callback is None else parameter.callback(context, parameter, found)
+
+
+def _plain(parameter: Any, value: Any) -> Any:
+    """What the value comes to; `_UNCLEAR` where typer must say, or refuse it."""
+    descriptor = parameter.type_descriptor
+    info, kind = descriptor.parameter_info, descriptor.annotation
+    is_list = parameter.multiple or parameter.nargs == -1
+    if info.parser is not None or (parameter.nargs != 1 and not is_list):
+        return _UNCLEAR
+    if value is None:
+        return () if is_list else None
+    if is_list:
+        is_text = kind == list[str] and isinstance(value, tuple | list) and all(isinstance(one, str) for one in value)
+        return list(value) if is_text and value else _UNCLEAR
+    if not isinstance(kind, type) or isinstance(value, bool):
+        return _UNCLEAR
+    if issubclass(kind, Enum):
+        return _member(kind, value) if info.case_sensitive else _UNCLEAR
+    if kind is int:
+        return _number(value, info.min, info.max)
+    return value if kind is str and type(value) is str else _UNCLEAR
+
+
+def _member(kind: type[Enum], value: Any) -> Any:
+    return value if isinstance(value, kind) else next((one for one in kind if one.value == value), _UNCLEAR)
+
+
+def _number(value: Any, least: float | None, most: float | None) -> Any:
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= _DIGITS_MAX:
+        value = int(value)
+    is_within = type(value) is int and (least is None or value >= least) and (most is None or value <= most)
+    return value if is_within else _UNCLEAR
 
 
 class CommandLeaf(NamedTuple):
@@ -29,7 +88,7 @@ class CommandLeaf(NamedTuple):
     def load(self, name: str) -> Any:
         module, _, function = self.where.partition(":")
         alone = typer.Typer(add_completion=False)
-        alone.command(name)(with_target(getattr(import_module(module), function)))
+        alone.command(name, cls=QuickCommand)(with_target(getattr(import_module(module), function)))
         return typer.main.get_command(alone)
 
 
@@ -43,7 +102,7 @@ class CommandGroup(NamedTuple):
         return LazyGroup(name=name, help=self.help, tree=self.commands, no_args_is_help=True)
 
 
-class LazyGroup(TyperGroup):
+class LazyGroup(_Quick, TyperGroup):
     """A group that knows its commands by the tree."""
 
     def __init__(self, *, tree: Mapping[str, CommandLeaf | CommandGroup], **settings: Any) -> None:
@@ -59,7 +118,7 @@ class LazyGroup(TyperGroup):
         found = self.tree.get(cmd_name)
         if isinstance(found, CommandLeaf) and found.help is not None:
             return TyperCommand(cmd_name, help=found.help)
-        return None if found is None else found.load(cmd_name)
+        return None if found is None else self.commands[cmd_name]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that is called, or completed by the shell."""
@@ -68,13 +127,16 @@ class LazyGroup(TyperGroup):
 
 
 class LoadedCommand(Mapping[str, Any]):
-    """The commands of a tree by their names; asking for one imports it."""
+    """The commands of a tree by their names; asking for one imports it, once."""
 
     def __init__(self, tree: Mapping[str, CommandLeaf | CommandGroup]) -> None:
         self.tree = tree
+        self._loaded: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        return self.tree[name].load(name)
+        if name not in self._loaded:
+            self._loaded[name] = self.tree[name].load(name)
+        return self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.tree)
@@ -92,6 +154,13 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
         "worm.cli.schema:import_documents",
         "Infer a schema from existing JSON documents. The findings go to stderr, the schema to stdout.",
     ),
+    "attach": CommandLeaf(
+        "worm.cli.attach:attach",
+        "Check an existing bucket for the workers: say what is missing and how to mend it, or do it with --apply.",
+    ),
+    "detach": CommandLeaf(
+        "worm.cli.attach:detach", "Take out of a bucket's settings what attach added, and nothing else."
+    ),
     "get": CommandLeaf("worm.cli.documents:get", "Show a document, as it is or as it was."),
     "put": CommandLeaf("worm.cli.documents:put", "Store a document: create it, or replace the one that is there."),
     "rm": CommandLeaf(
@@ -108,16 +177,28 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
         "worm.cli.history:rollback",
         "Save the document of an earlier entry again. History is not rewritten: this appends an entry.",
     ),
+    "restore": CommandLeaf(
+        "worm.cli.history:restore",
+        "Bring whole models back to a moment, each document by a save with history. Run it again if it was "
+        "interrupted.",
+    ),
     "why": CommandLeaf(
         "worm.cli.why:why", "Explain what became of an upload: which model, entry and row it has, or why it has none."
     ),
+    "doctor": CommandLeaf(
+        "worm.cli.doctor:doctor",
+        "Say in one screen whether everything works: stack, bucket, queues, dead letters, freshness, sweep, costs.",
+    ),
+    "cost": CommandLeaf(
+        "worm.cli.cost:cost", "Estimate what a deployment costs a month, by the requests that each change makes."
+    ),
     "verify": CommandLeaf(
         "worm.cli.verify:verify",
-        "Compare oplogs, manifests, indexes and heads with the documents. Reads only.",
+        "Compare oplogs, manifests, indexes and heads with the documents. Reads only, unless --record.",
     ),
     "repair": CommandLeaf(
         "worm.cli.verify:repair",
-        "Write missing oplog entries, then rebuild time marks, manifests, indexes, heads and claims from the oplogs.",
+        "Record changes that have no oplog entry, then rebuild time marks, manifests, indexes, heads and claims.",
     ),
     "migrate": CommandLeaf(
         "worm.cli.migration:migrate",
@@ -154,6 +235,26 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
             "export": CommandLeaf("worm.cli.rows:export"),
         },
     ),
+    "dlq": CommandGroup(
+        "Dead letters: list, show, redrive and drop what the workers could not do.",
+        {
+            "list": CommandLeaf("worm.cli.dlq:list_letters"),
+            "show": CommandLeaf("worm.cli.dlq:show"),
+            "redrive": CommandLeaf("worm.cli.dlq:redrive"),
+            "drop": CommandLeaf("worm.cli.dlq:drop"),
+        },
+    ),
+    "branch": CommandGroup(
+        "Branches of the models in a space: make, compare, merge and delete them.",
+        {
+            "list": CommandLeaf("worm.cli.branch:list_branches"),
+            "create": CommandLeaf("worm.cli.branch:create"),
+            "diff": CommandLeaf("worm.cli.branch:diff"),
+            "merge": CommandLeaf("worm.cli.branch:merge"),
+            "delete": CommandLeaf("worm.cli.branch:delete"),
+            "undelete": CommandLeaf("worm.cli.branch:undelete"),
+        },
+    ),
     "schema": CommandGroup(
         "Schemas and Python classes: make one of the other.",
         {
@@ -179,13 +280,19 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
         },
     ),
     "log": CommandGroup(
-        "Logs: verify, repair, compact and read them.",
-        {name: CommandLeaf(f"worm.cli.log:{name}") for name in ("verify", "repair", "compact", "cat", "tail")},
+        "Logs: list, verify, repair, compact and read them.",
+        {
+            "list": CommandLeaf("worm.cli.log:list_logs"),
+            **{
+                name: CommandLeaf(f"worm.cli.log:{name}")
+                for name in ("stat", "verify", "repair", "compact", "cat", "tail", "gc")
+            },
+        },
     ),
     "db": CommandGroup(
         "Page stores: pages with all their versions, branches, the past.",
         {
-            "list": CommandLeaf("worm.cli.db:list_databases"),
+            "list": CommandLeaf("worm.cli.log:list_logs"),
             "create": CommandLeaf("worm.cli.db:create"),
             "configure": CommandLeaf("worm.cli.db:configure"),
             "stat": CommandLeaf("worm.cli.db:stat"),
@@ -194,6 +301,14 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
             "apply": CommandLeaf("worm.cli.db:apply"),
             "compact": CommandLeaf("worm.cli.db:compact"),
             "gc": CommandLeaf("worm.cli.db:gc"),
+            "maintain": CommandLeaf("worm.cli.db:maintain"),
+            "verify": CommandLeaf("worm.cli.db:verify"),
+            "repair": CommandLeaf("worm.cli.db:repair"),
+            "tail": CommandLeaf("worm.cli.log:tail"),
+            "pack": CommandLeaf("worm.cli.db:pack"),
+            "unpack": CommandLeaf("worm.cli.db:unpack"),
+            "delete": CommandLeaf("worm.cli.db:delete"),
+            "undelete": CommandLeaf("worm.cli.db:undelete"),
             "restore": CommandLeaf("worm.cli.db:restore"),
             "branch": CommandGroup(
                 "Branches: list, create, delete, reset, compare.",
@@ -201,6 +316,7 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
                     "list": CommandLeaf("worm.cli.db:list_branches"),
                     "create": CommandLeaf("worm.cli.db:create_branch"),
                     "delete": CommandLeaf("worm.cli.db:delete_branch"),
+                    "undelete": CommandLeaf("worm.cli.db:undelete_branch"),
                     "reset": CommandLeaf("worm.cli.db:reset_branch"),
                     "diff": CommandLeaf("worm.cli.db:diff_branches"),
                 },
@@ -208,20 +324,27 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
         },
     ),
     "space": CommandGroup(
-        "Spaces: log, read, write, branches, blobs, and replicas.",
+        "Spaces: log, read, write, branches, blobs, replicas and upkeep.",
         {
+            "list": CommandLeaf("worm.cli.space:list_all"),
             "log": CommandLeaf("worm.cli.space:log"),
+            "tail": CommandLeaf("worm.cli.space:tail"),
             "read": CommandLeaf("worm.cli.space:read"),
             "at": CommandLeaf("worm.cli.space:at"),
             "write": CommandLeaf("worm.cli.space:write"),
             "merge": CommandLeaf("worm.cli.space:merge"),
             "pull": CommandLeaf("worm.cli.space:pull"),
+            "stat": CommandLeaf("worm.cli.space:stat"),
+            "verify": CommandLeaf("worm.cli.space:verify"),
+            "repair": CommandLeaf("worm.cli.space:repair"),
+            "maintain": CommandLeaf("worm.cli.space:maintain"),
             "branch": CommandGroup(
-                "Branches: list, create, delete and compare them.",
+                "Branches: list, create, delete, undelete and compare them.",
                 {
                     "list": CommandLeaf("worm.cli.space:list_branches"),
                     "create": CommandLeaf("worm.cli.space:create_branch"),
                     "delete": CommandLeaf("worm.cli.space:delete_branch"),
+                    "undelete": CommandLeaf("worm.cli.space:undelete_branch"),
                     "diff": CommandLeaf("worm.cli.space:diff_branches"),
                 },
             ),

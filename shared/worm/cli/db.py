@@ -5,35 +5,42 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 from pydantic import ValidationError
 
 from worm.cli.options import Target
-from worm.cli.output import Report, ReportFormat, State, count, echo_json, echo_table, printable, size
-from worm.clock import Ids, SystemClock, moment_of
-from worm.codec.strict_json import JsonObject, loads
-from worm.errors import Invalid, NotFound
-from worm.pages.apply import Applier, databases
+from worm.cli.output import Report, ReportFormat, State, count, echo, echo_json, echo_table, printable, size
+from worm.clock import Ids, SystemClock
+from worm.codec.strict_json import JsonObject, JsonValue, loads
+from worm.errors import Invalid, NotFound, shown
+from worm.pages.apply import Applier
 from worm.pages.branches import Branches
 from worm.pages.collect import PageCollector
 from worm.pages.compact import Compactor
 from worm.pages.db import PageDb, create_database
+from worm.pages.deleting import delete_database, undelete_database
 from worm.pages.manifest import MAIN, PageBranch, PageConfig
+from worm.pages.pack import pack_database, unpack_database
 from worm.pages.past import Past
 from worm.pages.reader import PageReader
+from worm.pages.repair import repair_root
 from worm.pages.root import PagesRoot
 from worm.pages.stat import BranchStat, branch_stat, picture
+from worm.pages.upkeep import maintain as maintain_pages
+from worm.pages.verify import verify_pages
 from worm.store.base import Store
 
+EXIT_DIFFERENCES = 1
 STAT_COLUMNS = ("Layers", "Count", "Versions", "Size")
 BRANCH_COLUMNS = ("Branch", "Parent", "Forked At", "LSN", "Layers", "Size", "Created")
 
 Page = Annotated[str, typer.Argument(metavar="PAGE", help="The page's id.")]
-Branching = Annotated[str, typer.Argument(metavar="NAME", help="The branch.")]
-Db = Annotated[str, typer.Argument(metavar="DB", help="The database's id.")]
-BranchName = Annotated[str, typer.Option("--branch", metavar="NAME", help="The branch.")]
+Branching = Annotated[str, typer.Argument(metavar="BRANCH", help="The branch.")]
+Db = Annotated[str, typer.Argument(metavar="NAME", help="The page store.")]
+Force = Annotated[bool, typer.Option("--force", help="Also on a space.")]
+BranchName = Annotated[str, typer.Option("--branch", metavar="BRANCH", help="The branch.")]
 At = Annotated[str | None, typer.Option("--at", metavar="LSN|TIME", help="A past state: an LSN or an ISO 8601 time.")]
 Settings = Annotated[
     list[str] | None,
@@ -41,16 +48,13 @@ Settings = Annotated[
 ]
 
 
-def lsn_of(store: Store, db: str, at: str | None, branch: str) -> int | None:
-    """The LSN that `--at` means; None where it is not given."""
-    if at is None:
-        return None
-    if at.isascii() and at.isdecimal():
-        return int(at)
-    moment = moment_of(at)
-    if moment is None:
-        raise Invalid(f"--at {at!r} is neither an LSN nor a time", hint="as 1204 or 2026-02-24T12:00:00Z")
-    return Past(store, db).lsn_at(moment, branch)
+def guard_space(store: Store, db: str, force: bool, breaks: str) -> None:
+    """A space keeps its own order in its pages: what a command would break is said first."""
+    clock = SystemClock()
+    root = PagesRoot(store, db, clock=clock, ids=Ids.system(clock))
+    root.read()
+    if root.kind == "space" and not force:
+        raise Invalid(f"{db!r} is a space: {breaks}", key=root.keys.root, hint="--force does it all the same")
 
 
 def configured(before: PageConfig, settings: list[str] | None) -> PageConfig:
@@ -62,7 +66,7 @@ def configured(before: PageConfig, settings: list[str] | None) -> PageConfig:
         inner = shape.get("log") if outer == ["log"] else shape if not outer else None
         if not equals or not isinstance(inner, dict) or last not in inner or last == "log":
             known = ", ".join(sorted({*shape, *(f"log.{one}" for one in before.log.model_dump())} - {"log"}))
-            raise Invalid(f"--set {text!r} names no setting", hint=f"NAME=VALUE with one of: {known}")
+            raise Invalid(f"--set {shown(text)} names no setting", hint=f"NAME=VALUE with one of: {known}")
         inner[last] = value if name == "cache_tier" else loads(value.encode())
     try:
         return PageConfig.model_validate(shape)
@@ -71,16 +75,10 @@ def configured(before: PageConfig, settings: list[str] | None) -> PageConfig:
         raise Invalid(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
-def list_databases(target: Target) -> None:
-    """The databases of a bucket."""
-    for db_id in sorted(databases(target.store())):
-        typer.echo(printable(db_id))
-
-
 def create(target: Target, db: Db, settings: Settings = None) -> None:
     """Make a page store."""
     create_database(target.store(for_writing=True), db, configured(PageConfig(), settings))
-    typer.echo(f"created {printable(db)}")
+    echo(f"created {printable(db)}")
 
 
 def configure(target: Target, db: Db, settings: Settings = None) -> None:
@@ -114,9 +112,9 @@ def get(target: Target, db: Db, page: Page, at: At = None, branch: BranchName = 
     """The bytes of a page, now or at a past LSN or time."""
     store = target.store()
     reader = PageReader.open(store, db, branch=branch)
-    data = reader.get_page(page, lsn_of(store, db, at, branch))
+    data = reader.get_page(page, at)
     if data is None:
-        raise NotFound(f"there is no page {page!r}" + ("" if at is None else f" at {at}"))
+        raise NotFound(f"there is no page {shown(page)}" + ("" if at is None else f" at {at}"))
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 
@@ -128,21 +126,23 @@ def put(
     file: Annotated[str | None, typer.Argument(metavar="[FILE]", help="A file; `-` is the standard input.")] = None,
     delete: Annotated[bool, typer.Option("--delete", help="Delete the page.")] = False,
     branch: BranchName = MAIN,
+    force: Force = False,
 ) -> None:
     """Write a page, or delete it. The current writer of the branch is fenced."""
     if delete == (file is not None):
         raise Invalid("name a FILE, or --delete")
     data = None if file is None else sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     store = target.store(for_writing=True)
-    with PageDb.open(store, db, branch=branch, name="worm db put") as writer:
-        typer.echo(f"LSN {writer.write({page: data})}")
+    guard_space(store, db, force, "a page that it did not write makes its documents and its log disagree")
+    with PageDb.open(store, db, branch=branch, name="worm db put", kind=None) as writer:
+        echo(f"LSN {writer.write({page: data})}")
 
 
 def apply(target: Target, db: Db, branch: BranchName = MAIN) -> None:
     """Put what is only in the log into layers, as the function `apply` does."""
     store = target.store(for_writing=True)
     done = Applier(store, db).run(branch)
-    typer.echo(f"{count(done.segments, 'segment')} applied, up to LSN {done.lsn}")
+    echo(f"{count(done.segments, 'segment')} applied, up to LSN {done.lsn}")
 
 
 def compact(
@@ -155,19 +155,22 @@ def compact(
     store = target.store(for_writing=True)
     done = Compactor(store, db).run(branch, force=force)
     made = f"{count(done.deltas, 'merged layer')}, {count(done.images, 'image')}"
-    typer.echo(f"{count(done.merged, 'layer')} merged: {made}; read {size(done.bytes_read)}")
+    echo(f"{count(done.merged, 'layer')} merged: {made}; read {size(done.bytes_read)}")
     if not done.is_done:
-        typer.echo("there is more to do: run it again")
+        echo("there is more to do: run it again")
 
 
 def gc(
     target: Target,
     db: Db,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    force: Force = False,
     format: Report = ReportFormat.table,
 ) -> None:
     """Delete what nobody can read any more: layers, old slots of the log, objects that were never named."""
     store = target.store(for_writing=not dry_run)
+    breaks = "its log before the window goes, and readers that follow the log from there must begin again"
+    guard_space(store, db, force or dry_run, breaks)
     done = PageCollector(store, db).run(dry_run=dry_run)
     if format is ReportFormat.json:
         shape = asdict(done)
@@ -179,7 +182,92 @@ def gc(
     figures = (len(done.dropped), len(done.deleted), len(done.orphans), done.slots, done.bytes + done.slot_bytes)
     echo_table(columns, [[f"{one:,}" for one in (*figures, done.waiting)]], right=columns)
     if dry_run:
-        typer.echo("nothing was changed")
+        echo("nothing was changed")
+
+
+def verify(target: Target, db: Db, format: Report = ReportFormat.table) -> None:
+    """Check every byte that a read could meet: root, layers, logs, on all branches. Reads only.
+
+    Exit code 1 when something is wrong; each problem names its object.
+    """
+    found = [asdict(one) for one in verify_pages(target.store(), db)]
+    if format is ReportFormat.json:
+        echo_json({"clean": not found, "problems": cast(JsonValue, found)})
+    else:
+        for one in found:
+            echo(f"{one['kind']}  {printable(one['key'])}: {printable(one['detail'])}")
+        echo(count(len(found), "problem") if found else "no problems")
+    if found:
+        raise typer.Exit(EXIT_DIFFERENCES)
+
+
+def repair(
+    target: Target,
+    db: Db,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run/--no-dry-run", help="Only say what would be rebuilt (default).")
+    ] = True,
+) -> None:
+    """Rebuild a root that is gone or damaged from what is there. Of a log, a page store or a space."""
+    done = repair_root(target.store(for_writing=not dry_run), db, dry_run=dry_run)
+    if done.source is None and not done.logs:
+        echo(f"nothing to repair: the root of this {done.kind} database is there")
+        return
+    if done.source is not None:
+        origin = {"version": "its newest version", "backup": "its copy and the log", "log": "the log"}[done.source]
+        echo(f"{'would rebuild' if dry_run else 'rebuilt'} the root ({done.kind}) from {origin}")
+    for name in done.branches:
+        echo(f"branch {printable(name)} comes back from its log")
+    for name in done.logs:
+        echo(f"the root of the log of branch {printable(name)} was gone")
+    for what in done.lost:
+        echo(f"lost: {what}")
+    if dry_run:
+        echo("nothing was changed; run it with --no-dry-run")
+
+
+def maintain(target: Target, db: Db, format: Report = ReportFormat.table) -> None:
+    """Apply, compact and collect, all that is due on all branches, as the function `compact` does."""
+    done = maintain_pages(target.store(for_writing=True), db)
+    if format is ReportFormat.json:
+        echo_json(cast(JsonObject, done.summary()))
+        return
+    made = f"{count(done.merged, 'layer')} merged, {count(done.images, 'image')}"
+    echo(f"{count(done.applied, 'segment')} applied, {made}")
+    freed = f"{count(done.deleted, 'object')} and {count(done.slots, 'log slot')} deleted, {size(done.bytes_freed)}"
+    echo(f"{freed}; {count(done.dropped, 'layer')} dropped")
+
+
+def pack(
+    target: Target,
+    db: Db,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write; it must not exist.")],
+) -> None:
+    """Write a database of any kind into one archive file, beside its writers."""
+    done = pack_database(target.store(), db, file)
+    echo(f"packed {printable(db)} ({done.kind}): {count(done.objects, 'object')}, {size(done.bytes)}")
+
+
+def unpack(
+    target: Target,
+    db: Db,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The archive.")],
+) -> None:
+    """Make a database of an archive; nothing of this name may be there."""
+    done = unpack_database(target.store(for_writing=True), file, db)
+    echo(f"unpacked {printable(db)} ({done.kind}): {count(done.objects, 'object')}, {size(done.bytes)}")
+
+
+def delete(target: Target, db: Db) -> None:
+    """Delete a database of any kind. Its writers are fenced; `undelete` brings it back until upkeep removes it."""
+    delete_database(target.store(for_writing=True), db)
+    echo(f"deleted {printable(db)}; `worm db undelete` brings it back until it is removed")
+
+
+def undelete(target: Target, db: Db) -> None:
+    """Bring a deleted database back, as long as its objects are there."""
+    undelete_database(target.store(for_writing=True), db)
+    echo(f"{printable(db)} is back")
 
 
 def restore(
@@ -189,19 +277,21 @@ def restore(
     branch: BranchName = MAIN,
     to: Annotated[str | None, typer.Option("--to", metavar="NAME", help="As a new branch of this name.")] = None,
     in_place: Annotated[bool, typer.Option("--in-place", help="On the branch itself, by new commits.")] = False,
+    force: Force = False,
 ) -> None:
     """Bring a past state back: as a new branch, or with --in-place by new commits; history stays either way."""
     if in_place == (to is not None):
         raise Invalid("name a new branch with --to NAME, or say --in-place")
     store = target.store(for_writing=True)
-    lsn = lsn_of(store, db, at, branch) or 0
     if to is not None:
-        made = Branches(store, db).create(to, parent=branch, at=lsn)
-        typer.echo(f"branch {printable(to)} at LSN {made.base}")
+        made = Branches(store, db).create(to, parent=branch, at=at)
+        echo(f"branch {printable(to)} at LSN {made.base}")
         return
-    with PageDb.open(store, db, branch=branch, name="worm db restore") as writer:
+    guard_space(store, db, force, "commits since then are thrown away, and their numbers are given again")
+    lsn = Past(store, db).state(branch, at).lsn
+    with PageDb.open(store, db, branch=branch, name="worm db restore", kind=None) as writer:
         changed = Past(store, db).restore(writer, lsn)
-    typer.echo(f"{count(changed, 'page')} as at LSN {lsn}")
+    echo(f"{count(changed, 'page')} as at LSN {lsn}")
 
 
 # Branches
@@ -229,23 +319,27 @@ def create_branch(
 ) -> None:
     """Fork a branch, now or at a past LSN or time."""
     store = target.store(for_writing=True)
-    made = Branches(store, db).create(name, parent=parent, at=lsn_of(store, db, at, parent))
-    typer.echo(f"branch {printable(name)} of {printable(made.parent or '')} at LSN {made.base}")
+    made = Branches(store, db).create(name, parent=parent, at=at)
+    echo(f"branch {printable(name)} of {printable(made.parent or '')} at LSN {made.base}")
 
 
 def delete_branch(target: Target, db: Db, name: Branching) -> None:
     """Delete a branch and the data that only it has. Its current writer is fenced."""
     Branches(target.store(for_writing=True), db).delete(name)
-    typer.echo(f"deleted {printable(name)}")
+    echo(f"deleted {printable(name)}")
 
 
-def reset_branch(target: Target, db: Db, name: Branching, at: At = None) -> None:
+def undelete_branch(target: Target, db: Db, name: Branching) -> None:
+    """Always refused, with the reason: a page store does not keep deleted branches."""
+    Branches(target.store(), db).undelete(name)
+
+
+def reset_branch(target: Target, db: Db, name: Branching, at: At = None, force: Force = False) -> None:
     """Throw away what was written on a branch, and fork it from its parent again."""
     store = target.store(for_writing=True)
-    branches = Branches(store, db)
-    parent = branches.root.read().branch(name).parent or MAIN
-    made = branches.reset(name, at=lsn_of(store, db, at, parent))
-    typer.echo(f"branch {printable(name)} of {printable(made.parent or '')} at LSN {made.base}")
+    guard_space(store, db, force, "commits of this branch are thrown away, and their numbers are given again")
+    made = Branches(store, db).reset(name, at=at)
+    echo(f"branch {printable(name)} of {printable(made.parent or '')} at LSN {made.base}")
 
 
 def diff_branches(
@@ -259,9 +353,9 @@ def diff_branches(
     found = 0
     for one in past.differences(past.state(before), past.state(after)):
         sign = "+" if one.before is None else "-" if one.after is None else "~"
-        typer.echo(f"{sign} {printable(one.page)}  {len(one.before or b''):,} -> {len(one.after or b''):,} bytes")
+        echo(f"{sign} {printable(one.page)}  {len(one.before or b''):,} -> {len(one.after or b''):,} bytes")
         found += 1
-    typer.echo(f"{count(found, 'page')} different")
+    echo(f"{count(found, 'page')} different")
 
 
 # The picture and the figures of `worm db stat`
@@ -269,16 +363,16 @@ def diff_branches(
 
 def show_stat(found: BranchStat, branch: PageBranch) -> None:
     origin = "" if found.parent is None else f", forked from {printable(found.parent)} at LSN {found.base:,}"
-    typer.echo(f"branch {printable(found.name)}{origin}")
-    typer.echo(f"LSN {found.head_lsn:,}, in layers up to {found.lsn:,}, readable from {found.horizon:,} on")
+    echo(f"branch {printable(found.name)}{origin}")
+    echo(f"LSN {found.head_lsn:,}, in layers up to {found.lsn:,}, readable from {found.horizon:,} on")
     rows = [[one.kind, f"{one.layers:,}", f"{one.versions:,}", size(one.bytes)] for one in found.kinds]
     rows.append(["log", f"{found.log_slots:,}", "-", size(found.log_bytes)])
     echo_table(STAT_COLUMNS, rows, right=STAT_COLUMNS[1:])
-    typer.echo(f"a read asks up to {found.read_max} layers, {found.read_mean:.1f} on the average, before filters")
+    echo(f"a read asks up to {found.read_max} layers, {found.read_mean:.1f} on the average, before filters")
     if found.page_bytes:
-        typer.echo(f"{found.write_amplification:.2f} bytes stored for each of {size(found.page_bytes)} of pages")
+        echo(f"{found.write_amplification:.2f} bytes stored for each of {size(found.page_bytes)} of pages")
     for line in picture(branch):
-        typer.echo(line)
+        echo(line)
 
 
 def stat_shape(found: BranchStat) -> JsonObject:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from worm.cli.options import EndpointTarget
-from worm.errors import NotFound
+from worm.errors import Invalid, NotFound
 
 
 class AwsKind(StrEnum):
@@ -28,6 +28,14 @@ def dev(
     fire: Annotated[
         str | None, typer.Option("--fire", metavar="SCHEDULE", help="Fire a schedule once, e.g. rebuild (a Spark job).")
     ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", metavar="N", min=1, max=65535, help="Listen on this port, not on a free one."),
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option("--host", metavar="ADDRESS", help="Listen on this address, for containers; default 127.0.0.1."),
+    ] = None,
 ) -> None:
     """Run the deployed wiring on this machine: bucket, queues, functions and schedules of template.yaml.
 
@@ -39,7 +47,9 @@ def dev(
         hint = "pip install 's3worm[local]'"
         raise NotFound(f"the embedded AWS is not installed (no module {error.name})", hint=hint) from error
     where = target.endpoint_url if _is_named(context) else None
-    raise typer.Exit(serve(aws=aws.value, endpoint_url=where, documents=documents, fire=fire))
+    if (port or host) and (where or aws is not AwsKind.moto):
+        raise Invalid("--port and --host are for moto, which this command starts", hint="leave them out")
+    raise typer.Exit(serve(aws=aws.value, endpoint_url=where, documents=documents, fire=fire, port=port, host=host))
 
 
 def _is_named(context: typer.Context) -> bool:

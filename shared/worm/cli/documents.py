@@ -17,18 +17,32 @@ from worm.cli.arguments import (
     parse_moment,
     read_input,
 )
-from worm.cli.options import AuthorTarget, Session
-from worm.cli.output import Outcome, RowFormat, Rows, attempted, echo_document, note_dry_run, show_outcomes
+from worm.cli.options import AuthorTargetOnBranch, SessionOnBranch
+from worm.cli.output import (
+    UNCHANGED,
+    Outcome,
+    RowFormat,
+    Rows,
+    attempted,
+    echo_document,
+    note_dry_run,
+    note_unchanged,
+    progress_bar,
+    show_outcomes,
+)
 from worm.codec.strict_json import JsonValue, loads
 from worm.collections.entries import Document
-from worm.errors import Invalid, NotFound, WormError
+from worm.errors import Invalid, NotFound, WormError, shown
 from worm.model import DocumentDict, Model, Result, Worm
 from worm.query.filter_text import filter_fields, parse_filter
 from worm.schema.fields import SINGLETON_ID, id_text
 
+LINES = (".ndjson", ".jsonl")
+"""A file of such a name has one document a line."""
+
 
 def get(
-    session: Session,
+    session: SessionOnBranch,
     model: ModelName,
     id: SingleId = SINGLETON_ID,
     at: Annotated[str | None, typer.Option("--at", metavar="SEQ|TIME", help=f"As it was: {MOMENT_HELP}.")] = None,
@@ -37,38 +51,42 @@ def get(
     """Show a document, as it is or as it was."""
     chosen, documents = entity_id(session, model, id, "get"), session.model(model)
     if at is None:
-        found, when = documents.find_by_id(chosen), ""
+        echo_document(documents.get(chosen), format)
+        return
+    moment = parse_moment(at)
+    if isinstance(moment, int):
+        found, when = documents.get_at(chosen, seq=moment), f"seq {at}"
     else:
-        moment = parse_moment(at)
-        if isinstance(moment, int):
-            found, when = documents.get_at(chosen, seq=moment), f" at seq {at}"
-        else:
-            found, when = documents.get_at(chosen, time=moment), f" at {at}"
+        found, when = documents.get_at(chosen, time=moment), at
     if found is None:
-        raise NotFound(f"there is no {model} '{chosen}'{when}", key=session.resolver.document_key(model, chosen))
+        raise NotFound(f"there is no {model} '{chosen}' at {when}", key=session.resolver.document_key(model, chosen))
     echo_document(found, format)
 
 
 def put(
-    target: AuthorTarget,
+    target: AuthorTargetOnBranch,
     model: ModelName,
     file: Annotated[str, typer.Argument(metavar="[FILE]", help="JSON; `-` is stdin.")] = "-",
     id: Annotated[str | None, typer.Option("--id", metavar="ID", help="Id of the document.")] = None,
     many: Annotated[
-        bool, typer.Option("--many", help="FILE holds several: a JSON array, or one document a line.")
+        bool,
+        typer.Option("--many", help="FILE holds several: a JSON array, or one document a line, as in *.ndjson."),
     ] = False,
     format: Annotated[
         RowFormat | None, typer.Option("--format", help="How to show what was stored.  [default: json; table of many]")
     ] = None,
 ) -> None:
     """Store a document: create it, or replace the one that is there."""
+    many = many or file.endswith(LINES)
     if many and id is not None:
         raise Invalid("--id names one document, --many stores several", hint="each document names its own id")
     body = read_input(file)
     session = target.connect()
     documents = session.model(model)
     if many:
-        show_outcomes(_put_many(session, model, parse_documents(body)), format or RowFormat.table)
+        outcomes = _put_many(session, model, parse_documents(body))
+        note_unchanged(outcomes)
+        show_outcomes(outcomes, format or RowFormat.table)
         return
     document = _object(_loaded(body), "the document")
     chosen = _id_of(session, model, document, id)
@@ -78,7 +96,7 @@ def put(
 
 
 def rm(
-    target: AuthorTarget,
+    target: AuthorTargetOnBranch,
     model: ModelName,
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids; of a singleton `_`.")] = None,
     filter: Annotated[
@@ -155,11 +173,11 @@ def _id_of(session: Worm, model: str, document: Document, given: str | None) -> 
     definition = session.schema.model(model)
     if definition.is_singleton:
         if given not in (None, SINGLETON_ID):
-            raise Invalid(f"{model} has a single document, --id says {given!r}", hint="leave --id out")
+            raise Invalid(f"{model} has a single document, --id says {shown(given)}", hint="leave --id out")
         return SINGLETON_ID
     own = None if document.get("id") is None else id_text(definition.id_type, document["id"])
     if given is not None and own is not None and own != given:
-        raise Invalid(f"the document says id {own!r}, --id says {given!r}", path="id")
+        raise Invalid(f"the document says id {shown(own)}, --id says {shown(given)}", path="id")
     return own if given is None else given
 
 
@@ -184,7 +202,9 @@ def _put_many(session: Worm, model: str, found: list[Document | Invalid]) -> lis
             wanted[at] = one
         except WormError as error:
             outcomes[at] = Outcome("", "failed", error)
-    for at, result in zip(wanted, session.model(model).upsert_many(list(wanted.values())), strict=True):
+    with progress_bar("documents") as bar:
+        results = session.model(model).upsert_many(list(wanted.values()), progress=bar)
+    for at, result in zip(wanted, results, strict=True):
         outcomes[at] = _stored(result)
     return [outcomes[at] for at in sorted(outcomes)]
 
@@ -192,7 +212,8 @@ def _put_many(session: Worm, model: str, found: list[Document | Invalid]) -> lis
 def _stored(result: Result[DocumentDict]) -> Outcome:
     if result.document is None:
         return Outcome(result.id, "failed", result.error)
-    return Outcome(result.id, "created" if result.created else "replaced", result.error)
+    done = "created" if result.created else UNCHANGED if result.unchanged else "replaced"
+    return Outcome(result.id, done, result.error)
 
 
 def _deleted(result: Result[DocumentDict]) -> Outcome:

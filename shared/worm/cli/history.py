@@ -1,5 +1,5 @@
 """`worm history`, `worm diff`, `worm rollback`, `worm snapshot …`: the past of one document, and going back to it;
-without an id, `worm history` searches the past of all."""
+without an id, `worm history` searches the past of all. `worm restore` brings whole models back."""
 
 from __future__ import annotations
 
@@ -9,18 +9,31 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from worm.cli.arguments import EntityId, ModelName, SingleId, complete_model, entity_id
-from worm.cli.options import AuthorSession, Session
-from worm.cli.output import RowFormat, Rows, cell, echo_document, echo_rows, echo_table
+from worm.cli.arguments import EntityId, ModelName, Models, SingleId, complete_model, entity_id
+from worm.cli.options import AuthorSession, AuthorSessionOnBranch, Session, SessionOnBranch
+from worm.cli.output import (
+    RowFormat,
+    Rows,
+    cell,
+    count,
+    echo,
+    echo_document,
+    echo_rows,
+    echo_table,
+    note_dry_run,
+    progress_bar,
+)
 from worm.codec.diff import Diff
 from worm.codec.strict_json import JsonValue, loads
 from worm.collections.entries import OplogEntry
-from worm.errors import Invalid
+from worm.errors import Invalid, shown
 from worm.schema.fields import SINGLETON_ID
 from worm.sdk.html import NO_FIELD, change_text
+from worm.sdk.past import CHANGED_MAX
 
 if TYPE_CHECKING:
     from worm.model import Worm
+    from worm.sdk.restoring import RestoreChange
     from worm.sdk.searching import HistoryEntry, HistoryRows
 
 COLUMNS = ("Seq", "Op", "Time", "Actor", "Change")
@@ -29,6 +42,7 @@ LIMIT = 100
 MEMBERS = ("seq", "op", "ts", "actor", "snapshot", "diff", "absent", "metadata")
 DIFF_MEMBERS = ("field", "before", "after")
 SNAPSHOT_COLUMNS = ("ts", "size")
+RESTORED = ("model", "id", "result", "fields", "reason")
 
 Seq = Annotated[int, typer.Argument(metavar="SEQ", min=1, help="Number of an entry, as `worm history` shows it.")]
 
@@ -43,7 +57,7 @@ class EntryOp(StrEnum):
 
 
 def history(
-    session: Session,
+    session: SessionOnBranch,
     model: Annotated[
         str | None, typer.Argument(metavar="[MODEL]", help="Name of the model.", autocompletion=complete_model)
     ] = None,
@@ -110,9 +124,9 @@ def _show_found(found: HistoryRows[HistoryEntry], format: RowFormat) -> None:
             ("model", "id", *MEMBERS), [{"model": one.model, "id": one.id, **_shape(one)} for one in found], format
         )
     if found.cursor is not None:
-        typer.echo(f"worm: note: more entries follow: --cursor {found.cursor}", err=True)
+        echo(f"worm: note: more entries follow: --cursor {found.cursor}", err=True)
     for damage in found.damages:
-        typer.echo(f"worm: {damage}", err=True)
+        echo(f"worm: {damage.for_shell()}", err=True)
     if found.damages:
         raise typer.Exit(found.damages[0].exit_code)
 
@@ -123,7 +137,7 @@ def _metadata(texts: list[str]) -> dict[str, JsonValue]:
     for text in texts:
         name, is_pair, value = text.partition("=")
         if not is_pair or not name:
-            raise Invalid(f"{text!r} is no NAME=VALUE", path="--metadata", hint="write --metadata job=7")
+            raise Invalid(f"{shown(text)} is no NAME=VALUE", path="--metadata", hint="write --metadata job=7")
         try:
             wanted[name] = loads(value.encode())
         except Invalid:
@@ -132,20 +146,20 @@ def _metadata(texts: list[str]) -> dict[str, JsonValue]:
 
 
 def diff(
-    session: Session, model: ModelName, id: EntityId, seq_a: Seq, seq_b: Seq, format: Rows = RowFormat.table
+    session: SessionOnBranch, model: ModelName, id: EntityId, seq_a: Seq, seq_b: Seq, format: Rows = RowFormat.table
 ) -> None:
     """Show the fields that differ between the documents after two entries."""
     found = session.model(model).diff_between(entity_id(session, model, id, "diff"), seq_a, seq_b)
     rows = [_sides(name, found) for name in sorted(found.diff)]
     if format is RowFormat.table:
-        shown = [[cell(row.get(name, NO_FIELD)) for name in DIFF_MEMBERS] for row in rows]
-        echo_table(("Field", f"Seq {seq_a}", f"Seq {seq_b}"), shown)
+        cells = [[cell(row.get(name, NO_FIELD)) for name in DIFF_MEMBERS] for row in rows]
+        echo_table(("Field", f"Seq {seq_a}", f"Seq {seq_b}"), cells)
     else:
         echo_rows(DIFF_MEMBERS, rows, format)
 
 
 def rollback(
-    session: AuthorSession,
+    session: AuthorSessionOnBranch,
     model: ModelName,
     id: EntityId,
     to: Annotated[int, typer.Option("--to", metavar="SEQ", min=1, help="The entry to go back to.")],
@@ -154,6 +168,41 @@ def rollback(
     """Save the document of an earlier entry again. History is not rewritten: this appends an entry."""
     chosen = entity_id(session, model, id, "rollback")
     echo_document(session.model(model).rollback(chosen, to_seq=to), format)
+
+
+def restore(
+    session: AuthorSessionOnBranch,
+    at: Annotated[
+        str, typer.Option("--at", metavar="COMMIT|TIME", help="A time, or a commit of the space of the models.")
+    ],
+    models: Models = None,
+    max_changed: Annotated[
+        int | None,
+        typer.Option("--max-changed", metavar="N", min=0, help="Refused if more have changed since; else 10,000."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run/--no-dry-run", help="Only say what would change (default).")
+    ] = True,
+    format: Rows = RowFormat.table,
+) -> None:
+    """Bring whole models back to a moment, each document by a save with history. Run it again if it was interrupted."""
+    most = CHANGED_MAX if max_changed is None else max_changed
+    with progress_bar("Restoring", is_hidden=dry_run or format is not RowFormat.table) as show:
+        report = session.restore(at=at, models=models or None, dry_run=dry_run, max_changed=most, progress=show)
+    if dry_run:
+        note_dry_run(len(report.changes), "restore")
+    rows = [_restored(one) for one in report.changes]
+    echo_rows(RESTORED if report.failed else RESTORED[:-1], rows, format)
+    if report.failed:
+        echo(f"worm: {len(report.failed):,} of {count(len(rows), 'document')} failed", err=True)
+        raise typer.Exit(next(one.error.exit_code for one in report.failed if one.error is not None))
+
+
+def _restored(one: RestoreChange) -> dict[str, JsonValue]:
+    row: dict[str, JsonValue] = {"model": one.model, "id": one.id, "result": one.what, "fields": list(one.fields)}
+    if one.error is not None:
+        row |= {"result": "failed", "reason": " ".join(one.error.for_shell().split())}
+    return row
 
 
 def take_snapshot(

@@ -6,6 +6,7 @@ Records of a log are printed as lines that people read and `grep` finds things i
 
 from __future__ import annotations
 
+from base64 import b64decode
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,47 +14,132 @@ from typing import Annotated, cast
 
 import typer
 
-from worm.cli.options import EndpointTarget, Target
-from worm.cli.output import GAP, Report, ReportFormat, count, echo_json, echo_table, printable
-from worm.clock import iso_millis
+from worm.cli.options import Target
+from worm.cli.output import GAP, Report, ReportFormat, count, echo, echo_json, echo_table, printable
+from worm.clock import Ids, SystemClock, iso_millis
 from worm.codec.frames import Torn
 from worm.codec.logs import LogCompactReport, LogLine, LogRepairReport, LogTools, LogVerifyReport
 from worm.codec.strict_json import JsonObject, JsonValue, dumps
-from worm.errors import Corrupt, Invalid
+from worm.errors import Corrupt, Invalid, NotFound
 from worm.journal.pack import PackReport, pack, unpack
 from worm.journal.tools import DirectoryTools
+from worm.log.collect import LogCollector
+from worm.log.fence import lease_file, root_file
+from worm.log.keys import DbKeys
+from worm.log.reader import LogReader
+from worm.log.root import Lease
 from worm.log.tools import CommitLogTools
+from worm.store.base import Store
 
 EXIT_DIFFERENCES = 1
 COLUMNS = ("Records", "Bytes", "Documents", "Committed", "Aborted", "Dangling", "Torn Bytes")
+MAIN = "main"
 NONE = "-"
 _HEADER = ("lsn", "ts", "txn", "op", "ns", "id")
 _BARE = ("doc", "spec", "field")
 
-Place = Annotated[
-    str,
-    typer.Argument(metavar="TARGET", help="A store's directory; with --db where the database is: s3://bucket/prefix."),
+LogName = Annotated[
+    str | None,
+    typer.Argument(metavar="[NAME]", help="The database whose log it is; without it, the log of the directory --url."),
 ]
-Database = Annotated[str | None, typer.Option("--db", metavar="ID", help="The commit log of this database.")]
+Named = Annotated[str, typer.Argument(metavar="NAME", help="The database whose log it is.")]
+LogBranch = Annotated[str, typer.Option("--branch", metavar="NAME", help="The branch of a page store.")]
+After = Annotated[
+    str | None, typer.Option("--after", metavar="LSN|TIME", help="Only records after this LSN, or after this time.")
+]
 Raw = Annotated[bool, typer.Option("--raw", help="The lines as they are stored, with their CRCs.")]
 
 
-def _tools(target: Target, place: str, db: str | None, *, for_writing: bool = False) -> LogTools:
-    """The tools for a store's directory or, with `--db`, for a commit log in a bucket. For writing, a bucket must keep
-    write conditions."""
-    if db is not None:
-        return CommitLogTools(target.overridden(place).store(for_writing=for_writing), db)
-    if "://" in place:
-        raise Invalid(f"{place!r} is no directory", hint="name the database with --db ID")
-    return DirectoryTools(Path(place))
+def _tools(target: Target, name: str | None, branch: str = "", *, for_writing: bool = False) -> LogTools:
+    """The tools for the log of a database, or without a name for that of a store's directory. For writing, a bucket
+    must keep write conditions."""
+    if name is not None:
+        store = target.store(for_writing=for_writing)
+        return CommitLogTools(store, _keys(store, name, branch))
+    if "://" in target.url and not target.url.startswith("file://"):
+        raise Invalid(f"{target.url!r} is no directory", hint="name the database: `worm log … NAME --url URL`")
+    return DirectoryTools(Path(target.url.removeprefix("file://")))
 
 
-def verify(target: EndpointTarget, place: Place, db: Database = None, format: Report = ReportFormat.table) -> None:
+def _keys(store: Store, name: str, branch: str) -> DbKeys:
+    if branch in ("", MAIN):
+        return DbKeys(name)
+    from worm.pages.root import PagesRoot
+
+    clock = SystemClock()
+    return DbKeys(name, PagesRoot(store, name, clock=clock, ids=Ids.system(clock)).read().branch(branch).id)
+
+
+def list_logs(target: Target, format: Report = ReportFormat.table) -> None:
+    """List the databases of a bucket, with what each of them is: a log of documents, a page store, a space."""
+    from worm.pages.apply import databases  # the log of a directory is read without this room
+
+    store, clock = target.store(), SystemClock()
+    rows: list[list[str]] = []
+    for name in sorted(databases(store)):
+        try:
+            root = root_file(store, DbKeys(name), clock=clock, ids=Ids.system(clock)).read()
+            kind = "no root" if root is None else f"{root.kind}, deleted" if root.deleted else root.kind
+        except (Corrupt, Invalid) as damage:
+            kind = f"damaged: {damage.message}"
+        rows.append([name, kind])
+    if format is ReportFormat.json:
+        echo_json([{"name": name, "kind": kind} for name, kind in rows])
+    else:
+        echo_table(("Name", "Kind"), rows)
+
+
+def stat(target: Target, name: Named, branch: LogBranch = "", format: Report = ReportFormat.table) -> None:
+    """Show the extent of a log, its size, and its newest writer."""
+    store, clock = target.store(), SystemClock()
+    keys = _keys(store, name, branch)
+    reader = LogReader(store, keys)
+    tail, slots = reader.tail(), [one for one in store.list(keys.log) if keys.slot_of(one.key) is not None]
+    lease = lease_file(store, keys, clock=clock, ids=Ids.system(clock)).read() or Lease()
+    root = root_file(store, keys, clock=clock, ids=Ids.system(clock)).read()
+    if root is None:
+        raise NotFound(f"there is no log {name!r}", key=keys.root)
+    shape: JsonObject = {
+        "name": name,
+        "kind": root.kind,
+        "keptFrom": reader.earliest(),
+        "head": 0 if tail is None else tail.last_lsn,
+        "slots": len(slots),
+        "bytes": sum(one.size for one in slots),
+        "epoch": lease.epoch,
+        "writer": lease.writer,
+        "taken": lease.taken,
+    }
+    if format is ReportFormat.json:
+        echo_json(shape)
+    else:
+        echo_table(("What", "Value"), [[key, str(value)] for key, value in shape.items()])
+
+
+def gc(
+    target: Target,
+    name: Named,
+    before: Annotated[str, typer.Option("--before", metavar="LSN|TIME", help="Nobody needs records before this.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+) -> None:
+    """Delete old slots of a log of documents. Of a page store or a space, `worm db gc` knows what is needed."""
+    store, clock = target.store(for_writing=not dry_run), SystemClock()
+    root = root_file(store, DbKeys(name), clock=clock, ids=Ids.system(clock), kind="documents").read()
+    if root is None:
+        raise NotFound(f"there is no log {name!r}", key=DbKeys(name).root)
+    reader = LogReader(store, name)
+    done = LogCollector(store, name).run(reader.slot_before(max(0, reader.lsn_of(before) - 1)), dry_run=dry_run)
+    echo(f"{count(done.deleted, 'slot')}, {count(done.bytes, 'byte')}; the log begins after slot {done.boundary}")
+    if dry_run:
+        echo("nothing was changed")
+
+
+def verify(target: Target, name: LogName = None, branch: LogBranch = "", format: Report = ReportFormat.table) -> None:
     """Read the whole log, check every record, fold it, and check that its minimal form says the same. Reads only.
 
     Exit code 9 when the log is damaged; the place is named.
     """
-    report = _tools(target, place, db).verify()
+    report = _tools(target, name, branch).verify()
     if format is ReportFormat.json:
         echo_json({"clean": report.is_clean} | _report_shape(report))
     else:
@@ -67,65 +153,70 @@ def _show_verify(report: LogVerifyReport) -> None:
     figures = (report.records, report.size, report.documents, report.committed, report.aborted, report.dangling)
     echo_table(COLUMNS, [[f"{one:,}" for one in (*figures, report.torn)]], right=COLUMNS)
     for problem in report.problems:
-        typer.echo(f"{problem.kind}  {printable(problem.key)}: {printable(problem.detail)}")
-    typer.echo(count(len(report.problems), "problem") if report.problems else "no problems")
+        echo(f"{problem.kind}  {printable(problem.key)}: {printable(problem.detail)}")
+    if report.kept_from > 1:
+        echo(f"the log is kept from LSN {report.kept_from} on; what was before is collected")
+    echo(count(len(report.problems), "problem") if report.problems else "no problems")
 
 
 def repair(
-    target: EndpointTarget,
-    place: Place,
-    db: Database = None,
+    target: Target,
+    name: LogName = None,
+    branch: LogBranch = "",
     dry_run: Annotated[
         bool, typer.Option("--dry-run/--no-dry-run", help="Only say what would be put aside (default).")
     ] = True,
     format: Report = ReportFormat.table,
 ) -> None:
     """Keep the intact beginning of a damaged log and put the rest aside. Nothing is deleted."""
-    report = _tools(target, place, db, for_writing=not dry_run).repair(dry_run=dry_run)
+    report = _tools(target, name, branch, for_writing=not dry_run).repair(dry_run=dry_run)
     if format is ReportFormat.json:
         echo_json({"dryRun": dry_run} | _report_shape(report))
     elif report.reason is None:
-        typer.echo(f"nothing to repair: {count(report.kept, 'record')}")
+        echo(f"nothing to repair: {count(report.kept, 'record')}")
     else:
-        typer.echo(printable(report.reason))
+        echo(printable(report.reason))
         verb = "would keep" if dry_run else "kept"
         aside = "" if report.side is None else f" in {printable(report.side)}"
-        typer.echo(f"{verb} {count(report.kept, 'record')}; {count(report.moved, 'byte')} aside{aside}")
+        echo(f"{verb} {count(report.kept, 'record')}; {count(report.moved, 'byte')} aside{aside}")
         if dry_run:
-            typer.echo("nothing was changed; run it with --no-dry-run")
+            echo("nothing was changed; run it with --no-dry-run")
 
 
-def compact(target: EndpointTarget, place: Place, db: Database = None, format: Report = ReportFormat.table) -> None:
+def compact(target: Target, name: LogName = None, branch: LogBranch = "", format: Report = ReportFormat.table) -> None:
     """Rewrite the log to its minimal form: the state stays the same, what led to it goes."""
-    report = _tools(target, place, db, for_writing=True).compact()
+    report = _tools(target, name, branch, for_writing=True).compact()
     if format is ReportFormat.json:
         echo_json(_report_shape(report))
     else:
         before = f"{count(report.records_before, 'record')}, {count(report.size_before, 'byte')}"
-        typer.echo(f"{before} -> {count(report.records_after, 'record')}, {count(report.size_after, 'byte')}")
+        echo(f"{before} -> {count(report.records_after, 'record')}, {count(report.size_after, 'byte')}")
 
 
 def cat(
-    target: EndpointTarget,
-    place: Place,
-    db: Database = None,
-    after: Annotated[int | None, typer.Option("--after", metavar="LSN", help="Only records after this one.")] = None,
+    target: Target,
+    name: LogName = None,
+    branch: LogBranch = "",
+    after: After = None,
     ns: Annotated[str | None, typer.Option("--ns", metavar="NAME", help="Only records of this namespace.")] = None,
     op: Annotated[str | None, typer.Option("--op", metavar="OP", help="Only records with this op.")] = None,
     raw: Raw = False,
 ) -> None:
     """Print the log, a line for each record: lsn, time, transaction, op, namespace, id, content."""
-    for item in _tools(target, place, db).cat(after=after):
+    tools = _tools(target, name, branch)
+    if tools.kept_from > 1:
+        echo(f"note: the log is kept from LSN {tools.kept_from} on; what was before is collected", err=True)
+    for item in tools.cat(after=after):
         if isinstance(item, Torn):
             show_torn(item)
         elif ns in (None, item.value.get("ns")) and op in (None, item.value.get("op")):
-            typer.echo(shown(item, raw=raw))
+            echo(shown(item, raw=raw))
 
 
 def tail(
-    target: EndpointTarget,
-    place: Place,
-    db: Database = None,
+    target: Target,
+    name: LogName = None,
+    branch: LogBranch = "",
     lines: Annotated[int, typer.Option("--lines", "-n", metavar="N", help="How many records.")] = 10,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is appended, until Ctrl-C.")] = False,
     raw: Raw = False,
@@ -133,11 +224,11 @@ def tail(
     """Print the last records of the log."""
     if lines < 0:
         raise Invalid("--lines must not be negative")
-    for item in _tools(target, place, db).tail(lines, follow=follow):
+    for item in _tools(target, name, branch).tail(lines, follow=follow):
         if isinstance(item, Torn):
             show_torn(item)
         else:
-            typer.echo(shown(item, raw=raw))
+            echo(shown(item, raw=raw))
 
 
 def _report_shape(report: LogVerifyReport | LogRepairReport | LogCompactReport) -> JsonObject:
@@ -161,7 +252,7 @@ def shown(item: LogLine, *, raw: bool) -> str | bytes:
     """`lsn  time  txn  op  ns  id  content`, with `-` for what a record has not; raw is the stored line."""
     if raw:
         return item.line
-    value = item.value
+    value = _decoded(item.value)
     rest = {name: member for name, member in value.items() if name not in _HEADER}
     (only,) = rest.values() if len(rest) == 1 and next(iter(rest)) in _BARE else (rest,)
     texts = (
@@ -176,8 +267,22 @@ def shown(item: LogLine, *, raw: bool) -> str | bytes:
     return printable(GAP.join(texts))
 
 
+def _decoded(value: JsonObject) -> JsonObject:
+    """A record of a page store or a space as people think of it: the page and what is in it, or the commit."""
+    header: JsonObject = {name: member for name, member in value.items() if name in ("lsn", "ts", "txn", "op")}
+    if value.get("op") == "page":
+        data = value.get("data")
+        size = len(b64decode(data)) if isinstance(data, str) else 0
+        content = value.get("text", "deleted" if "delete" in value else f"{size} bytes")
+        return {**header, "id": value.get("page"), "doc": content}
+    if value.get("op") == "space":
+        ns = value.get("branch") or MAIN
+        return {**header, "ts": value.get("at"), "ns": ns, "id": value.get("seq"), "doc": value.get("ops", [])}
+    return value
+
+
 def show_torn(torn: Torn) -> None:
-    typer.echo(f"note: {torn.size} torn bytes after byte {torn.offset}: a write that was not finished", err=True)
+    echo(f"note: {torn.size} torn bytes after byte {torn.offset}: a write that was not finished", err=True)
 
 
 def _text(value: JsonValue) -> str:
@@ -214,4 +319,4 @@ def unpack_archive(
 def _show_packed(done: str, report: PackReport) -> None:
     figures = f"{count(report.files, 'file')}, {count(report.size, 'byte')}"
     content = f"{count(report.records, 'record')}, {count(report.documents, 'document')}"
-    typer.echo(f"{done} {printable(report.path)}: {figures}; {content}")
+    echo(f"{done} {printable(report.path)}: {figures}; {content}")

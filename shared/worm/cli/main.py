@@ -1,142 +1,84 @@
-"""`worm`: the entry, the options that precede a command, and the one place where errors become exit codes.
+"""The console script: what the process does with signals, from its first line to its last.
 
-An error of the library is one line on stderr, with its hint, and the exit code of its class (`worm.errors`); a mistake
-in the command line itself is exit code 2, output that cannot be written 1. A reader that closes the pipe (`| head`) has
-enough: exit code 0. Only a defect of this program shows a traceback.
+Ctrl-C ends the command at any moment with exit code 130, SIGTERM with 143, and neither shows a traceback. (The first
+hundredths of a second, until this module is loaded, belong to the interpreter: nothing of ours can answer then.)
+
+- While the program is loaded and when it is done, nothing is in progress: a signal ends the process at once.
+- While a command works, the first signal raises `KeyboardInterrupt`: files are closed, and the cursor comes back.
+  One that strikes where Python cannot raise it (a finalizer), and every further signal, end the process at once.
+- After an interrupt nothing waits for threads that still talk to a store.
+
+A signal that the caller ignores (`nohup`, a job in the background) stays ignored.
+
+A module of its own because it must be loaded before everything that takes time to load.
 """
 
 from __future__ import annotations
 
+import gc
 import os
+import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Annotated, Any
 
-import typer
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import NoReturn
 
-from worm.cli.commands import COMMANDS, LazyGroup
-from worm.cli.options import ACTOR_HELP, DEFAULT_URL, ENDPOINT_HELP, URL_HELP, Target
-from worm.errors import WormError
-from worm.version import VERSION
-
-HINTS = {
-    "the bucket does not exist": "look at --url (WORM_URL) and --endpoint-url, or make the bucket",
-    " is read-only": 'its "mode" in the schema is readonly: nothing may write it',
-    " is append-only": 'its "mode" in the schema is append: documents are created, never changed or deleted',
-}
-"""For errors whose words are fixed and say only what is the case."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+COLLECTED_AFTER = 100_000
+"""New objects between two searches for garbage. What is loaded stays; searching it over and over took a tenth of the
+start."""
 
 
-class WormGroup(LazyGroup):
-    """All commands; turns the library's errors into a line and an exit code."""
+class Interrupted(KeyboardInterrupt):
+    """A signal asked the command to end."""
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(tree=COMMANDS, **settings)
-
-    def main(self, *arguments: Any, **options: Any) -> Any:
-        standalone_mode = options.pop("standalone_mode", True)
-        try:
-            code = super().main(*arguments, **{**options, "standalone_mode": False})
-        except Exception as error:
-            # Its class is in click, which typer carries inside; what it has is public.
-            describe = getattr(error, "format_message", None)
-            if describe is None or not standalone_mode:
-                raise
-            code = _usage_error(error, describe())
-        if standalone_mode:
-            sys.exit(code if isinstance(code, int) else 0)
-        return code
-
-    def make_context(self, *arguments: Any, **options: Any) -> Any:
-        with _errors_as_exits():
-            return super().make_context(*arguments, **options)
-
-    def invoke(self, ctx: Any) -> Any:
-        with _errors_as_exits():
-            return super().invoke(ctx)
-
-
-@contextmanager
-def _errors_as_exits() -> Iterator[None]:
-    try:
-        yield
-    except WormError as error:
-        error.hint = error.hint or next((hint for end, hint in HINTS.items() if error.message.endswith(end)), None)
-        _tell(str(error))
-        raise typer.Exit(error.exit_code) from error
-    except BrokenPipeError as error:
-        _drop_output()
-        raise typer.Exit(0) from error
-    except OSError as error:
-        _drop_output()
-        _tell(f"{error.strerror or error}" + (f": {error.filename}" if error.filename else ""))
-        raise typer.Exit(1) from error
-
-
-def _usage_error(error: Any, message: str) -> int:
-    context = getattr(error, "ctx", None)
-    if type(error).__name__ == "NoArgsIsHelpError":
-        error.show()
-    else:
-        path = "worm" if context is None else context.command_path
-        _tell(f"{message.rstrip('.')} (see `{path} --help`)")
-    return int(getattr(error, "exit_code", 2))
-
-
-def _tell(message: str) -> None:
-    from worm.cli.output import printable
-
-    with suppress(OSError):
-        typer.echo(f"worm: {printable(' '.join(message.split()))}", err=True)
-
-
-def _drop_output() -> None:
-    """What is still buffered cannot be written either; without this the interpreter would try, and complain."""
-    with suppress(OSError, ValueError, AttributeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-app = typer.Typer(
-    name="worm",
-    cls=WormGroup,
-    help="Plain JSON documents in your own S3 bucket as a database: history, tables, audit.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"worm {VERSION}")
-        raise typer.Exit
-
-
-@app.callback()
-def shared_options(
-    context: typer.Context,
-    url: Annotated[str, typer.Option("--url", envvar="WORM_URL", metavar="URL", help=URL_HELP)] = DEFAULT_URL,
-    endpoint_url: Annotated[
-        str | None, typer.Option("--endpoint-url", envvar="AWS_ENDPOINT_URL", metavar="URL", help=ENDPOINT_HELP)
-    ] = None,
-    actor: Annotated[str | None, typer.Option("--actor", envvar="WORM_ACTOR", metavar="NAME", help=ACTOR_HELP)] = None,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
-) -> None:
-    context.obj = Target(url, endpoint_url or None, actor or None)
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.exit_code = 128 + number
 
 
 def main() -> None:
-    """The console script. Output into a pipe or a file is UTF-8 whatever the locale says."""
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None and not stream.isatty():
-            reconfigure(encoding="utf-8", errors="backslashreplace")
-    if sys.stdout is None:  # closed by the caller
-        _tell("stdout is closed")
-        sys.exit(1)
-    app()
+    heeded = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    for number in heeded:
+        signal.signal(number, _leave)
+    code = _run(heeded)
+    for number in heeded:
+        signal.signal(number, _leave)
+    if code >= 128:
+        os._exit(code)
+    sys.exit(code)
+
+
+def _run(heeded: list[signal.Signals]) -> int:
+    gc.set_threshold(COLLECTED_AFTER)
+    from worm.cli.app import run
+
+    sys.unraisablehook = _unraisable
+    try:
+        for number in heeded:
+            signal.signal(number, _interrupt)
+        return run()
+    except Interrupted as interrupt:  # before or after the command itself
+        return interrupt.exit_code
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    os._exit(128 + number)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    for one in SIGNALS:
+        if signal.getsignal(one) is _interrupt:
+            signal.signal(one, _leave)
+    raise Interrupted(number)
+
+
+def _unraisable(found: sys.UnraisableHookArgs) -> None:
+    if isinstance(found.exc_value, Interrupted):
+        os._exit(found.exc_value.exit_code)
+    sys.__unraisablehook__(found)
 
 
 if __name__ == "__main__":

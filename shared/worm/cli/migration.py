@@ -13,10 +13,10 @@ import typer
 
 from worm.cli.arguments import ModelName, existing_file, note_undeclared
 from worm.cli.options import AuthorSession
-from worm.cli.output import Report, ReportFormat, cell, count, echo_json, printable, progress_bar
+from worm.cli.output import Report, ReportFormat, cell, count, echo, echo_json, printable, progress_bar
 from worm.codec.strict_json import JsonObject, JsonValue, loads
 from worm.collections.entries import Document
-from worm.errors import Invalid
+from worm.errors import Invalid, shown
 from worm.query.filter_text import filter_fields, parse_filter
 from worm.sdk.migrating import Change, MigrationReport, name_of
 from worm.sdk.migration_rules import Rule, apply_rules, convert, rename, rules_of
@@ -96,7 +96,7 @@ def _rules(
 def _pair(text: str, form: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals and value):
-        raise Invalid(f"{text!r} is not of the form {form}")
+        raise Invalid(f"{shown(text)} is not of the form {form}")
     return name, value
 
 
@@ -106,7 +106,7 @@ def _default(text: str) -> JsonObject:
         return {"default": {"field": name, "value": loads(value.encode())}}
     except Invalid as mistake:
         hint = f"text needs quotes: --default '{name}=\"{value}\"'"
-        raise Invalid(f"--default {text!r}: the value is not JSON", hint=hint) from mistake
+        raise Invalid(f"--default {shown(text)}: the value is not JSON", hint=hint) from mistake
 
 
 def _composed(rules: Sequence[Rule], where: str) -> Change:
@@ -127,15 +127,15 @@ def _composed(rules: Sequence[Rule], where: str) -> Change:
 def _function(where: str) -> Change:
     module, _, name = where.partition(":")
     if not module or not name:
-        raise Invalid(f"--function {where!r} is not of the form MODULE:NAME")
+        raise Invalid(f"--function {shown(where)} is not of the form MODULE:NAME")
     try:
         with _current_directory_first():
             found = getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
         hint = "modules are looked for in the current directory, and where Python finds them"
-        raise Invalid(f"--function {where!r}: {error}", hint=hint) from error
+        raise Invalid(f"--function {shown(where)}: {error}", hint=hint) from error
     if not callable(found):
-        raise Invalid(f"--function {where!r} is not a function")
+        raise Invalid(f"--function {shown(where)} is not a function")
     return cast(Change, found)
 
 
@@ -150,18 +150,18 @@ def _current_directory_first() -> Iterator[None]:
 
 def _show(report: MigrationReport, dry_run: bool) -> None:
     if report.resumed:
-        typer.echo("goes on where an interrupted run stopped")
+        echo("goes on where an interrupted run stopped")
     for before, after in report.examples:
-        typer.echo(f"{cell(before.get('id'))}: {printable(_told(before, after))}")
+        echo(f"{cell(before.get('id'))}: {printable(_told(before, after))}")
     verb = "would change" if dry_run else "changed"
     looked = f"looked at {count(report.looked_at, 'document')}"
-    typer.echo(f"{looked}: {report.changed:,} {verb}, {report.unchanged:,} fit already, {len(report.failed):,} failed")
+    echo(f"{looked}: {report.changed:,} {verb}, {report.unchanged:,} fit already, {len(report.failed):,} failed")
     for entity_id, reason in sorted(report.failed.items())[:FAILURES_MAX]:
-        typer.echo(f"failed  {printable(entity_id)}: {printable(' '.join(reason.split()))}")
+        echo(f"failed  {printable(entity_id)}: {printable(' '.join(reason.split()))}")
     if len(report.failed) > FAILURES_MAX:
-        typer.echo(f"and {count(len(report.failed) - FAILURES_MAX, 'more failure')}; --format json has all")
+        echo(f"and {count(len(report.failed) - FAILURES_MAX, 'more failure')}; --format json has all")
     if dry_run:
-        typer.echo("nothing was changed")
+        echo("nothing was changed")
 
 
 def _told(before: Document, after: Document) -> str:

@@ -10,11 +10,13 @@ Every start of `worm` imports this module. So it imports the library only where 
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
+
+from worm.values import dataclass
 
 if TYPE_CHECKING:
     from worm.model import Worm
@@ -25,6 +27,11 @@ URL_HELP = "Where the documents are: s3://bucket, s3://bucket/prefix, a director
 ENDPOINT_HELP = "S3 endpoint other than AWS's own."
 ACTOR_HELP = "Who is named as the author of writes."
 REASON_HELP = "Why; the history keeps it."
+BRANCH_HELP = "On this branch, for models in a space."
+
+
+opened_stores: list[Store] = []
+"""Those that the command works on: an interrupted one says whether it has written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,7 @@ class Target:
     endpoint_url: str | None = None
     actor: str | None = None
     reason: str | None = None
+    branch: str | None = None
 
     def overridden(
         self,
@@ -42,14 +50,29 @@ class Target:
         endpoint_url: str | None = None,
         actor: str | None = None,
         reason: str | None = None,
+        branch: str | None = None,
     ) -> Target:
-        return Target(url or self.url, endpoint_url or self.endpoint_url, actor or self.actor, reason or self.reason)
+        return Target(
+            url or self.url,
+            endpoint_url or self.endpoint_url,
+            actor or self.actor,
+            reason or self.reason,
+            branch or self.branch,
+        )
 
     def connect(self) -> Worm:
         """A session on the pushed schema."""
         from worm.model import connect
 
-        return connect(self.url, endpoint_url=self.endpoint_url, actor=self.actor, reason=self.reason)
+        session = connect(
+            self.url,
+            endpoint_url=self.endpoint_url,
+            actor=self.actor,
+            reason=self.reason,
+            maintenance=None if os.environ.get("WORM_MAINTENANCE") else "inline",  # a command folds before it ends
+        )
+        opened_stores.append(session.store)
+        return session if self.branch is None else session.branch(self.branch)
 
     def store(self, *, for_writing: bool = False) -> Store:
         """The bare store; for writing only if it keeps write conditions."""
@@ -59,6 +82,7 @@ class Target:
 
         clock = SystemClock()
         store = open_store(self.url, endpoint_url=self.endpoint_url, ids=Ids.system(clock), clock=clock)
+        opened_stores.append(store)
         if for_writing:
             ensure_safe(store)
         return store
@@ -72,6 +96,7 @@ class Shared:
     url: str | None = URL_HELP
     has_actor: bool = False
     is_session: bool = False
+    has_branch: bool = False
 
     def options(self) -> dict[str, Any]:
         """Name and annotation of each, as typer reads them."""
@@ -79,6 +104,8 @@ class Shared:
         if self.has_actor:
             found["reason"] = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help=REASON_HELP)]
             found["actor"] = Annotated[str | None, typer.Option("--actor", metavar="NAME", help=ACTOR_HELP)]
+        if self.has_branch:
+            found["branch"] = Annotated[str | None, typer.Option("--branch", metavar="BRANCH", help=BRANCH_HELP)]
         if self.url is not None:
             found["url"] = Annotated[str | None, typer.Option("--url", metavar="URL", help=self.url)]
         found["endpoint_url"] = Annotated[str | None, typer.Option("--endpoint-url", metavar="URL", help=ENDPOINT_HELP)]
@@ -87,7 +114,11 @@ class Shared:
 
 EndpointTarget = Annotated[Target, Shared(url=None)]
 AuthorTarget = Annotated[Target, Shared(has_actor=True)]
+AuthorTargetOnBranch = Annotated[Target, Shared(has_actor=True, has_branch=True)]
+TargetOnBranch = Annotated[Target, Shared(has_branch=True)]
 Session = Annotated["Worm", Shared(is_session=True)]
+SessionOnBranch = Annotated["Worm", Shared(is_session=True, has_branch=True)]
+AuthorSessionOnBranch = Annotated["Worm", Shared(has_actor=True, is_session=True, has_branch=True)]
 AuthorSession = Annotated["Worm", Shared(has_actor=True, is_session=True)]
 
 

@@ -1,9 +1,10 @@
 """Showing results: as an aligned table for people, as JSON, NDJSON or CSV for programs; one by one where a command
 acts on many documents; and a bar while it works.
 
-- A table shows control characters escaped, so that a document cannot move the cursor or recolour the terminal. Columns
-  are cut to the terminal's width, and what is cut ends in `…`; those that do not fit at all are left out and named on
-  stderr. In a pipe or a file nothing is cut.
+- Every line goes through `echo`. On a terminal it shows control characters and marks of text direction escaped, so that
+  a document cannot move the cursor or recolour the terminal. In a pipe or a file, JSON and CSV are exact.
+- A table shows them escaped everywhere. Columns are cut to the terminal's width, and what is cut ends in `…`; those
+  that do not fit at all are left out and named on stderr. In a pipe or a file nothing is cut.
 - Rows may have fields that the schema does not declare. Their columns follow the declared ones, in order of name.
 - JSON output is UTF-8 and complete, whatever the terminal.
 - CSV quotes by RFC 4180. A text that a spreadsheet would run as a formula gets a leading apostrophe unless `raw`. One
@@ -14,7 +15,6 @@ acts on many documents; and a bar while it works.
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import re
@@ -22,20 +22,22 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, cast
 
 import typer
-from rich.cells import cell_len, set_cell_size
 
 from worm.codec.strict_json import JsonValue, dumps
 from worm.errors import NotFound, WormError
+from worm.values import dataclass
 
 GAP = "  "
 COLUMN_MIN = 8
 OUTCOME_COLUMNS = ("id", "result", "reason")
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")  # the last four: their wide forms
+
+# Control characters but tab and line end, marks of text direction, and the line ends of Unicode.
+_ACTING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]|\r(?!\n)")
 
 JsonRow = Mapping[str, JsonValue]
 
@@ -61,15 +63,27 @@ State = Annotated[ReportFormat, typer.Option("--format", help="How to show it.")
 Report = Annotated[ReportFormat, typer.Option("--format", help="How to show the report.")]
 
 
+def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
+    """The way of all output. On a terminal nothing of a document acts on it; a pipe or a file gets the text as it
+    is."""
+    stream = sys.stderr if err else sys.stdout
+    typer.echo(neutral(str(text)) if stream.isatty() else text, err=err, nl=nl)
+
+
+def neutral(text: str) -> str:
+    """The text with what a terminal might act on written as JSON escapes it: JSON stays the same JSON."""
+    return _ACTING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def echo_json(value: JsonValue) -> None:
     """Indented, in the order given."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def echo_json_lines(values: Iterable[JsonValue]) -> None:
     """One value a line."""
     for value in values:
-        typer.echo(json.dumps(value, ensure_ascii=False))
+        echo(json.dumps(value, ensure_ascii=False))
 
 
 def echo_document(document: JsonRow, format: RowFormat) -> None:
@@ -95,14 +109,14 @@ def echo_rows(columns: Sequence[str], rows: Sequence[JsonRow], format: RowFormat
     elif format is RowFormat.ndjson:
         echo_json_lines(dict(row) for row in rows)
     elif format is RowFormat.csv:
-        typer.echo(csv_text(columns, rows, raw=raw_csv), nl=False)
+        echo(csv_text(columns, rows, raw=raw_csv), nl=False)
     else:
         fitting = fitting_columns(columns, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
         echo_table(fitting, [[cell(row.get(name)) if name in row else "" for name in fitting] for row in rows])
         left_out = columns[len(fitting) :]
         if left_out:
             names = printable(", ".join(left_out))
-            typer.echo(f"worm: note: {count(len(left_out), 'column')} left out (--format json): {names}", err=True)
+            echo(f"worm: note: {count(len(left_out), 'column')} left out (--format json): {names}", err=True)
 
 
 def fitting_columns(columns: Sequence[str], width_max: int | None) -> Sequence[str]:
@@ -124,7 +138,7 @@ def echo_table(
     width_max = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     listed = [list(row) for row in rows]
     for line in table_lines(columns, listed, right=set(right), width_max=width_max, widths_min=widths_min):
-        typer.echo(line)
+        echo(line)
 
 
 def table_lines(
@@ -169,6 +183,8 @@ def printable(text: str) -> str:
 
 def csv_text(columns: Sequence[str], rows: Iterable[JsonRow], *, raw: bool = False, header: bool = True) -> str:
     """RFC 4180. Missing and null are empty; lists and objects are JSON."""
+    import csv
+
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\r\n")
     if header:
@@ -206,9 +222,20 @@ def _csv_cell(value: JsonValue, raw: bool) -> str:
     return f"'{value}" if not raw and _FORMULA.match(value) else value
 
 
+def cell_len(text: str) -> int:
+    """How many columns a terminal needs for it. Plain ASCII, which most texts are, needs no tables of widths."""
+    if text.isascii():
+        return len(text)
+    from rich import cells
+
+    return cells.cell_len(text)
+
+
 def _padded(text: str, width: int, ahead: bool) -> str:
     size = cell_len(text)
     if size > width:
+        from rich.cells import set_cell_size
+
         return set_cell_size(text, width - 1) + "…"
     return " " * (width - size) + text if ahead else text + " " * (width - size)
 
@@ -229,6 +256,9 @@ def _fitted(widths: list[int], width_max: int | None) -> list[int]:
 # A result for each document
 
 
+UNCHANGED = "unchanged"
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What came of one document. `id` is empty for one that has none yet."""
@@ -243,7 +273,7 @@ class Outcome:
 
     def row(self) -> dict[str, JsonValue]:
         shape: dict[str, JsonValue] = {"id": self.id, "result": self.result}
-        return shape if self.error is None else {**shape, "reason": " ".join(str(self.error).split())}
+        return shape if self.error is None else {**shape, "reason": " ".join(self.error.for_shell().split())}
 
 
 def attempted(id: str, act: Callable[[str], bool], done: str, reason: str) -> Outcome:
@@ -259,13 +289,21 @@ def show_outcomes(outcomes: Sequence[Outcome], format: RowFormat) -> None:
     failures = [outcome.error for outcome in outcomes if outcome.error is not None]
     echo_rows(OUTCOME_COLUMNS if failures else OUTCOME_COLUMNS[:2], [outcome.row() for outcome in outcomes], format)
     if failures:
-        typer.echo(f"worm: {len(failures):,} of {count(len(outcomes), 'document')} failed", err=True)
+        echo(f"worm: {len(failures):,} of {count(len(outcomes), 'document')} failed", err=True)
         raise typer.Exit(failures[0].exit_code)
 
 
 def note_dry_run(number: int, verb: str) -> None:
     """On stderr, before what would be done."""
-    typer.echo(f"worm: dry run; --no-dry-run will {verb} {count(number, 'document')}", err=True)
+    echo(f"worm: dry run; --no-dry-run will {verb} {count(number, 'document')}", err=True)
+
+
+def note_unchanged(outcomes: Sequence[Outcome]) -> None:
+    """On stderr: a command that is run again, for instance after it was killed, goes on where it ended."""
+    number = sum(outcome.result == UNCHANGED for outcome in outcomes)
+    if number:
+        verb = "was" if number == 1 else "were"
+        echo(f"worm: {number:,} of {count(len(outcomes), 'document')} {verb} stored already", err=True)
 
 
 # Progress

@@ -11,7 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Decimal
 from enum import StrEnum
 from itertools import islice
@@ -22,13 +22,14 @@ from typing import IO, Annotated, TypedDict, cast
 import typer
 
 from worm.cli.arguments import ModelName, note_undeclared, opened_output, output_path
-from worm.cli.options import Session, Target
+from worm.cli.options import SessionOnBranch, TargetOnBranch
 from worm.cli.output import (
     JsonRow,
     RowFormat,
     Rows,
     cell,
     csv_text,
+    echo,
     echo_document,
     echo_json,
     echo_rows,
@@ -54,6 +55,8 @@ from worm.query.filter_text import (
 )
 from worm.query.planner import Plan
 from worm.schema import ModelDef
+from worm.sdk.past import CHANGED_MAX
+from worm.values import dataclass
 
 SPOOL_ROWS = 1000
 Filters = Annotated[
@@ -75,6 +78,16 @@ Sort = Annotated[
 Select = Annotated[
     list[str] | None,
     typer.Option("--select", metavar="FIELDS", help="Only these fields, with commas; the id is always there."),
+]
+At = Annotated[
+    str | None,
+    typer.Option("--at", metavar="COMMIT|TIME", help="As it was at a time, or at a commit of the model's space."),
+]
+MaxChanged = Annotated[
+    int | None,
+    typer.Option(
+        "--max-changed", metavar="N", min=0, help="With --at: refused if more have changed since; else 10,000."
+    ),
 ]
 CsvRaw = Annotated[
     bool,
@@ -126,6 +139,20 @@ def once(given: list[str] | None, option: str, hint: str) -> str | None:
     return given[0] if given else None
 
 
+class MomentOptions(TypedDict):
+    """At which moment."""
+
+    at: str | None
+    max_changed: int | None
+
+
+def moment(at: str | None, max_changed: int | None) -> MomentOptions:
+    """The two options; the second only goes with the first."""
+    if at is None and max_changed is not None:
+        raise Invalid("--max-changed goes with --at", hint="leave it out: without --at nothing is limited")
+    return {"at": at, "max_changed": CHANGED_MAX if max_changed is None else max_changed}
+
+
 class QueryOptions(TypedDict):
     """What `find_all` and `explain` are asked."""
 
@@ -136,6 +163,8 @@ class QueryOptions(TypedDict):
     offset: int
     cursor: str | None
     strategy: str | None
+    at: str | None
+    max_changed: int | None
 
 
 class Strategy(StrEnum):
@@ -148,7 +177,7 @@ class Strategy(StrEnum):
 
 
 def query(
-    session: Session,
+    session: SessionOnBranch,
     model: ModelName,
     filter: Filters = None,
     where: Where = None,
@@ -168,6 +197,8 @@ def query(
     analyze: Annotated[
         bool, typer.Option("--analyze", help="Explain, run the query, and show what it really took.")
     ] = False,
+    at: At = None,
+    max_changed: MaxChanged = None,
     format: Annotated[RowFormat, typer.Option("--format", help="How to show the rows.")] = RowFormat.table,
     csv_raw: CsvRaw = False,
 ) -> None:
@@ -182,6 +213,7 @@ def query(
         "offset": offset,
         "cursor": cursor,
         "strategy": None if strategy is None else strategy.value,
+        **moment(at, max_changed),
     }
     if explain or analyze:
         plan = documents.explain(**asked, analyze=analyze)
@@ -192,7 +224,7 @@ def query(
     echo_rows(choice.columns_of(rows), rows, format, raw_csv=csv_raw)
     note_no_manifest(documents, rows.plan)
     if rows.cursor is not None:
-        typer.echo(f"worm: note: more rows follow: --cursor {rows.cursor}", err=True)
+        echo(f"worm: note: more rows follow: --cursor {rows.cursor}", err=True)
 
 
 def note_no_manifest(documents: Model, plan: Plan) -> None:
@@ -204,7 +236,7 @@ def note_no_manifest(documents: Model, plan: Plan) -> None:
     if not status.exists and not status.fresh:
         name = documents.name
         told = f"{name} has no manifest, or a damaged one; documents are read. `worm table rebuild {name}` builds it"
-        typer.echo(f"worm: note: {told}", err=True)
+        echo(f"worm: note: {told}", err=True)
 
 
 def show_plan(plan: JsonObject, format: RowFormat) -> None:
@@ -224,7 +256,7 @@ def _plan_cell(name: str, value: JsonValue) -> str:
 
 
 def aggregate(
-    session: Session,
+    session: SessionOnBranch,
     model: ModelName,
     group_by: Annotated[
         list[str] | None,
@@ -251,6 +283,8 @@ def aggregate(
     ] = None,
     filter: Filters = None,
     where: Where = None,
+    at: At = None,
+    max_changed: MaxChanged = None,
     format: Rows = RowFormat.table,
     csv_raw: CsvRaw = False,
 ) -> None:
@@ -275,6 +309,7 @@ def aggregate(
         group_by=_one_or_several(groups) if is_json else groups or None,
         having=parse_having(having),
         filter=choice.filter,
+        **moment(at, max_changed),
     )
     if is_json:
         echo_json(found)
@@ -321,17 +356,19 @@ def _labelled(name: str, value: JsonValue, fields: dict[str, str]) -> Iterator[t
 
 
 def distinct(
-    session: Session,
+    session: SessionOnBranch,
     model: ModelName,
     field: Annotated[str, typer.Argument(metavar="FIELD", help="Name of the field; dotted into objects.")],
     filter: Filters = None,
     where: Where = None,
+    at: At = None,
+    max_changed: MaxChanged = None,
     format: Rows = RowFormat.table,
     csv_raw: CsvRaw = False,
 ) -> None:
     """List the different values of a field, sorted; of arrays their elements."""
     choice = choose(session.schema.model(model), filter, where, others=[field])
-    values = session.model(model).distinct(field, choice.filter)
+    values = session.model(model).distinct(field, choice.filter, **moment(at, max_changed))
     if format is RowFormat.json:
         echo_json(values)
     else:
@@ -347,7 +384,7 @@ class ExportFormat(StrEnum):
 
 
 def export(
-    target: Target,
+    target: TargetOnBranch,
     model: ModelName,
     format: Annotated[ExportFormat, typer.Option("--format", help="How to write the rows.")] = ExportFormat.csv,
     filter: Filters = None,
@@ -357,6 +394,8 @@ def export(
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FILE", help="Write here, replacing it; `-` is stdout.")
     ] = "-",
+    at: At = None,
+    max_changed: MaxChanged = None,
     csv_raw: CsvRaw = False,
 ) -> None:
     """Write the rows of a model to stdout or a file: CSV, JSON or NDJSON.
@@ -366,7 +405,7 @@ def export(
     path = output_path(output)
     session = target.connect()
     choice = choose(session.schema.model(model), filter, where, sort=sort, select=select)
-    batches = _batches(session.model(model), choice)
+    batches = _batches(session.model(model), choice, moment(at, max_changed))
     with _writing(path) as write, progress_bar(f"Exporting {model}", is_hidden=path is None and _is_watched()) as show:
         done = 0
         for rows, text in export_chunks(format, choice, batches, raw_csv=csv_raw):
@@ -375,7 +414,7 @@ def export(
             if rows:
                 show(done, None)
     if path is not None:
-        typer.echo(f"wrote {output}: {done:,} {'row' if done == 1 else 'rows'}", err=True)
+        echo(f"wrote {output}: {done:,} {'row' if done == 1 else 'rows'}", err=True)
 
 
 def export_chunks(
@@ -422,10 +461,10 @@ def _unspooled(spool: IO[str]) -> Iterator[Sequence[JsonRow]]:
         yield [json.loads(line) for line in lines]
 
 
-def _batches(documents: Model, choice: Choice) -> Iterable[Sequence[JsonRow]]:
+def _batches(documents: Model, choice: Choice, when: MomentOptions) -> Iterable[Sequence[JsonRow]]:
     if choice.sort:
-        return [documents.find_all(filter=choice.filter, sort=choice.sort, select=choice.select)]
-    return documents.find_batches(filter=choice.filter, select=choice.select)
+        return [documents.find_all(filter=choice.filter, sort=choice.sort, select=choice.select, **when)]
+    return documents.find_batches(filter=choice.filter, select=choice.select, **when)
 
 
 def _line(row: JsonRow) -> str:
@@ -435,7 +474,7 @@ def _line(row: JsonRow) -> str:
 @contextmanager
 def _writing(path: Path | None) -> Iterator[Callable[[str], object]]:
     if path is None:
-        yield lambda text: typer.echo(text, nl=False)
+        yield lambda text: echo(text, nl=False)
         return
     with opened_output(path) as file:
         yield lambda text: file.write(text.encode())

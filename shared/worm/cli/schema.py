@@ -1,5 +1,8 @@
 """`worm push`, `worm import`, `worm relayout`: make a schema file the bucket's schema, infer one from documents, and
-move oplog, snapshots and trash to another layout."""
+move oplog, snapshots and trash to another layout.
+
+A module of its own because its commands are called by their names; `worm attach` shows a push as they do.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,12 @@ import typer
 
 from worm.cli.arguments import checked_output, existing_file
 from worm.cli.options import Target
-from worm.cli.output import Progress, Report, ReportFormat, count, echo_json, echo_table, printable, progress_bar
+from worm.cli.output import Progress, Report, ReportFormat, count, echo, echo_json, echo_table, printable, progress_bar
 from worm.codec.strict_json import JsonObject, JsonValue
 from worm.collections.infer import SAMPLES_MAX, CollectionReport, InferReport, infer_schema
 from worm.collections.push import Adopted, PushReport
 from worm.collections.relayout import Relayout, RelayoutReport, Step, layouts, told
-from worm.errors import Conflict
+from worm.errors import Conflict, Corrupt
 from worm.maintenance.adopt import push
 from worm.maintenance.push_plan import ModelPlan, ModelProgress, PushPlan, plan_push
 from worm.schema import Schema, load_schema
@@ -69,15 +72,16 @@ def push_schema(
     def planned(plan: PushPlan) -> None:
         plans.append(plan)
         for line in () if is_json else _alterations(plan):
-            typer.echo(line)
+            echo(line)
 
     with progress_bar("documents", is_hidden=is_json) as bar:
         options = {"force": force, "adopt": adopt}
         report = push(store, definition, **options, sample=sample, planned=planned, progress=_shown_in(bar))
     if is_json:
-        echo_json({"dryRun": False, "plan": plans[0].to_json() if plans else None, **_push_shape(report)})
+        echo_json({"dryRun": False, "plan": plans[0].to_json() if plans else None, **push_shape(report)})
     else:
         show_push(store, definition, report)
+    exit_if_damaged(report)
 
 
 def _shown_in(bar: Progress) -> ModelProgress:
@@ -90,10 +94,10 @@ def _show_dry_run(plan: PushPlan, *, is_json: bool) -> None:
         echo_json({"dryRun": True, "needsForce": refusal is not None, "plan": plan.to_json()})
         return
     for line in _plan_lines(plan):
-        typer.echo(line)
-    typer.echo("nothing would change" if plan.is_nothing else "nothing was changed")
+        echo(line)
+    echo("nothing would change" if plan.is_nothing else "nothing was changed")
     if refusal is not None:
-        typer.echo("the push needs --force")
+        echo("the push needs --force")
 
 
 def _plan_lines(plan: PushPlan) -> Iterator[str]:
@@ -140,17 +144,23 @@ def _change_lines(one: ModelPlan) -> Iterator[str]:
 def show_push(store: Store, schema: Schema, report: PushReport, *, err: bool = False) -> None:
     """What a push did, in a few lines; with `err` as a note beside another result."""
     if report.schema_changed:
-        typer.echo(f"pushed the schema to {store.url}", err=err)
+        echo(f"pushed the schema to {store.url}", err=err)
     else:
-        typer.echo(f"{store.url} has this schema already", err=err)
+        echo(f"{store.url} has this schema already", err=err)
     for word, names in (("added", report.added), ("changed", report.changed), ("removed", report.removed)):
         for name in names:
             place = f"  {schema.models[name].path}" if name in schema.models else "  (its documents stay)"
-            typer.echo(f"  {word:<8} {name}{place}", err=err)
+            echo(f"  {word:<8} {name}{place}", err=err)
     for key in report.sentinels_written:
-        typer.echo(f"  sentinel {key}", err=err)
+        echo(f"  sentinel {key}", err=err)
     for adopted in report.adopted:
         _show_adopted(adopted, is_new=adopted.model in (*report.added, *report.changed), err=err)
+
+
+def exit_if_damaged(report: PushReport) -> None:
+    """The push is done, but histories of some documents cannot be continued."""
+    if any(adopted.damaged for adopted in report.adopted):
+        raise typer.Exit(Corrupt.exit_code)
 
 
 def _show_adopted(adopted: Adopted, *, is_new: bool, err: bool) -> None:
@@ -159,14 +169,14 @@ def _show_adopted(adopted: Adopted, *, is_new: bool, err: bool) -> None:
         parts = [count(adopted.documents, "document"), f"{adopted.recorded:,} recorded"]
         parts += [] if adopted.rows is None else [f"{adopted.rows:,} in the table"]
         parts += [f"{count(adopted.claimed, 'unique value')} claimed"] if adopted.claimed else []
-        typer.echo(f"  adopted  {adopted.model}: {', '.join(parts)}", err=err)
+        echo(f"  adopted  {adopted.model}: {', '.join(parts)}", err=err)
     for key, reason in sorted(adopted.problems.items()):
-        typer.echo(f"  left as it is  {printable(key)}: {printable(reason)}", err=err)
+        echo(f"  left as it is  {printable(key)}: {printable(reason)}", err=err)
     for text in adopted.conflicts:
-        typer.echo(f"  conflict  {adopted.model}: {printable(text)}", err=err)
+        echo(f"  conflict  {adopted.model}: {printable(text)}", err=err)
 
 
-def _push_shape(report: PushReport) -> JsonObject:
+def push_shape(report: PushReport) -> JsonObject:
     return {
         "schemaChanged": report.schema_changed,
         "added": list(report.added),
@@ -182,6 +192,7 @@ def _push_shape(report: PushReport) -> JsonObject:
                 "claimed": one.claimed,
                 "conflicts": list(one.conflicts),
                 "problems": [{"key": key, "reason": reason} for key, reason in sorted(one.problems.items())],
+                "damaged": [*sorted(one.damaged)],
             }
             for one in report.adopted
         ],
@@ -210,14 +221,15 @@ def import_documents(
     _show_report(inferred.report)
     if output is not None:
         output.write_text(_pretty(inferred.schema), encoding="utf-8")
-        typer.echo(f"wrote {output}", err=True)
+        echo(f"wrote {output}", err=True)
     elif not do_push:
-        typer.echo(_pretty(inferred.schema), nl=False)
+        echo(_pretty(inferred.schema), nl=False)
     if do_push:
         ensure_safe(store)
         with progress_bar("documents") as bar:
             report = push(store, inferred.schema, force=force, progress=_shown_in(bar))
         show_push(store, inferred.schema, report, err=True)
+        exit_if_damaged(report)
 
 
 def _pretty(schema: Schema) -> str:
@@ -232,7 +244,7 @@ def _show_report(report: InferReport) -> None:
 
 
 def _show_collection(found: CollectionReport) -> None:
-    typer.echo(
+    echo(
         f"{found.model}: {found.path}, {found.file}, {count(found.documents, 'document')}, {found.sampled:,} read",
         err=True,
     )
@@ -248,7 +260,7 @@ def _show_collection(found: CollectionReport) -> None:
 
 def _note(label: str, what: str, examples: tuple[str, ...] | list[str]) -> None:
     shown = ", ".join(examples[:EXAMPLES_MAX]) + (", …" if len(examples) > EXAMPLES_MAX else "")
-    typer.echo(f"{label}: {what}: {shown}", err=True)
+    echo(f"{label}: {what}: {shown}", err=True)
 
 
 class LayoutName(StrEnum):
@@ -278,8 +290,8 @@ def relayout(
     Run it again after an interruption: it goes on. Exit code 1 when the moved oplogs have gaps or damage.
     """
     overrides = {"oplog": oplog, "snapshots": snapshots, "trash": trash}
-    wanted = {"layout": to.value} | {name: chosen.value for name, chosen in overrides.items() if chosen is not None}
-    storage = StorageDef.model_validate(wanted)
+    wanted: JsonObject = {name: chosen.value for name, chosen in overrides.items() if chosen is not None}
+    storage = StorageDef.of({"layout": to.value, **wanted})
     store = target.store(for_writing=not dry_run)
     work = Relayout(store, storage, check=lambda schema: oplog_problems(store, schema), progress=_show_progress)
     report = work.plan() if dry_run else work.run(delete_old=delete_old)
@@ -303,24 +315,24 @@ def oplog_problems(store: Store, schema: Schema) -> list[str]:
 
 
 def _show_progress(step: Step, number: int) -> None:
-    typer.echo(f"{step}: {count(number, 'object')}", err=True)
+    echo(f"{step}: {count(number, 'object')}", err=True)
 
 
 def _show_relayout(report: RelayoutReport, dry_run: bool) -> None:
     if report.is_nothing:
-        typer.echo(f"everything lies in the layout {told(report.target)} already")
+        echo(f"everything lies in the layout {told(report.target)} already")
         return
     rows = [[model, directory, f"{number:,}"] for (model, directory), number in sorted(report.objects.items())]
     echo_table(RELAYOUT_COLUMNS, rows, right=["Objects"])
     if report.foreign:
-        typer.echo(f"{count(report.foreign, 'foreign object')} in these directories will stay where they are")
+        echo(f"{count(report.foreign, 'foreign object')} in these directories will stay where they are")
     if dry_run:
         total = sum(report.objects.values())
-        typer.echo(f"would move {count(total, 'object')}, {count(report.size, 'byte')}, to {told(report.target)}")
-        typer.echo("nothing was changed; pause capture, then run it with --no-dry-run")
+        echo(f"would move {count(total, 'object')}, {count(report.size, 'byte')}, to {told(report.target)}")
+        echo("nothing was changed; pause capture, then run it with --no-dry-run")
         return
     for line in _done(report):
-        typer.echo(line)
+        echo(line)
 
 
 def _done(report: RelayoutReport) -> Sequence[str]:

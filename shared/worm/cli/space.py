@@ -1,10 +1,10 @@
-"""`worm space …`: the log of a space, its documents at any commit, transactions, merges, local replicas, branches and
-blobs."""
+"""`worm space …`: the log of a space, its documents at any commit, transactions, merges, local replicas, branches,
+blobs and upkeep."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -14,22 +14,37 @@ from typing import Annotated, cast
 
 import typer
 
-from worm.cli.arguments import opened_input, opened_output, output_path, parse_moment, read_input
-from worm.cli.options import EndpointTarget, Shared, Target
-from worm.cli.output import RowFormat, Rows, count, echo_json_lines, echo_rows
-from worm.clock import SystemClock, iso_millis
-from worm.codec.strict_json import JsonObject, JsonValue, loads, loads_document, type_name
-from worm.errors import Invalid, NotFound
+from worm.cli.arguments import MergePolicy, opened_input, opened_output, output_path, read_input
+from worm.cli.options import Shared, Target
+from worm.cli.output import (
+    Report,
+    ReportFormat,
+    RowFormat,
+    Rows,
+    count,
+    echo,
+    echo_json,
+    echo_json_lines,
+    echo_rows,
+    echo_table,
+    printable,
+)
+from worm.clock import Ids, SystemClock, iso_millis
+from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads, loads_document, type_name
+from worm.errors import Corrupt, Invalid, NotFound, shown
+from worm.position import position_of
 from worm.spaces.backend import Backend
-from worm.spaces.blobs import grace, unneeded
+from worm.spaces.blobs import Blob, Source, grace, stray, unneeded
 from worm.spaces.branches import BranchDifference
-from worm.spaces.opening import open_backend
+from worm.spaces.checking import SpaceReport
+from worm.spaces.opening import list_spaces, open_backend, space_on
 from worm.spaces.operations import ConfirmedRead, PendingRead, Read
 from worm.spaces.pulling import pull_space
 from worm.spaces.reading import seq_of
 from worm.spaces.results import Branch, Committed, Entity, LogEntry
-from worm.spaces.rows import moment_of
+from worm.spaces.rows import TRUNK, moment_of
 from worm.spaces.space import Space
+from worm.store.memory import MemoryStore
 
 LOG_COLUMNS = ("seq", "createdAt", "branch", "sessionId", "localSeq", "operations")
 READ_COLUMNS = ("id", "presence", "seq", "value")
@@ -38,11 +53,13 @@ PULL_COLUMNS = ("seq", "commits", "revisions", "blobs", "snapshots")
 BLOB_COLUMNS = ("hash", "size", "contentType")
 BRANCH_COLUMNS = ("name", "parent", "forkSeq", "createdSeq", "headSeq", "status")
 SPACE_URL_HELP = "Where the space is: s3://bucket/prefix, a directory, memory://name, or sqlite:///absolute/path."
+VERIFY_COLUMNS = ("seq", "commits", "revisions", "entities", "snapshots", "branches", "blobs")
+POLL_SECONDS = 1.0
 COMMIT_COLUMNS = ("seq", "branch", "sessionId", "localSeq", "createdAt", "isRepeat")
 
 SpaceName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the space.")]
 SpaceTarget = Annotated[Target, Shared(url=SPACE_URL_HELP)]
-BranchOption = Annotated[str, typer.Option("--branch", metavar="B", help="The branch; the main one is ''.")]
+BranchOption = Annotated[str, typer.Option("--branch", metavar="B", help="The branch.")]
 AtOption = Annotated[
     str | None, typer.Option("--at", metavar="SEQ|TIME", help="As of this commit, or the last one by this time.")
 ]
@@ -58,14 +75,39 @@ class Opened:
 
 
 @contextmanager
-def opened(target: Target, name: str, *, for_writing: bool = False, create: bool = False) -> Iterator[Opened]:
-    """For writing, a store must keep write conditions."""
-    if for_writing and not target.url.startswith("sqlite:"):
-        target.store(for_writing=True)
-    with as_space(target.url, name):
-        backend = open_backend(target.url, name, create=create, endpoint_url=target.endpoint_url)
-    with Space(backend) as space:
-        yield Opened(space, backend)
+def opened(
+    target: Target, name: str, *, for_writing: bool = False, rehearse: Callable[[Space], object] | None = None
+) -> Iterator[Opened]:
+    """For writing, a store must outlive the command and keep write conditions. With `rehearse` the space is made where
+    it is not there; first the write is tried on an empty one in memory, so that a refused one leaves nothing behind."""
+    if for_writing and target.url.startswith("memory:"):
+        hint = "name a directory, a bucket or sqlite:///path with --url"
+        raise Invalid("what is written to memory:// is gone when the command ends", hint=hint)
+    backend = _existing(target, name, is_needed=rehearse is None)
+    if backend is None and rehearse is not None:
+        clock = SystemClock()
+        with space_on(MemoryStore(), name, create=True, clock=clock, ids=Ids.system(clock)) as trial:
+            rehearse(trial)
+    try:
+        if for_writing and not target.url.startswith("sqlite:"):
+            target.store(for_writing=True)
+        if backend is None:
+            backend = open_backend(target.url, name, endpoint_url=target.endpoint_url)
+        yield Opened(Space(backend), backend)
+    finally:
+        if backend is not None:
+            backend.close()
+
+
+def _existing(target: Target, name: str, *, is_needed: bool) -> Backend | None:
+    """The rows of a space that is there."""
+    try:
+        with as_space(target.url, name):
+            return open_backend(target.url, name, create=False, endpoint_url=target.endpoint_url)
+    except NotFound:
+        if is_needed:
+            raise
+        return None
 
 
 @contextmanager
@@ -77,14 +119,7 @@ def as_space(url: str, name: str) -> Iterator[None]:
         if not error.message.startswith("there is no page store"):
             raise
         hint = "look at --url; `worm space write` makes one"
-        raise NotFound(f"there is no space {name!r}", key=url, hint=hint) from error
-
-
-def moment(text: str | None) -> int | datetime | None:
-    """A seq, from 0 on, or a time."""
-    if text is not None and text.isascii() and text.isdigit():
-        return int(text[:40])  # more digits than a seq can have are refused where all seqs are
-    return None if text is None else parse_moment(text)
+        raise NotFound(f"there is no space {shown(name)}", key=url, hint=hint) from error
 
 
 def commit_shape(done: Committed) -> JsonObject:
@@ -111,18 +146,19 @@ def entity_shape(entity: Entity) -> JsonObject:
     }
 
 
-class MergePolicy(StrEnum):
-    """Who wins where both branches changed the same document."""
+class BlobHistory(StrEnum):
+    """What a past state needs."""
 
-    fail = "fail"
-    ours = "ours"
-    theirs = "theirs"
+    keep = "keep"
+    drop = "drop"
 
 
 def log(
     target: SpaceTarget,
     name: SpaceName,
-    after: Annotated[int, typer.Option("--after", metavar="SEQ", min=0, help="Only commits after this one.")] = 0,
+    after: Annotated[
+        str, typer.Option("--after", metavar="SEQ|TIME", help="Only commits after this one, or after this time.")
+    ] = "0",
     limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="At most so many.")] = None,
     format: Rows = RowFormat.table,
 ) -> None:
@@ -142,14 +178,14 @@ def read(
     target: SpaceTarget,
     name: SpaceName,
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of documents.")],
-    branch: BranchOption = "",
+    branch: BranchOption = TRUNK,
     at: AtOption = None,
     format: Rows = RowFormat.table,
 ) -> None:
     """Show documents as of one commit: the newest, or a past one. What is not there is told apart: deleted, empty
     (written later), never."""
     with opened(target, name) as on:
-        found = on.space.read_many(list(dict.fromkeys(ids)), branch=branch, at=moment(at))
+        found = on.space.read_many(list(dict.fromkeys(ids)), branch=branch, at=at)
         echo_rows(READ_COLUMNS, [entity_shape(entity) for entity in found.values()], format)
 
 
@@ -159,26 +195,30 @@ def at(
     time: Annotated[str, typer.Argument(metavar="TIME", help="ISO 8601, such as 2026-02-24T12:00:00Z.")],
 ) -> None:
     """Print the seq of the last commit at or before a time; 0 before the first one."""
-    wanted = moment(time)
+    wanted = position_of(time, "TIME")
     if not isinstance(wanted, datetime):
-        raise Invalid(f"{time!r} is a seq already", hint="write a time such as 2026-02-24T12:00:00Z")
+        raise Invalid(f"{shown(time)} is a seq already", hint="write a time such as 2026-02-24T12:00:00Z")
     with opened(target, name) as on:
-        typer.echo(seq_of(on.backend, wanted, on.backend.newest().seq))
+        echo(seq_of(on.backend, wanted, on.backend.newest().seq))
 
 
 def write(
     target: SpaceTarget,
     name: SpaceName,
     file: Annotated[str, typer.Argument(metavar="FILE", help="A transaction as JSON; `-` is stdin.")],
-    branch: BranchOption = "",
+    branch: BranchOption = TRUNK,
     format: Rows = RowFormat.table,
 ) -> None:
     """Commit a transaction: all its operations, or none. Makes the space where it is not there."""
     wanted = parse_transaction(read_input(file))
-    with opened(target, name, for_writing=True, create=True) as on:
-        done = on.space.transact(
+
+    def transact(space: Space) -> Committed:
+        return space.transact(
             wanted.ops, session_id=wanted.session_id, local_seq=wanted.local_seq, branch=branch, reads=wanted.reads
         )
+
+    with opened(target, name, for_writing=True, rehearse=transact) as on:
+        done = transact(on.space)
     echo_rows(COMMIT_COLUMNS, [commit_shape(done)], format)
 
 
@@ -186,15 +226,14 @@ def merge(
     target: SpaceTarget,
     name: SpaceName,
     branch: Annotated[str, typer.Argument(metavar="BRANCH", help="Whose changes are brought over.")],
-    into: Annotated[
-        str, typer.Option("--into", metavar="B", help="The branch that gets them; the main one is ''.")
-    ] = "",
+    into: Annotated[str, typer.Option("--into", metavar="B", help="The branch that gets them.")] = TRUNK,
     policy: Annotated[
-        MergePolicy, typer.Option("--policy", help="What both changed: refuse, keep `ours` (of --into), take `theirs`.")
+        MergePolicy,
+        typer.Option("--policy", help="What both changed: refuse, keep `ours` (--into), take `theirs`, or by fields."),
     ] = MergePolicy.fail,
     format: Rows = RowFormat.table,
 ) -> None:
-    """Bring the changes of a branch into another, in one commit."""
+    """Bring the changes of a branch into another, in one commit, or in several where there are many."""
     with opened(target, name, for_writing=True) as on:
         done = on.space.merge(branch, into, policy.value)
     shape: JsonObject = {
@@ -206,10 +245,9 @@ def merge(
 
 
 def pull(
-    target: EndpointTarget,
-    source: Annotated[str, typer.Argument(metavar="URL", help=SPACE_URL_HELP)],
-    path: Annotated[Path, typer.Argument(metavar="LOCAL.sqlite", help="The replica; made where it is not there.")],
+    target: SpaceTarget,
     name: SpaceName,
+    path: Annotated[Path, typer.Argument(metavar="LOCAL.sqlite", help="The replica; made where it is not there.")],
     blobs: Annotated[bool, typer.Option("--blobs", help="The payloads of blobs, too.")] = False,
     snapshots: Annotated[
         bool, typer.Option("--snapshots", help="Snapshots of what was written since the last ones: reads are quicker.")
@@ -217,9 +255,8 @@ def pull(
     format: Rows = RowFormat.table,
 ) -> None:
     """Make a local replica of a space, or bring it up to date."""
-    url = target.overridden(source).url
-    with as_space(url, name):
-        done = pull_space(url, path, name, blobs=blobs, snapshots=snapshots, endpoint_url=target.endpoint_url)
+    with as_space(target.url, name):
+        done = pull_space(target.url, path, name, blobs=blobs, snapshots=snapshots, endpoint_url=target.endpoint_url)
     echo_rows(PULL_COLUMNS, [asdict(done)], format)
 
 
@@ -243,11 +280,102 @@ def _summary(entry: LogEntry) -> str:
     return ", ".join(f"{one.get('op')} {one.get('id')}" for one in operations if isinstance(one, dict))
 
 
+def tail(
+    target: SpaceTarget,
+    name: SpaceName,
+    lines: Annotated[int, typer.Option("--lines", "-n", metavar="N", min=0, help="How many commits.")] = 10,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is committed, until Ctrl-C.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="The whole records, as NDJSON.")] = False,
+) -> None:
+    """Print the last commits, a line for each."""
+    clock = SystemClock()
+    with opened(target, name) as on:
+        after = max(0, on.space.seq - lines)
+        while True:
+            for entry in on.space.log(after=after):
+                shape = _log_shape(entry)
+                line = (str(entry.seq), str(shape["createdAt"]), entry.branch, entry.session_id, _summary(entry))
+                echo(dumps(shape).decode() if raw else printable("  ".join(line)))
+                after = entry.seq
+            if not follow:
+                return
+            clock.sleep(POLL_SECONDS)
+
+
+# Upkeep
+
+
+def list_all(target: SpaceTarget, format: Rows = RowFormat.table) -> None:
+    """List the spaces at a URL."""
+    names = list_spaces(target.url, endpoint_url=target.endpoint_url)
+    echo_rows(("name",), [{"name": one} for one in names], format)
+
+
+def stat(target: SpaceTarget, name: SpaceName, format: Rows = RowFormat.table) -> None:
+    """Show how large a space is."""
+    with opened(target, name) as on:
+        found = on.space.stat()
+    shape: JsonObject = {
+        "seq": found.seq,
+        "lastCommit": None if found.last_commit is None else iso_millis(found.last_commit),
+        "branches": found.branches,
+        "deletedBranches": found.deleted_branches,
+        "entities": found.entities,
+        "blobs": found.blobs,
+        "blobBytes": found.blob_bytes,
+        "store": dict(found.store),
+    }
+    echo_rows(tuple(shape), [shape], format)
+
+
+def verify(target: SpaceTarget, name: SpaceName, format: Report = ReportFormat.table) -> None:
+    """Read everything, and compare it with the records of the commits. Exit code 9 if anything is damaged."""
+    with opened(target, name) as on:
+        _show_report(on.space.verify(), format)
+
+
+def _show_report(report: SpaceReport, format: ReportFormat) -> None:
+    counts = {column: cast(int, getattr(report, column)) for column in VERIFY_COLUMNS}
+    if format is ReportFormat.json:
+        problems: list[JsonValue] = [
+            {"kind": one.kind, "key": one.key, "message": one.message} for one in report.problems
+        ]
+        echo_json({**counts, "problems": problems})
+    else:
+        echo_table(VERIFY_COLUMNS, [[f"{one:,}" for one in counts.values()]], right=VERIFY_COLUMNS)
+        for one in report.problems:
+            echo(f"{one.kind}  {printable(one.key)}: {printable(one.message)}")
+        echo(count(len(report.problems), "problem") if report.problems else "no problems")
+    if report.problems:
+        raise typer.Exit(Corrupt.exit_code)
+
+
+def repair(
+    target: SpaceTarget,
+    name: SpaceName,
+    dry_run: Annotated[bool, typer.Option("--dry-run/--no-dry-run", help="Only say what is wrong (default).")] = True,
+    format: Report = ReportFormat.table,
+) -> None:
+    """Drop snapshots that are wrong: documents are read from their revisions then. Exit code 9 if more is damaged."""
+    if dry_run:
+        verify(target, name, format)
+        return
+    with opened(target, name, for_writing=True) as on:
+        _show_report(on.space.repair(), format)
+
+
+def maintain(target: SpaceTarget, name: SpaceName, format: Rows = RowFormat.table) -> None:
+    """Make snapshots that are due, and keep the store small: apply, compact and collect, or SQLite's own upkeep."""
+    with opened(target, name, for_writing=True) as on:
+        done = on.space.maintain()
+    echo_rows(("snapshots", *done.store), [{"snapshots": done.snapshots, **done.store}], format)
+
+
 # Branches
 
 
 def list_branches(target: SpaceTarget, name: SpaceName, format: Rows = RowFormat.table) -> None:
-    """List all branches in the order of their making, deleted ones too. The main branch has the name ''."""
+    """List all branches in the order of their making, deleted ones too."""
     with opened(target, name) as on:
         echo_rows(BRANCH_COLUMNS, [_branch_shape(branch) for branch in on.space.branches()], format)
 
@@ -256,13 +384,13 @@ def create_branch(
     target: SpaceTarget,
     name: SpaceName,
     branch: BranchName,
-    parent: Annotated[str, typer.Option("--parent", metavar="B", help="What it begins as; the main one is ''.")] = "",
+    parent: Annotated[str, typer.Option("--parent", metavar="B", help="What it begins as.")] = TRUNK,
     at: AtOption = None,
     format: Rows = RowFormat.table,
 ) -> None:
     """Make a branch that begins as its parent is now, or was at a commit or a time."""
     with opened(target, name, for_writing=True) as on:
-        done = on.space.create_branch(branch, parent=parent, at=moment(at))
+        done = on.space.create_branch(branch, parent=parent, at=at)
     echo_rows(COMMIT_COLUMNS, [commit_shape(done)], format)
 
 
@@ -273,17 +401,24 @@ def delete_branch(target: SpaceTarget, name: SpaceName, branch: BranchName, form
     echo_rows(COMMIT_COLUMNS, [commit_shape(done)], format)
 
 
+def undelete_branch(target: SpaceTarget, name: SpaceName, branch: BranchName, format: Rows = RowFormat.table) -> None:
+    """Let a deleted branch take commits again."""
+    with opened(target, name, for_writing=True) as on:
+        done = on.space.undelete_branch(branch)
+    echo_rows(COMMIT_COLUMNS, [commit_shape(done)], format)
+
+
 def diff_branches(
     target: SpaceTarget,
     name: SpaceName,
-    left: Annotated[str, typer.Argument(metavar="LEFT", help="A branch; the main one is ''.")],
-    right: Annotated[str, typer.Argument(metavar="[RIGHT]", help="Another; without it, the main one.")] = "",
+    left: Annotated[str, typer.Argument(metavar="LEFT", help="A branch.")],
+    right: Annotated[str, typer.Argument(metavar="[RIGHT]", help="Another; without it, main.")] = TRUNK,
     at: AtOption = None,
     format: Rows = RowFormat.table,
 ) -> None:
     """Show the documents that two branches do not have in the same state."""
     with opened(target, name) as on:
-        found = on.space.diff(left, right, at=moment(at))
+        found = on.space.diff(left, right, at=at)
     is_table = format in (RowFormat.table, RowFormat.csv)
     rows = [_values(one) if is_table else _difference(one) for one in found]
     echo_rows(("id", "left", "right"), rows, format)
@@ -326,13 +461,17 @@ def put_blob(
     metadata: Annotated[
         str | None, typer.Option("--metadata", metavar="JSON", help="An object that is kept beside hash and size.")
     ] = None,
-    branch: BranchOption = "",
+    branch: BranchOption = TRUNK,
     format: Rows = RowFormat.table,
 ) -> None:
     """Store bytes once under their SHA-256, and commit what is known of them. Makes the space where it is not there."""
     more = None if metadata is None else loads_document(metadata.encode(errors="surrogateescape"))
-    with opened_input(file) as data, opened(target, name, for_writing=True, create=True) as on:
-        done = on.space.put_blob(data, content_type=content_type, metadata=more, branch=branch)
+
+    def put(space: Space, data: Source = b"") -> Blob:
+        return space.put_blob(data, content_type=content_type, metadata=more, branch=branch)
+
+    with opened_input(file) as data, opened(target, name, for_writing=True, rehearse=put) as on:
+        done = put(on.space, data)
     echo_rows(BLOB_COLUMNS, [{"hash": done.hash, "size": done.size, "contentType": done.content_type}], format)
 
 
@@ -374,21 +513,28 @@ def collect_blobs(
     older_than: Annotated[
         float, typer.Option("--older-than", metavar="HOURS", min=0, max=1_000_000, help="Only those stored before.")
     ] = 1.0,
+    history: Annotated[
+        BlobHistory,
+        typer.Option("--history", help="`keep` what any past state names, or `drop` what no active branch names now."),
+    ] = BlobHistory.keep,
     dry_run: Annotated[
         bool, typer.Option("--dry-run/--no-dry-run", help="Only say what would be removed (default).")
     ] = True,
     format: Rows = RowFormat.table,
 ) -> None:
-    """Remove the payloads whose metadata is on no active branch."""
-    age = timedelta(hours=older_than)
+    """Remove payloads that nobody needs, and what interrupted uploads left."""
+    age, now = timedelta(hours=older_than), SystemClock().now()
     with opened(target, name, for_writing=not dry_run) as on:
+        left = stray(on.backend, now, grace(now, age))
         if dry_run:
-            gone = unneeded(on.backend, grace(SystemClock().now(), age))
-            typer.echo(f"worm: dry run; --no-dry-run will remove {count(len(gone), 'blob')}", err=True)
+            gone = unneeded(on.backend, grace(now, age), history.value)
+            parts = f" and what {count(len(left), 'upload')} left" if left else ""
+            echo(f"worm: dry run; --no-dry-run will remove {count(len(gone), 'blob')}{parts}", err=True)
         else:
-            gone = list(on.space.gc_blobs(older_than=age))
-    result = "unneeded" if dry_run else "removed"
-    echo_rows(("hash", "result"), [{"hash": one, "result": result} for one in gone], format)
+            gone = list(on.space.gc_blobs(older_than=age, history=history.value))
+    rows = [(one, "unneeded" if dry_run else "removed") for one in gone]
+    rows += [(place.partition("/")[0], "interrupted" if dry_run else "removed") for place in left]
+    echo_rows(("hash", "result"), [{"hash": one, "result": result} for one, result in rows], format)
 
 
 # The file of `worm space write`
@@ -410,7 +556,7 @@ def parse_transaction(body: bytes) -> Transaction:
     shape = _object(loads(body), "a transaction")
     unknown = sorted(shape.keys() - set(TRANSACTION_MEMBERS))
     if unknown or "ops" not in shape:
-        what = f"has the unknown member {unknown[0]!r}" if unknown else "has no member 'ops'"
+        what = f"has the unknown member {shown(unknown[0])}" if unknown else "has no member 'ops'"
         raise Invalid(f"the transaction {what}", hint=f"its members are {', '.join(TRANSACTION_MEMBERS)}")
     ops = [_object(op, f"ops[{at}]") for at, op in enumerate(_array(shape["ops"], "ops"))]
     reads = [_read(read, f"reads[{at}]") for at, read in enumerate(_array(shape.get("reads", []), "reads"))]

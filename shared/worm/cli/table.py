@@ -10,9 +10,9 @@ import typer
 
 from worm.cli.arguments import ModelName, complete_model
 from worm.cli.options import Session, Target
-from worm.cli.output import ReportFormat, State, count, echo_json, echo_table, printable, progress_bar, size
+from worm.cli.output import ReportFormat, State, count, echo, echo_json, echo_table, printable, progress_bar, size
 from worm.codec.strict_json import JsonObject
-from worm.errors import Invalid
+from worm.errors import Corrupt, Invalid
 from worm.model import Worm
 from worm.schema import ModelDef
 from worm.sdk.tabling import IndexStatus, ManifestStatus
@@ -171,7 +171,7 @@ def _index(index: IndexStatus) -> Line:
 
 
 def _section(title: str, lines: list[Line]) -> None:
-    typer.echo(f"\n{title}:")
+    echo(f"\n{title}:")
     _show(lines or [("none",)], indent="  ")
 
 
@@ -181,7 +181,7 @@ def _show(lines: list[Line], indent: str = "") -> None:
     widths = [max(len(line[at]) for line in shown if at < len(line)) for at in range(max(map(len, shown)))]
     for line in shown:
         text = "  ".join(part.ljust(width) for part, width in zip(line, widths, strict=False))
-        typer.echo(indent + printable(text.rstrip()))
+        echo(indent + printable(text.rstrip()))
 
 
 # For programs
@@ -226,7 +226,10 @@ def rebuild(
     all_models: Annotated[bool, typer.Option("--all", help="Every model that keeps a table.")] = False,
     spark: Annotated[bool, typer.Option("--spark", help="By a Spark session on this machine.")] = False,
 ) -> None:
-    """Rebuild manifest and indexes from the documents and their history. Safe beside running workers."""
+    """Rebuild manifest and indexes from the documents and their history. Safe beside running workers.
+
+    Exit code 9 when the history of a document is damaged: its row is what is stored now.
+    """
     if all_models is (model is not None):
         raise Invalid("name a model or say --all", hint="worm table rebuild MODEL")
     session = target.connect()
@@ -234,10 +237,14 @@ def rebuild(
     if spark:
         _rebuild_by_spark(session, names, target.endpoint_url)
         return
+    damaged = 0
     for at, name in enumerate(names):
         if at:
-            typer.echo("")
+            echo("")
         _rebuild(session, name)
+        damaged += _show_damaged(session, name)
+    if damaged:
+        raise typer.Exit(Corrupt.exit_code)
 
 
 def _kept(session: Worm) -> list[str]:
@@ -259,22 +266,35 @@ def _rebuild_by_spark(session: Worm, names: list[str], endpoint_url: str | None)
         hint = 'pip install "s3worm[spark]"; it comes with the jobs and asks for Java 17 or newer'
         raise Invalid(f"the Spark jobs are not installed here ({error.name})", hint=hint) from error
     session.ensure_safe_store()
-    for report in rebuild_models(session.store.url, endpoint_url, names):
-        typer.echo(report.summary())
+    reports = rebuild_models(session.store.url, endpoint_url, names)
+    for report in reports:
+        echo(report.summary())
+        for entity_id, reason in report.damaged:
+            echo(f"damaged  {printable(entity_id)}: its document is served; {printable(reason)}")
+    if any(report.damaged for report in reports):
+        raise typer.Exit(Corrupt.exit_code)
 
 
 def _rebuild(session: Worm, name: str) -> None:
     """A line is printed when its step is done: a bar may be on the terminal meanwhile."""
     documents, started = session.model(name), session.clock.monotonic()
-    typer.echo(f"Scanning collection: {session.resolver.collection_path(name)}")
+    echo(f"Scanning collection: {session.resolver.collection_path(name)}")
     with progress_bar("Building manifest") as show:
         status = documents.build_manifest(progress=show)
-    typer.echo(f"Found {count(status.count, 'entity')}")
-    typer.echo(f"Building manifest... done ({size(status.size_bytes)})")
+    echo(f"Found {count(status.count, 'entity')}")
+    echo(f"Building manifest... done ({size(status.size_bytes)})")
     for index in session.schema.model(name).indexes:
         built = documents.build_index(index)
-        typer.echo(f"Building index: {built.field}... done ({_filled(built)})")
-    typer.echo(f"Rebuild complete in {session.clock.monotonic() - started:.1f}s")
+        echo(f"Building index: {built.field}... done ({_filled(built)})")
+    echo(f"Rebuild complete in {session.clock.monotonic() - started:.1f}s")
+
+
+def _show_damaged(session: Worm, name: str) -> int:
+    """Of which documents only what is stored now is in the table, and why."""
+    damaged = session.model(name).table.damaged
+    for entity_id, damage in sorted(damaged.items()):
+        echo(f"damaged  {printable(entity_id)}: its document is served; {printable(damage.for_shell())}")
+    return len(damaged)
 
 
 def _filled(index: IndexStatus) -> str:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from worm.cli.arguments import DryRun, EntityId, ModelName, chosen_models, complete_model, entity_id
-from worm.cli.options import AuthorSession, Session
+from worm.cli.arguments import DryRun, EntityId, ModelName, Models, chosen_models, entity_id
+from worm.cli.options import AuthorSessionOnBranch, Session, SessionOnBranch
 from worm.cli.output import (
     Outcome,
     RowFormat,
@@ -27,19 +27,14 @@ from worm.model import Worm
 COLUMNS = ("model", "id", "deletedAt", "deletedBy", "expiresAt")
 NOT_IN_TRASH = "not in trash"
 
-Models = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[MODEL]...", help="Models; without one, all.", autocompletion=complete_model),
-]
 
-
-def list_trash(session: Session, models: Models = None, format: Rows = RowFormat.table) -> None:
+def list_trash(session: SessionOnBranch, models: Models = None, format: Rows = RowFormat.table) -> None:
     """List the deleted documents that can be restored."""
     rows = [_shape(name, one) for name in _with_trash(session, models) for one in session.model(name).list_trashed()]
     echo_rows(COLUMNS, rows, format)
 
 
-def restore(session: AuthorSession, model: ModelName, id: EntityId, format: Rows = RowFormat.json) -> None:
+def restore(session: AuthorSessionOnBranch, model: ModelName, id: EntityId, format: Rows = RowFormat.json) -> None:
     """Bring a deleted document back. Nothing is overwritten."""
     chosen = entity_id(session, model, id, "trash restore")
     echo_document(session.model(model).restore(chosen), format)

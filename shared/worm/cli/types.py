@@ -14,7 +14,8 @@ from pydantic import BaseModel
 
 from worm.cli.arguments import checked_output, existing_file, opened_output
 from worm.cli.options import Target
-from worm.errors import Conflict, Invalid, NotFound
+from worm.cli.output import echo
+from worm.errors import Conflict, Invalid, NotFound, shown
 from worm.schema import load_schema
 from worm.sdk.class_schema import schema_of
 from worm.sdk.class_source import source_of
@@ -58,13 +59,13 @@ def write_types(
 
 def _write(text: str, output: Path | None, *, force: bool) -> None:
     if output is None:
-        typer.echo(text, nl=False)
+        echo(text, nl=False)
         return
     if checked_output(output).exists() and not force:
         raise Conflict(f"{output} exists already", hint="choose another --output, or --force to overwrite it")
     with opened_output(output) as file:
         file.write(text.encode())
-    typer.echo(f"wrote {output}", err=True)
+    echo(f"wrote {output}", err=True)
 
 
 def _classes(text: str) -> list[type[BaseModel]]:
@@ -82,7 +83,7 @@ def _named(module: ModuleType, name: str) -> type[BaseModel]:
     found = getattr(module, name, None)
     if found is None:
         known = ", ".join(name for name, one in vars(module).items() if _is_document(one)) or "none"
-        raise NotFound(f"{module.__name__} has no class {name!r}; its documents: {known}")
+        raise NotFound(f"{module.__name__} has no class {shown(name)}; its documents: {known}")
     if not (isinstance(found, type) and issubclass(found, BaseModel)):
         raise Invalid(f"{module.__name__}:{name} is not a class of pydantic")
     return found

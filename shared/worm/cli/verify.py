@@ -13,11 +13,14 @@ import typer
 
 from worm.cli.arguments import chosen_models
 from worm.cli.options import Session
-from worm.cli.output import Report, ReportFormat, count, echo_json, echo_table, printable
+from worm.cli.output import Report, ReportFormat, count, echo, echo_json, echo_table, printable, progress_bar
 from worm.codec.strict_json import JsonValue
+from worm.errors import Corrupt, Invalid, WormError
 from worm.maintenance.purge import PurgeReport
-from worm.maintenance.repair import repair_model
+from worm.maintenance.repair import put_aside, repair_model
+from worm.maintenance.verify_record import record_verify
 from worm.maintenance.why import Unseen, unseen_uploads
+from worm.store.open import irregular_files
 from worm.tables.verify import VerifyReport, verify_collection
 
 EXIT_DIFFERENCES = 1
@@ -31,21 +34,34 @@ def verify(
     models: Annotated[
         list[str] | None, typer.Argument(metavar="MODEL", help="Models to verify; without one, all.")
     ] = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="Leave a note of the result in the bucket, for `worm doctor`.")
+    ] = False,
     format: Report = ReportFormat.table,
 ) -> None:
-    """Compare oplogs, manifests, indexes and heads with the documents. Reads only.
+    """Compare oplogs, manifests, indexes and heads with the documents. Reads only, unless --record.
 
     Exit code 1 when there are differences. A document that breaks its schema is rejected, not different; one that
-    was valid when it was written is only mentioned. An upload that is no document is a warning.
+    was valid when it was written is only mentioned. An upload that is no document is a warning, and so is anything
+    in a directory that is not a regular file.
     """
+    if record and models:
+        raise Invalid("a record is of all models", hint="leave the names out, or leave --record out")
     names = chosen_models(session, models)
-    reports = [verify_collection(session.collection(name)) for name in names]
+    reports = []
+    for name in names:
+        with progress_bar(f"verifying {name}", is_hidden=format is ReportFormat.json) as bar:
+            reports.append(verify_collection(session.collection(name), bar))
     unseen = [unseen_uploads(session, name) for name in names]
     if format is ReportFormat.json:
-        echo_json(report_shape(reports, unseen))
+        echo_json(report_shape(reports, unseen, irregular_files(session.store)))
     else:
         show_unseen(unseen)
+        for path in irregular_files(session.store):
+            echo(f"worm: warning: irregular  {printable(path)}: not a regular file, so not a document", err=True)
         show_verify(reports)
+    if record:
+        record_verify(session, reports)
     if not all(report.is_clean for report in reports):
         raise typer.Exit(EXIT_DIFFERENCES)
 
@@ -64,26 +80,30 @@ def show_verify(reports: Sequence[VerifyReport]) -> None:
     echo_table(VERIFY_COLUMNS, rows, right=VERIFY_COLUMNS[1:])
     for report in reports:
         for key, reason in sorted(report.rejected.items()):
-            typer.echo(f"rejected  {printable(key)}: {printable(reason)}")
+            echo(f"rejected  {printable(key)}: {printable(reason)}")
         for key, reason in sorted(report.outgrown.items()):
-            typer.echo(f"outgrown  {printable(key)}: does not fit the schema any more: {printable(reason)}")
+            echo(f"outgrown  {printable(key)}: does not fit the schema any more: {printable(reason)}")
+        for key, reason in sorted(report.kept.items()):
+            echo(f"kept  {printable(key)}: {printable(reason)}")
     for report in reports:
         for found in report.differences:
-            typer.echo(f"{found.kind}  {printable(found.key)}: {printable(found.detail)}")
+            echo(f"{found.kind}  {printable(found.key)}: {printable(found.detail)}")
     differences = sum(len(report.differences) for report in reports)
-    typer.echo(f"{count(differences, 'difference')}" if differences else "no differences")
+    echo(f"{count(differences, 'difference')}" if differences else "no differences")
 
 
 def show_unseen(unseen: Sequence[Unseen]) -> None:
     """Warnings on stderr: nothing is wrong with what is kept."""
     for one in unseen:
         for key, reason in one.first:
-            typer.echo(f"worm: warning: unseen  {printable(key)}: {printable(reason)}", err=True)
+            echo(f"worm: warning: unseen  {printable(key)}: {printable(reason)}", err=True)
         if one.count > len(one.first):
-            typer.echo(f"worm: warning: {count(one.count, 'unseen upload')} of {one.model} in all", err=True)
+            echo(f"worm: warning: {count(one.count, 'unseen upload')} of {one.model} in all", err=True)
 
 
-def report_shape(reports: Sequence[VerifyReport], unseen: Sequence[Unseen] = ()) -> JsonValue:
+def report_shape(
+    reports: Sequence[VerifyReport], unseen: Sequence[Unseen] = (), irregular: Sequence[str] = ()
+) -> JsonValue:
     """The report for scripts. The kinds of differences are listed in docs/cli.md."""
     by_model = {one.model: one for one in unseen}
     return {
@@ -98,10 +118,12 @@ def report_shape(reports: Sequence[VerifyReport], unseen: Sequence[Unseen] = ())
                 ],
                 "rejected": [{"key": key, "reason": reason} for key, reason in sorted(report.rejected.items())],
                 "outgrown": [{"key": key, "reason": reason} for key, reason in sorted(report.outgrown.items())],
+                "kept": [{"key": key, "reason": reason} for key, reason in sorted(report.kept.items())],
                 "unseen": _unseen_shape(by_model.get(report.model)),
             }
             for report in reports
         ],
+        "irregular": list(irregular),
     }
 
 
@@ -116,23 +138,39 @@ def repair(
     models: Annotated[
         list[str] | None, typer.Argument(metavar="MODEL", help="Models to repair; without one, all.")
     ] = None,
+    set_aside: Annotated[
+        list[str] | None,
+        typer.Option("--set-aside", metavar="KEY", help="First move this object out of its oplog, as `worm why` says."),
+    ] = None,
 ) -> None:
-    """Write missing oplog entries, then rebuild time marks, manifests, indexes, heads and claims from the oplogs.
+    """Record changes that have no oplog entry, then rebuild time marks, manifests, indexes, heads and claims.
 
-    Existing oplog entries are never changed, and documents only where their model is in a space: what its log has
-    and they have not is brought. Run `worm verify` to see what is left.
+    Existing oplog entries are never changed, and gaps between them never filled. Documents are changed only if their
+    model is in a space and its log is ahead of them. Run `worm verify` to see what is left. A document whose history
+    cannot be continued is listed, and everything else is repaired; the exit code is then 9.
     """
     names = chosen_models(session, models)
     session.ensure_safe_store()
-    rows, problems = [], dict[str, str]()
+    for key in set_aside or []:
+        echo(f"set aside  {printable(key)}: now {printable(put_aside(session, key))}")
+    rows, problems, code = [], dict[str, str](), 0
     for name in names:
-        report = repair_model(session, name)
+        try:
+            with progress_bar(f"repairing {name}") as bar:
+                report = repair_model(session, name, bar)
+        except WormError as error:  # one model that cannot be repaired must not keep the others from it
+            problems[error.key or name] = f"{name} is not repaired: {error.for_shell()}"
+            code = code or error.exit_code
+            continue
         problems.update(report.problems)
+        code = code or (Corrupt.exit_code if report.damaged else 0)
         shown = "--" if report.rows is None else f"{report.rows:,}"
         rows.append([name, f"{report.listed:,}", f"{report.recorded:,}", shown])
     echo_table(REPAIR_COLUMNS, rows, right=REPAIR_COLUMNS[1:])
     for key, reason in sorted(problems.items()):
-        typer.echo(f"left as it is  {printable(key)}: {printable(reason)}")
+        echo(f"left as it is  {printable(key)}: {printable(reason)}")
+    if code:
+        raise typer.Exit(code)
 
 
 def prune(
@@ -157,11 +195,11 @@ def prune(
         echo_table(PRUNE_COLUMNS, rows, right=PRUNE_COLUMNS[1:])
         for one in reports:
             for name, reason in sorted(one.problems.items()):
-                typer.echo(f"left as it is  {printable(name)}: {printable(reason)}")
+                echo(f"left as it is  {printable(name)}: {printable(reason)}")
         if dry_run and any(any(_removed(one)) for one in reports):
-            typer.echo("nothing was removed; --no-dry-run removes it")
+            echo("nothing was removed; --no-dry-run removes it")
         elif dry_run:
-            typer.echo("there is nothing to remove")
+            echo("there is nothing to remove")
     if any(one.problems for one in reports):
         raise typer.Exit(EXIT_DIFFERENCES)
 

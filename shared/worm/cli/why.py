@@ -1,4 +1,4 @@
-"""`worm why`: what became of an upload, where it stopped, and what to do."""
+"""`worm why`: what became of an upload, where it stopped, and what to do; and what an object of the library is."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from urllib.parse import urlsplit
 import typer
 
 from worm.cli.options import Target
-from worm.cli.output import Report, ReportFormat, count, echo_json, printable, size
+from worm.cli.output import Report, ReportFormat, count, echo, echo_json, printable, size
 from worm.clock import iso_seconds
-from worm.maintenance.why import DeadLetterFacts, LookUp, Verdict, Why, explain_key
+from worm.maintenance.verdicts import DeadLetterFacts, Verdict, Why
+from worm.maintenance.why import LookUp, explain_key
 from worm.model import Worm
 
 EXIT_NOT_RECORDED = 1
@@ -31,7 +32,9 @@ def why(
 ) -> None:
     """Explain what became of an upload: which model, entry and row it has, or why it has none.
 
-    Reads only, and a few objects only. Exit code 1 unless the upload, or its deletion, is recorded.
+    Of an object of the library (under .oplog/, .worm.index/, …) it says what it is, whose, and whether it is healthy.
+    Reads only, and a few objects only. Exit code 1 unless the upload, or its deletion, is recorded, or the object of
+    the library is as it should be.
     """
     session = target.connect()
     found = explain_key(session, key, dead_letters=_letters(session, dlq, target.endpoint_url))
@@ -39,7 +42,7 @@ def why(
         echo_json(found.shape())
     else:
         for name, text in lines(found):
-            typer.echo(f"{name + ':':{WIDTH}}{printable(text)}".rstrip())
+            echo(f"{name + ':':{WIDTH}}{printable(text)}".rstrip())
     if found.verdict not in FINE:
         raise typer.Exit(EXIT_NOT_RECORDED)
 
@@ -48,13 +51,14 @@ def _letters(session: Worm, dlq: str | None, endpoint_url: str | None) -> LookUp
     queue, place = dlq or os.environ.get("WORM_DLQ_URL"), urlsplit(session.store.url)
     if not queue or place.scheme != "s3":
         return None
-    from worm.workers.lambdas import DeadLetters  # what a queue needs takes long to import
+    from worm.deployment.aws import Aws  # what a queue needs takes long to import
+    from worm.deployment.dead_letters import DeadLetterQueue, about
 
-    letters, prefix = DeadLetters(queue, endpoint_url=endpoint_url), place.path.strip("/")
+    letters, prefix = DeadLetterQueue(Aws(endpoint_url), queue.rpartition("/")[2], queue), place.path.strip("/")
 
     def look_up(key: str) -> Sequence[DeadLetterFacts]:
-        found = letters.about(key, bucket=place.netloc, prefix=f"{prefix}/" if prefix else "")
-        return [DeadLetterFacts(reason, sent) for reason, sent in found]
+        found = about(letters, key, bucket=place.netloc, prefix=f"{prefix}/" if prefix else "")
+        return [DeadLetterFacts(one.reason, iso_seconds(one.sent)) for one in found]
 
     return look_up
 
@@ -70,7 +74,7 @@ def lines(found: Why) -> list[tuple[str, str]]:
     if found.id is not None:
         shown.append(("Id", found.id))
     shown.append(("Object", _object(found)))
-    if found.verdict not in (Verdict.UNMATCHED, Verdict.SYSTEM):
+    if found.rule is not None and found.verdict is not Verdict.UNMATCHED:
         shown += [("Entry", _entry(found)), ("Row", _row(found))]
     if found.rejection is not None:
         shown.append(("Rejection", found.rejection))
@@ -92,7 +96,7 @@ def _object(found: Why) -> str:
 
 def _entry(found: Why) -> str:
     if found.entry is None:
-        return "none"
+        return "unknown" if found.verdict is Verdict.DAMAGED else "none"
     by = f" by {found.entry.actor}" if found.entry.actor else ""
     is_older = found.object is not None and not found.entry.is_of_object
     return f"{found.entry.seq} ({found.entry.op}) at {found.entry.ts}{by}" + (

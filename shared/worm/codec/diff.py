@@ -10,10 +10,11 @@ Invariant: `apply(before, d.diff, d.absent)` has the canonical bytes of `after` 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from worm.codec.strict_json import JsonObject, JsonValue, dumps
-from worm.errors import Corrupt
+from worm.errors import Corrupt, shown
+from worm.values import dataclass
 
 FieldDiff = dict[str, list[JsonValue]]
 Absent = dict[str, list[str]]
@@ -74,10 +75,10 @@ def apply(
     missing_after = set((absent or {}).get("after", ()))
     for name, pair in entry_diff.items():
         if len(pair) != 2:
-            raise Corrupt(f"diff of field {name!r} must be [before, after]")
+            raise Corrupt(f"diff of field {shown(name)} must be [before, after]")
         was_missing = name in missing_before
         if was_missing is (name in result) or not (was_missing or same(result[name], pair[0])):
-            raise Corrupt(f"diff of field {name!r} does not fit the document it is applied to")
+            raise Corrupt(f"diff of field {shown(name)} does not fit the document it is applied to")
         if name in missing_after:
             del result[name]
         else:

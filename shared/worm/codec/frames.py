@@ -14,7 +14,6 @@ from __future__ import annotations
 import binascii
 import io
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
@@ -22,6 +21,7 @@ import orjson
 
 from worm.codec.strict_json import JsonObject, dumps, type_name
 from worm.errors import Corrupt
+from worm.values import dataclass
 
 LINE_MAX = 64 * 1024 * 1024
 _CRC_DIGITS = 8

@@ -6,15 +6,18 @@ each other. The `worm log` commands know of both only what is here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from worm.codec.frames import Torn
 from worm.codec.strict_json import JsonObject, type_name
-from worm.errors import Invalid
+from worm.errors import Invalid, shown
+from worm.position import Position
 
 NAME_BYTES_MAX = 200
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def check_name(name: object, what: str) -> str:
@@ -24,9 +27,9 @@ def check_name(name: object, what: str) -> str:
     try:
         size = len(name.encode())
     except UnicodeEncodeError as error:
-        raise Invalid(f"{what} {name!r} holds a lone surrogate") from error
-    if not 1 <= size <= NAME_BYTES_MAX or any(ord(char) < 0x20 or ord(char) == 0x7F for char in name):
-        raise Invalid(f"{what} {name!r} must have 1 to {NAME_BYTES_MAX} bytes and no control characters")
+        raise Invalid(f"{what} {shown(name)} holds a lone surrogate") from error
+    if not 1 <= size <= NAME_BYTES_MAX or _CONTROL.search(name):
+        raise Invalid(f"{what} {shown(name)} must have 1 to {NAME_BYTES_MAX} bytes and no control characters")
     return name
 
 
@@ -47,7 +50,8 @@ class LogVerifyReport:
     """What reading a log from its beginning found. With a problem, the figures are those of the intact prefix.
 
     `torn` is what a writer that died left at the end, in bytes; no problem, it was never acknowledged. `dangling` and
-    `aborted` are transactions that do not count."""
+    `aborted` are transactions that do not count. `kept_from` is the first LSN that is there: older ones were
+    collected."""
 
     target: str
     records: int
@@ -58,6 +62,7 @@ class LogVerifyReport:
     dangling: int = 0
     torn: int = 0
     problems: tuple[LogProblem, ...] = ()
+    kept_from: int = 1
 
     @property
     def is_clean(self) -> bool:
@@ -108,8 +113,12 @@ class LogTools(Protocol):
     def compact(self) -> LogCompactReport:
         """Rewrite the log to its minimal form; `Invalid` where it has none."""
 
-    def cat(self, *, after: int | None = None) -> Iterator[LogLine | Torn]:
-        """All records, or those after an lsn; then the torn tail. `Corrupt` where there is damage."""
+    @property
+    def kept_from(self) -> int:
+        """The first lsn that is kept, or 1."""
+
+    def cat(self, *, after: Position | None = None) -> Iterator[LogLine | Torn]:
+        """All records, or those after a position; then the torn tail. `Corrupt` where there is damage."""
 
     def tail(self, count: int, *, follow: bool = False) -> Iterator[LogLine | Torn]:
         """The last records; with `follow` then those that are appended from now on, for ever."""

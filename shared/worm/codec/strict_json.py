@@ -11,6 +11,8 @@ Vocabulary
   the SHA-256 of the canonical bytes without that member. "checksum" sorts before every other key that we use, so
   checking it is one hash over the bytes as read.
 - *field*: a value by its name, `status`, or dotted into objects, `address.city`. `MISSING` where there is none.
+- *normal*: whole floats are written as integers. Numbers are equal whatever their type, in filters, indexes and claims:
+  they compare the canonical bytes of normal values.
 - *Python value*: what callers write for a JSON one (`as_json`). A tuple is a list, a set a sorted list, an Enum its
   value, a UUID its text, a date its ISO 8601 text. An aware datetime is the text that `createdAt` would have: ISO 8601
   in UTC with milliseconds, ending in `Z`. A Decimal is the JSON number that reads back as the same decimal: `1` is an
@@ -34,7 +36,7 @@ from uuid import UUID
 import orjson
 
 from worm.clock import iso_millis
-from worm.errors import Corrupt, Invalid
+from worm.errors import Corrupt, Invalid, shortened, shown
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 JsonObject: TypeAlias = dict[str, JsonValue]
@@ -161,6 +163,18 @@ def check_json(value: object, *, max_depth: int = MAX_DEPTH) -> JsonValue:
     return cast(JsonValue, value)
 
 
+def normal(value: JsonValue) -> JsonValue:
+    """The value with whole floats written as the integers that they equal, all the way down. Two numbers are equal if
+    they are the same then, whatever their type: filters, indexes and claims of unique values compare so."""
+    if isinstance(value, float) and value.is_integer() and INT_MIN <= value <= INT_MAX:
+        return int(value)
+    if isinstance(value, list):
+        return [normal(item) for item in value]
+    if isinstance(value, dict):
+        return {name: normal(item) for name, item in value.items()}
+    return value
+
+
 def type_name(value: object) -> str:
     """The JSON name of a value's type, for messages."""
     names = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string"}
@@ -168,10 +182,10 @@ def type_name(value: object) -> str:
     return names.get(type(value), type(value).__name__)
 
 
-def child_path(path: str, key: str | int) -> str:
-    """`a.b`, `a[0]`, and `a["odd key"]` where a plain dot would be ambiguous."""
-    if isinstance(key, int):
-        return f"{path}[{key}]"
+def child_path(path: str, key: object) -> str:
+    """`a.b`, `a[0]`, and `a["odd key"]` where a plain dot would be ambiguous; also of what can be no name."""
+    if not isinstance(key, str):
+        return f"{path}[{shown(key)}]"
     if key and _PLAIN_NAME.issuperset(key):
         return f"{path}.{key}" if path else key
     return f"{path}[{json.dumps(key)}]"
@@ -226,7 +240,7 @@ def _check_children(value: object, path: str, depth_left: int) -> None:
     if isinstance(value, dict):
         for key, child in value.items():
             if type(key) is not str:
-                raise Invalid(f"key {key!r} must be a string", path=path or "$")
+                raise Invalid(f"key {shown(key)} must be a string", path=path or "$")
             _check_string(key, path)
             _check_value(child, child_path(path, key), depth_left)
     elif isinstance(value, list):
@@ -309,8 +323,7 @@ def _number_refusal(text: str) -> str | None:
         else:
             _float(text)
     except _Refused as error:
-        shown = text if len(text) <= 40 else f"{text[:20]}... ({len(text)} characters)"
-        return f"{error}: {shown}"
+        return f"{error}: {shortened(text)}"
     return None
 
 
@@ -336,7 +349,7 @@ def as_json(value: object, path: str = "") -> object:
     if isinstance(value, set | frozenset):
         return ordered(as_json(item, path) for item in value)
     if isinstance(value, dict):
-        return {key: as_json(item, child_path(path, str(key))) for key, item in value.items()}
+        return {key: as_json(item, child_path(path, key)) for key, item in value.items()}
     if isinstance(value, list | tuple):
         if _PLAIN.issuperset(map(type, value)):  # thousands of ids in one `$in`: nothing to replace, no paths to make
             return list(value)

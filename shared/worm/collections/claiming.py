@@ -30,6 +30,7 @@ from worm.collections.entries import Document
 from worm.collections.trash import delete_unchanged
 from worm.errors import CommitStateUnknown, Invalid, Unavailable, UniqueViolation, WormError
 from worm.schema import IndexDef
+from worm.schema.fields import typed_problem
 from worm.store.base import Gone, Lost, Object, Read, Won
 from worm.store.parallel import chunked
 
@@ -98,6 +99,7 @@ class Claiming:
             self._claims.cancel(reservation, violation)
             violation.hint = "the save took so long that its claim was taken over; it was undone"
         else:
+            violation.is_stored = True
             violation.hint = (
                 "the save took so long that its claim was taken over; the document is stored all the same, and the "
                 "index lists both under conflicts: change one of them"
@@ -109,11 +111,13 @@ class Claiming:
         try:
             return self._claims.confirm(reservation)
         except WormError as error:
-            raise Unavailable(
+            unsure = Unavailable(
                 f"{self._named(reservation)} is stored, but its claims could not be confirmed: {error.message}",
                 key=error.key,
                 hint="`worm verify` says whether another document has its unique values too",
-            ) from error
+            )
+            unsure.is_stored = True
+            raise unsure from error
 
     def free(self, reservation: Reservation) -> WormError | None:
         """The values that the document does not have any more are free. The error where one could not be freed: the
@@ -121,12 +125,14 @@ class Claiming:
         try:
             self._claims.free(reservation)
         except WormError as error:
-            return Unavailable(
+            left = Unavailable(
                 f"{self._named(reservation)}: the change is stored, but the claim of a value that it had is left: "
                 f"{error.message}",
                 key=error.key,
                 hint="the next save of that value takes it over",
             )
+            left.is_stored = True
+            return left
         return None
 
     def _undo(self, reservation: Reservation, stored: Won | Object, before: Document | None, *, is_new: bool) -> bool:
@@ -179,9 +185,10 @@ class IndexHolders(Holders):
         return self._ids_with(index, list(wanted.values())) or set()
 
     def _read(self, field: str, ids: Sequence[str]) -> dict[bytes, list[str]]:
-        """Who has which value, by the documents as they are stored now."""
+        """The ids of the documents that hold each value now. Text that cannot be an id has no document."""
         documents, holding = self._claims.documents, dict[bytes, list[str]]()
-        for chunk in chunked(ids, CHUNK):
+        possible = [one for one in ids if typed_problem(documents.definition.id_type, one) is None]
+        for chunk in chunked(possible, CHUNK):
             reads = [Read(documents.key(one)) for one in chunk]
             for one, found in zip(
                 chunk, self._claims.store.get_many(reads, max_bytes=documents.max_bytes), strict=True

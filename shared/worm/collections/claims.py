@@ -30,25 +30,41 @@ the index.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 from functools import cached_property
 from hashlib import sha256
 from typing import Literal, cast
 
 from worm.clock import Clock, Ids, attempts
-from worm.codec.strict_json import JsonObject, JsonValue, Missing, dumps, field_value, loads_own
+from worm.codec.shapes import ANYTHING, TEXT, check_shape, one_of, record
+from worm.codec.strict_json import JsonObject, JsonValue, Missing, dumps, field_value, loads_own, normal
 from worm.collections.documents import Documents
-from worm.collections.entries import Document
+from worm.collections.entries import Document, is_cut
 from worm.collections.origins import Truth
 from worm.collections.trash import delete_unchanged
-from worm.errors import CommitStateUnknown, Corrupt, Invalid, Unavailable, UniqueViolation, WormError
+from worm.errors import (
+    SHOWN_MAX,
+    CommitStateUnknown,
+    Corrupt,
+    Invalid,
+    Unavailable,
+    UniqueViolation,
+    WormError,
+    shortened,
+    shown,
+)
 from worm.schema import IndexDef, ModelDef
 from worm.store.base import NotModified, Object, Read, Won
 from worm.store.parallel import chunked, in_parallel
+from worm.values import dataclass
 
 REPAIR = "`worm repair` writes it again"
-_WHOLE_FLOATS_BELOW = 2**53
+CLAIM = record(
+    "a claim that this code reads",
+    {"version": one_of(1), "id": TEXT, "value": ANYTHING, "claim": TEXT},
+    {"over": TEXT},
+)
 
 
 @dataclass(frozen=True)
@@ -60,10 +76,7 @@ class UniqueValue:
 
     @cached_property
     def canonical(self) -> bytes:
-        value = self.value
-        if isinstance(value, float) and value.is_integer() and abs(value) < _WHOLE_FLOATS_BELOW:
-            value = int(value)
-        return dumps(value)
+        return dumps(normal(self.value))
 
     @property
     def digest(self) -> str:
@@ -72,8 +85,10 @@ class UniqueValue:
 
     @property
     def text(self) -> str:
-        """As errors show it: a string in quotes, anything else as canonical JSON."""
-        return f"'{self.value}'" if isinstance(self.value, str) else self.canonical.decode()
+        """As errors show it: a string in quotes, anything else as canonical JSON; of a long one the beginning."""
+        if not isinstance(self.value, str):
+            return shortened(self.canonical.decode())
+        return f"'{self.value}'" if len(self.value) <= SHOWN_MAX else shown(self.value)
 
     def is_in(self, document: Mapping[str, JsonValue] | None) -> bool:
         """Does the document (or row) have this value?"""
@@ -126,12 +141,13 @@ class Claim:
         except Corrupt as damage:
             damage.hint = REPAIR
             raise
-        if shape.get("version") != 1:
-            raise Corrupt(f"claim version {shape.get('version')!r}; this code reads version 1", key=key, hint=REPAIR)
-        texts = (shape.get("id"), shape.get("claim"), shape.get("over", ""))
-        if "value" not in shape or not all(isinstance(text, str) for text in texts):
-            raise Corrupt("not a claim: id, value and claim must be there", key=key, hint=REPAIR)
-        return cls(str(texts[0]), shape["value"], str(texts[1]), cast("str | None", shape.get("over")))
+        check_shape(shape, CLAIM, key, hint=REPAIR)
+        return cls(
+            id=cast(str, shape["id"]),
+            value=shape["value"],
+            claim=cast(str, shape["claim"]),
+            over=cast("str | None", shape.get("over")),
+        )
 
 
 GRACE = timedelta(seconds=60)
@@ -206,17 +222,27 @@ class Claims:
         """The unique values of a document or row, in the order of claiming."""
         return unique_values(self.documents.definition, document)
 
+    def values_of(self, entity_id: str, row: Mapping[str, JsonValue] | None) -> list[UniqueValue]:
+        """The same of a row of the table. Where it lacks one that is too large for it, the document tells."""
+        fields = (index.field for index in unique_indexes(self.documents.definition))
+        is_whole = row is None or not any(is_cut(row, field) for field in fields)
+        return self.values(row if is_whole else self._document(entity_id))
+
     def has(self, entity_id: str, value: UniqueValue) -> bool:
-        """Does the document have the value now? Also one that breaks the schema does. The log of a space decides, where
-        it has the document: the stored one may be behind it by more than the grace period."""
+        """Does the document have the value now? Also one that breaks the schema does."""
+        return value.is_in(self._document(entity_id))
+
+    def _document(self, entity_id: str) -> Document | None:
+        """As it is now. The log of a space decides, where it has the document: the stored one may be behind it by more
+        than the grace period."""
         said = None if self._truth is None else self._truth(entity_id)
         if said is not None:
-            return value.is_in(said.value)
+            return said.value
         try:
             found = self.documents.current(entity_id)
         except Invalid:  # too large to be read: no document of ours
-            return False
-        return found is not None and value.is_in(self.documents.recorded(found))
+            return None
+        return None if found is None else self.documents.recorded(found)
 
     def is_outdated(self, entity_id: str, value: UniqueValue) -> bool:
         """Has the document lost the value that its object, as just read, has?"""
@@ -437,7 +463,7 @@ def wanted_claims(claims: Claims, rows: Rows) -> dict[str, Wanted]:
     """What should be claimed, by key."""
     wanted: dict[str, Wanted] = {}
     for entity_id in sorted(rows):
-        for value in claims.values(rows[entity_id]):
+        for value in claims.values_of(entity_id, rows[entity_id]):
             wanted.setdefault(claims.key(value), Wanted(value, [])).ids.append(entity_id)
     return wanted
 
@@ -462,11 +488,24 @@ def audit_wanted(claims: Claims, wanted: Mapping[str, Wanted], within: Digests =
     """The same for a range of claims; `wanted` has all that documents want of it."""
     found = _conflicts(wanted)
     for stored, claim in _stored(claims, within):
-        if isinstance(claim, Corrupt):
-            found.append(Finding("claim-damaged", stored.key, f"{claim.message} ({claim.hint or REPAIR})"))
-        elif claim.id not in _ids(wanted, stored.key) and _is_stale(claims, stored, claim):
-            found.append(Finding("claim-stale", stored.key, f"'{claim.id}' lacks the value that is claimed for it"))
+        is_true = isinstance(claim, Claim) and claim.id in _ids(wanted, stored.key)
+        finding = None if is_true else _finding(claims, stored, claim)
+        found += [] if finding is None else [finding]
     return sorted(found, key=lambda one: (one.key, one.kind))
+
+
+def judged_claim(claims: Claims, field: str, found: Object) -> tuple[Claim | Corrupt, Finding | None]:
+    """A stored claim, and what is wrong with it. Reads its holder's document."""
+    stored, claim = StoredClaim(field, found), _parsed(claims, field, found)
+    return claim, _finding(claims, stored, claim)
+
+
+def _finding(claims: Claims, stored: StoredClaim, claim: Claim | Corrupt) -> Finding | None:
+    if isinstance(claim, Corrupt):
+        return Finding("claim-damaged", stored.key, f"{claim.message} ({claim.hint or REPAIR})")
+    if _is_stale(claims, stored, claim):
+        return Finding("claim-stale", stored.key, f"'{claim.id}' lacks the value that is claimed for it")
+    return None
 
 
 def restore_claims(claims: Claims, rows: Rows) -> ClaimReport:

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby, islice
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.collections.claims import Claims
 from worm.collections.documents import MAX_DOCUMENT_BYTES, Documents, is_written_by_us
-from worm.collections.entries import Change, Document, Head, Row, project, table_row
+from worm.collections.entries import Change, Document, Head, Row, cut_row, project, table_row
 from worm.collections.id_ranges import IdRange, Scan
-from worm.collections.layout import ArchiveName, KeyInfo, KeyKind, StorageResolver
-from worm.collections.oplog import Oplog
+from worm.collections.layout import KeyInfo, KeyKind, StorageResolver
+from worm.collections.oplog import Oplog, Seqs, seqs_add
 from worm.collections.origins import Origins, PlainOrigins
-from worm.collections.reconcile import Reconciled, Reconciler, Sighting, as_version
+from worm.collections.reconcile import UNLISTED, Reconciled, Reconciler, Sighting, Survey, as_version
 from worm.collections.snapshots import Snapshots
 from worm.collections.trash import Trash
-from worm.errors import Invalid
+from worm.errors import Corrupt, Invalid
 from worm.schema import ModelDef
 from worm.store.base import Listed, Object, Store, Version
 
@@ -32,6 +33,8 @@ class EntityOutcome:
     change: Change | None = None
     appended: int = 0
     error: Exception | None = None
+    damage: Corrupt | None = None
+    """The error, where it is that the history cannot be continued: the table is to serve the document then."""
     is_late: bool = False
     """The document came back after a commit had deleted it: no news. Capture has no permission to delete it; the sweep
     does."""
@@ -106,15 +109,21 @@ class Collection:
         sightings: Iterable[Sighting] = (),
         *,
         recheck: bool = False,
+        survey: Survey = UNLISTED,
     ) -> EntityOutcome:
-        """Reconcile one entity. `folded` is what the table knows of it. Never raises: the error is part of the
-        outcome."""
+        """Reconcile one entity. `folded` is what the table knows of it, `survey` what a listing showed. Never raises:
+        the error is part of the outcome."""
         try:
-            result = self.reconciler().reconcile(entity_id, hint, tuple(sightings), recheck=recheck)
+            result = self.reconciler().reconcile(entity_id, hint, tuple(sightings), recheck=recheck, survey=survey)
             failure = result.rejected or result.unkept
-            return EntityOutcome(self._news(result, folded), result.appended, failure, result.is_late)
+            return EntityOutcome(self._news(result, folded), result.appended, failure, is_late=result.is_late)
         except Exception as error:  # noqa: BLE001 - one bad entity must not fail the others; reported with it
-            return EntityOutcome(error=error)
+            return EntityOutcome(error=error, damage=self.damage_of(entity_id, error))
+
+    def damage_of(self, entity_id: str, error: Exception) -> Corrupt | None:
+        """The error, if it is one of the entity's own history, and not of a space or the trash."""
+        is_own = (getattr(error, "key", None) or "").startswith(self.resolver.oplog_path(self.name, entity_id))
+        return error if isinstance(error, Corrupt) and is_own else None
 
     def _news(self, result: Reconciled, folded: Head | None) -> Change | None:
         if result.head is None or (folded is not None and folded.seq >= result.head.seq):
@@ -136,11 +145,18 @@ class Collection:
         """Is the object, whatever the schema says today, known to have been a valid document?
 
         Without an oplog our SDK must have written it. With one its newest entry must be of this very version; or our
-        SDK has written the object since, and it breaks no rule that the recorded document does not break. Only for
-        objects that fail the check: finding the end of an oplog takes a few reads.
+        SDK has written the object since, and it breaks no rule that the recorded document does not break; of a damaged
+        oplog our SDK must have written it. Only for objects that fail the check: finding the end of an oplog takes a
+        few reads.
         """
         if not self.definition.oplog:
             return is_written_by_us(found)
+        try:
+            return self._was_recorded(entity_id, found)
+        except Corrupt:  # what is recorded is unknown: the document itself says who wrote it
+            return is_written_by_us(found)
+
+    def _was_recorded(self, entity_id: str, found: Object) -> bool:
         tail = self.oplog.tail(entity_id)
         if tail is None:
             return False
@@ -167,20 +183,30 @@ class Collection:
             self.snapshots.take_version(entity_id, found, document)
 
     def row(self, document: Document | None) -> Row | None:
-        """The row of the manifest."""
+        """The row of the manifest, without what is too large for it."""
         if document is None:
             return None
+        limits, fields = self.definition.manifest, self.definition.table_fields()
+        return cut_row(self.uncut_row(document), fields, limits.max_field_bytes, limits.max_row_bytes)
+
+    def uncut_row(self, document: Document) -> Row:
+        """All that a row of any size would hold."""
         make = table_row if self.definition.keeps_whole_rows else project
         return make(document, self.definition.table_fields())
 
     def latest_versions(self, after: str | None = None, within: IdRange = _EVERYTHING) -> Iterator[tuple[str, Version]]:
         """Id and newest version (or delete marker) of every document key that has any: keys ascending where there is
         no range. `after`: only keys after this one."""
-        previous: str | None = None
-        for entity_id, version in self._versions(within.scans(self.path, beside_system_keys=True), within, after):
-            if version.key != previous:
-                yield entity_id, version
-            previous = version.key
+        return ((entity_id, version) for entity_id, version, _ in self.newest_versions(after, within))
+
+    def newest_versions(
+        self, after: str | None = None, within: IdRange = _EVERYTHING
+    ) -> Iterator[tuple[str, Version, bool]]:
+        """`latest_versions`, and whether the key has no other version."""
+        versions = self._versions(within.scans(self.path, beside_system_keys=True), within, after)
+        for _, of_key in groupby(versions, key=lambda found: found[1].key):
+            (entity_id, version), *others = islice(of_key, 2)
+            yield entity_id, version, not others
 
     def current_ids(self, within: IdRange = _EVERYTHING) -> Iterator[str]:
         """The ids of the documents that exist, from a listing."""
@@ -212,21 +238,14 @@ class Collection:
                 if info.kind is KeyKind.DOCUMENT and info.model == self.name and info.id and info.id in within:
                     yield info.id, version
 
-    def recorded_seqs(self, within: IdRange = _EVERYTHING) -> dict[str, set[int]]:
+    def recorded_seqs(self, within: IdRange = _EVERYTHING) -> dict[str, Seqs]:
         """The seqs of every entity that has an oplog, archived or not, from a listing (no entry is read)."""
-        found = self._seqs_by_kind(within)
-        recorded = found[KeyKind.OPLOG]
-        for entity_id, archived in found[KeyKind.ARCHIVE].items():
-            recorded.setdefault(entity_id, set()).update(archived)
-        return recorded
+        return self._recorded(within, {})
 
     def unmarked(self, within: IdRange = _EVERYTHING) -> list[tuple[str, int]]:
-        """Id and seq of the entries that are due a time mark and have none, from a listing. Those in an archive are
-        due none."""
-        seqs = self._seqs_by_kind(within)
-        archived = seqs[KeyKind.ARCHIVE]
-        single = {one: found - archived.get(one, set()) for one, found in seqs[KeyKind.OPLOG].items()}
-        return self.oplog.marks.missing(single, seqs[KeyKind.TIME_MARK])
+        """Id and seq of the entries that are due a time mark and have none, from a listing."""
+        marked: dict[str, set[int]] = {}
+        return self.oplog.marks.missing(self._recorded(within, marked), marked)
 
     def mark(self, entity_id: str, seq: int) -> None:
         """Write the time mark of an entry, if it is due one and missing."""
@@ -234,13 +253,16 @@ class Collection:
         if entry is not None:
             self.oplog.marks.put(entity_id, entry)
 
-    def _seqs_by_kind(self, within: IdRange = _EVERYTHING) -> dict[KeyKind, dict[str, set[int]]]:
-        seqs: dict[KeyKind, dict[str, set[int]]] = {kind: {} for kind in OPLOG_KINDS}
+    def _recorded(self, within: IdRange, marked: dict[str, set[int]]) -> dict[str, Seqs]:
+        """What is listed of every entity; the seqs of its time marks go into `marked`."""
+        recorded: dict[str, Seqs] = {}
         for info, _ in self.oplog_objects(within):
-            packed = ArchiveName.parse(info.name or "") if info.kind is KeyKind.ARCHIVE else None
-            found = {info.seq or 0} if packed is None else range(packed.first, packed.last + 1)
-            seqs[info.kind].setdefault(info.id or "", set()).update(found)
-        return seqs
+            entity_id = info.id or ""
+            if info.kind is KeyKind.TIME_MARK:
+                marked.setdefault(entity_id, set()).add(info.seq or 0)
+            else:
+                seqs_add(recorded.setdefault(entity_id, Seqs()), info)
+        return recorded
 
     def oplog_objects(self, within: IdRange = _EVERYTHING) -> Iterator[tuple[KeyInfo, Listed]]:
         """Entries, archives and time marks, from a listing; all of one entity come together."""

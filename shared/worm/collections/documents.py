@@ -7,7 +7,6 @@ A stored document may be bad (raw uploads cannot be refused): not JSON, too larg
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from urllib.parse import quote, unquote
 
@@ -15,9 +14,10 @@ from worm.clock import iso_seconds, moment_of
 from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_document
 from worm.collections.entries import Document
 from worm.collections.layout import StorageResolver
-from worm.errors import Invalid
+from worm.errors import Hint, Invalid
 from worm.schema import ModelDef
 from worm.store.base import Object, Store, Version
+from worm.values import dataclass
 
 ACTOR = "worm-actor"
 OP = "worm-op"
@@ -28,10 +28,20 @@ TRUST = timedelta(seconds=60)
 """A write's word about its parent counts this long after the parent was read, and for an object this close to the time
 that the writer gave: metadata also travels with copies. Doubt costs a version listing, nothing else."""
 NOTE = "worm-note"
-RESERVED = frozenset({"etag", "versionId", "reverted", "skipped", "commitSeq"})
+RESERVED = frozenset({"etag", "versionId", "reverted", "skipped", "commitSeq", "putId"})
 """Names in an entry's metadata that no writer may choose."""
 NO_PARENT = "none"
 MAX_DOCUMENT_BYTES = 10 * 1024 * 1024
+EXISTS = Hint(
+    "get() it, change that and save it; or use modify(), update() or patch() to change what is there, upsert() to "
+    "replace it",
+    "`worm get` shows it; run the command again to replace it",
+)
+AGAIN = Hint(
+    "refresh() it, apply your change to that and save; or use modify()",
+    "look at it with `worm get`, then run the command again",
+)
+"""After a conflict."""
 
 
 def write_metadata(
@@ -59,8 +69,10 @@ def write_metadata(
 
 def note_of(found: Object) -> JsonObject:
     """What the writer wants said in the entry's metadata. A raw client may send nonsense, which is ignored."""
+    if NOTE not in found.metadata:
+        return {}
     try:
-        note = loads_document(unquote(found.metadata.get(NOTE, "{}")).encode())
+        note = loads_document(unquote(found.metadata[NOTE]).encode())
     except Invalid:
         return {}
     return {name: value for name, value in note.items() if name not in RESERVED}
@@ -73,16 +85,21 @@ def actor_of(found: Object) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who made a version, with which commit of the model's space, and what the author noted where the object cannot
-    say so itself, because it is a delete marker."""
+    """Who made a version, with which commit of the model's space, by which write, and what the author noted where the
+    object cannot say so itself, because it is a delete marker."""
 
     actor: str | None = None
     commit: int | None = None
     said: JsonObject | None = None
+    put_id: str | None = None
 
     def note(self) -> dict[str, JsonValue]:
-        said = {name: value for name, value in (self.said or {}).items() if name not in RESERVED}
-        return said if self.commit is None else {**said, "commitSeq": self.commit}
+        note = {name: value for name, value in (self.said or {}).items() if name not in RESERVED}
+        if self.commit is not None:
+            note["commitSeq"] = self.commit
+            if self.put_id is not None:
+                note["putId"] = self.put_id
+        return note
 
 
 @dataclass(frozen=True, slots=True)

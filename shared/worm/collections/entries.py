@@ -10,23 +10,75 @@
   than the table knows, with the row of each. It is written after the entries, so everything it says is recorded
   already; folding it twice does no harm, because a row applies only if its seq is newer. A model without oplog has no
   seq: its changes only name the entity, and the fold reads the document itself.
+- *damaged entity*: one whose history cannot be continued: an object of its oplog is not an entry, or entries are
+  missing. Tables serve its document, as they do for a model without oplog; so its changes, too, only name it. Heads
+  name it as damaged and know no seq of it, so that it is looked at again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, cast
 
 from worm.codec.diff import apply as apply_diff
+from worm.codec.shapes import ANYTHING as VALUE
+from worm.codec.shapes import (
+    FLAG,
+    OBJECT,
+    TEXT,
+    TIME,
+    WHOLE,
+    check_shape,
+    list_of,
+    nullable,
+    object_of,
+    one_of,
+    record,
+    tuple_of,
+    whole_number,
+)
 from worm.codec.strict_json import JsonObject, JsonValue, Missing, dumps, field_value, loads_own
 from worm.errors import Corrupt
 from worm.store.base import NULL_VERSION, Version, same_version
+from worm.values import dataclass
 
 Op = Literal["create", "update", "delete", "restore"]
 Document = dict[str, JsonValue]
 
 OPS: frozenset[str] = frozenset({"create", "update", "delete", "restore"})
+SEQ_MAX = 10**19 - 1
+SHAPES = "see docs/formats.md for the shape"
+REBUILT = "`worm repair` rebuilds it"
+FOLDED = "the sweep, or `worm repair`, finds what it was to say"
+
+ENTRY = record(
+    "an oplog entry",
+    {"seq": whole_number(1, SEQ_MAX), "op": one_of(*sorted(OPS)), "ts": TIME},
+    {
+        "actor": nullable(TEXT),
+        "snapshot": nullable(OBJECT),
+        "diff": nullable(object_of(tuple_of("a pair", before=VALUE, after=VALUE))),
+        "absent": nullable(object_of(list_of(TEXT))),
+        "metadata": nullable(record("an object", {}, {"etag": nullable(TEXT), "versionId": nullable(TEXT)})),
+    },
+)
+"""What it says may still be false; no value of it is of a wrong type."""
+HEAD = tuple_of(
+    "a head",
+    seq=whole_number(1, SEQ_MAX),
+    etag=nullable(TEXT),
+    version=nullable(TEXT),
+    alive=FLAG,
+    time=TIME,
+)
+HEADS = record(
+    "heads that this code reads",
+    {"version": one_of(1), "model": TEXT, "revision": WHOLE, "heads": object_of(HEAD)},
+    {"damaged": list_of(TEXT), "partial": FLAG},
+)
+CHANGE = record("a change", {"id": TEXT}, {"head": HEAD, "row": nullable(OBJECT)})
+CHANGES = record("a change set that this code reads", {"version": one_of(1), "model": TEXT, "changes": list_of(CHANGE)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +143,21 @@ class OplogEntry:
 
     @classmethod
     def from_shape(cls, shape: JsonObject, key: str) -> OplogEntry:
-        if shape.get("op") not in OPS or not isinstance(shape.get("seq"), int):
-            raise Corrupt("not an oplog entry", key=key, hint="see docs/formats.md for the shape")
+        return cls.from_shapes([shape], key)[0]
+
+    @classmethod
+    def from_shapes(cls, shapes: Sequence[JsonObject], key: str) -> list[OplogEntry]:
+        """Entries of one object, checked at once."""
+        for shape in () if ENTRY.fit(shapes) else shapes:
+            check_shape(shape, ENTRY, key, hint=SHAPES)
+        return [cls._checked(shape) for shape in shapes]
+
+    @classmethod
+    def _checked(cls, shape: JsonObject) -> OplogEntry:
         return cls(
             seq=cast(int, shape["seq"]),
             op=cast(Op, shape["op"]),
-            ts=str(shape.get("ts", "")),
+            ts=cast(str, shape["ts"]),
             actor=cast("str | None", shape.get("actor")),
             snapshot=cast("Document | None", shape.get("snapshot")),
             diff=cast("Mapping[str, list[JsonValue]] | None", shape.get("diff")),
@@ -114,7 +175,22 @@ class OplogEntry:
             raise Corrupt(f"a {self.op} entry carries no snapshot", key=key)
         if before is None:
             raise Corrupt("an update entry follows no document", key=key)
-        return apply_diff(before, self.diff or {}, self.absent or {})
+        return self.changed(before, key)
+
+    def changed(self, before: Document, key: str) -> Document:
+        """What the diff of an update makes of a document."""
+        try:
+            return apply_diff(before, self.diff or {}, self.absent or {})
+        except Corrupt as damage:
+            damage.key = damage.key or key
+            raise
+
+
+def exact_name(one: OplogEntry | Version) -> tuple[str, str]:
+    """What tells an object version from the others of its key. While versioning is suspended each write replaces the
+    null version, which only its etag tells from the previous one."""
+    name = one.version_id or NULL_VERSION
+    return name, (one.etag or "") if name == NULL_VERSION else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +218,13 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """The heads of a model's entities, deleted ones included."""
+    """The heads of a model's entities, deleted ones included. `damaged`: entities that have a history, but no head;
+    `partial`: others may have one too, because the file was lost and nobody has listed all since."""
 
     model: str
     heads: dict[str, Head] = field(default_factory=dict)
+    damaged: frozenset[str] = frozenset()
+    partial: bool = False
 
     @property
     def revision(self) -> int:
@@ -159,7 +238,7 @@ class Heads:
     @property
     def known(self) -> int:
         """How many entities it knows of, deleted ones too."""
-        return len(self.heads)
+        return len(self.heads) + len(self.damaged)
 
     @property
     def last_updated(self) -> str:
@@ -170,33 +249,49 @@ class Heads:
 
     def folded(self, changes: Iterable[Change]) -> Heads | None:
         """With the newer ones of the changes; None when all are known."""
-        newer = {
-            change.id: change.head
-            for change in changes
-            if change.head is not None and change.head.seq > self._seq(change.id)
-        }
-        return Heads(self.model, self.heads | newer) if newer else None
+        heads, damaged = dict(self.heads), set(self.damaged)
+        for change in changes:
+            if change.damage is not None:
+                damaged.add(change.id)
+                heads.pop(change.id, None)
+            elif change.head is not None and change.head.seq > self._seq(change.id):
+                heads[change.id] = change.head
+                damaged.discard(change.id)
+        same = heads == self.heads and damaged == self.damaged
+        return None if same else Heads(self.model, heads, frozenset(damaged), self.partial)
+
+    def weight(self, entity_id: str) -> int:
+        """Heads are alike: their number tells how large they are."""
+        return 0
 
     def ids(self) -> list[str]:
-        return sorted(self.heads)
+        """All that it knows of, damaged ones too, in order."""
+        return sorted({*self.heads, *self.damaged})
 
     def merged(self, others: Iterable[Heads]) -> Heads:
         """With what the others know newer of an entity."""
-        heads = dict(self.heads)
+        heads, damaged = dict(self.heads), set(self.damaged)
         for other in others:
             for entity_id, head in other.heads.items():
                 known = heads.get(entity_id)
                 if known is None or head.seq > known.seq:
                     heads[entity_id] = head
-        return Heads(self.model, heads)
+                    damaged.discard(entity_id)
+        return Heads(self.model, heads, frozenset(damaged), self.partial)
 
     @classmethod
     def joined(cls, model: str, parts: Iterable[Heads]) -> Heads:
         """Parts of disjoint ranges, together."""
-        return cls(model, {entity_id: head for part in parts for entity_id, head in part.heads.items()})
+        listed = list(parts)
+        damaged = frozenset(entity_id for part in listed for entity_id in part.damaged)
+        heads = {entity_id: head for part in listed for entity_id, head in part.heads.items()}
+        return cls(model, heads, damaged, any(part.partial for part in listed))
 
     def part(self, ids: Iterable[str]) -> Heads:
-        return Heads(self.model, {entity_id: self.heads[entity_id] for entity_id in ids})
+        wanted = list(ids)
+        heads = {entity_id: self.heads[entity_id] for entity_id in wanted if entity_id in self.heads}
+        damaged = self.damaged & frozenset(wanted) if self.damaged else self.damaged
+        return Heads(self.model, heads, damaged, self.partial)
 
     def _seq(self, entity_id: str) -> int:
         head = self.heads.get(entity_id)
@@ -204,7 +299,12 @@ class Heads:
 
     def encode(self) -> bytes:
         heads: dict[str, JsonValue] = {entity_id: encode_head(head) for entity_id, head in self.heads.items()}
-        return dumps({"version": 1, "model": self.model, "revision": self.revision, "heads": heads})
+        shape: dict[str, JsonValue] = {"version": 1, "model": self.model, "revision": self.revision, "heads": heads}
+        if self.damaged:
+            shape["damaged"] = [*sorted(self.damaged)]
+        if self.partial:
+            shape["partial"] = True
+        return dumps(shape)
 
     @classmethod
     def decode(cls, body: bytes, key: str) -> Heads:
@@ -212,10 +312,15 @@ class Heads:
 
     @classmethod
     def of_shape(cls, shape: Mapping[str, JsonValue], key: str) -> Heads:
-        if shape.get("version") != 1 or not isinstance(shape.get("heads"), dict):
-            raise Corrupt("not a heads file of a version this code reads", key=key, hint="`worm repair` rebuilds it")
+        """A revision that is not the sum of the seqs is damage: a false seq would begin a gap in a history."""
+        check_shape(shape, HEADS, key, hint=REBUILT)
         heads = cast("dict[str, list[JsonValue]]", shape["heads"])
-        return cls(str(shape["model"]), {entity_id: decode_head(head) for entity_id, head in heads.items()})
+        damaged = frozenset(cast("list[str]", shape.get("damaged", [])))
+        known = {entity_id: decode_head(head) for entity_id, head in heads.items()}
+        found = cls(str(shape["model"]), known, damaged, shape.get("partial") is True)
+        if found.revision != shape["revision"]:
+            raise Corrupt(f"revision {shape['revision']} is not the sum of its seqs", key=key, hint=REBUILT)
+        return found
 
 
 Row = dict[str, JsonValue]
@@ -223,11 +328,17 @@ Row = dict[str, JsonValue]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The newest state of one entity. `head` is None for a model without oplog; `row` is None when deleted."""
+    """The newest state of one entity. `head` is None for a model without oplog; `row` is None when deleted.
+
+    Of a damaged entity, `damage` says why its history cannot be continued. It has no head either; `row`, `etag` and
+    `modified` are those of its document as it was read (`etag` None: there is none)."""
 
     id: str
     head: Head | None
     row: Row | None
+    damage: Corrupt | None = None
+    etag: str | None = None
+    modified: str = ""
 
 
 def project(document: Document, fields: Sequence[str]) -> Row:
@@ -256,10 +367,67 @@ def table_row(document: Document, fields: Sequence[str]) -> Row:
     return row
 
 
+CUT = ".cut"
+"""The member of a row that says what is not in it although the document may have it: a list of names, or true for
+everything that the row lacks. No name in a document reaches this place: those with dots are apart."""
+_SEPARATORS = len(b'"":,')
+
+
+def cut_row(row: Row, named: Sequence[str], field_max: int, row_max: int) -> Row:
+    """The row without values of more than `field_max` bytes of canonical JSON, and without the largest others as long
+    as it has more than `row_max` bytes. If only the names of what is missing are too many, it keeps the named fields
+    that fit. A function of the row, so that every maker of rows makes the same."""
+    size = len(dumps(row))
+    if size <= min(field_max, row_max):
+        return row
+    sizes = {name: len(dumps(value)) for name, value in row.items()}
+    cut = sorted(name for name, of_value in sizes.items() if of_value > field_max)
+    size -= sum(sizes[name] - _SEPARATORS for name in cut)  # the name stays, in the list
+    for name in sorted(sizes.keys() - set(cut), key=lambda one: (-sizes[one], one)):
+        if size <= row_max or sizes[name] <= _SEPARATORS:
+            break
+        cut.append(name)
+        size -= sizes[name] - _SEPARATORS
+    gone = set(cut)
+    kept = {name: value for name, value in row.items() if name not in gone}
+    found: Row = {**kept, CUT: cast(JsonValue, sorted(cut))} if cut else row
+    return found if len(dumps(found)) <= row_max else _named_only(row, sizes, named, field_max, row_max)
+
+
+def _named_only(row: Row, sizes: Mapping[str, int], named: Sequence[str], field_max: int, row_max: int) -> Row:
+    """The smallest of the named fields, as many as fit."""
+    found: Row = {CUT: True}
+    left = row_max - len(dumps(found))
+    for name in sorted((one for one in named if one in row), key=lambda one: (sizes[one], one)):
+        left -= sizes[name] + len(dumps(name)) + _SEPARATORS
+        if left < 0 or sizes[name] > field_max:
+            break
+        found[name] = row[name]
+    return found
+
+
+def is_cut(row: Mapping[str, JsonValue], field: str) -> bool:
+    """May the document have something at this path that its row lacks? What the row has under the path's own name is
+    complete, whatever became of the object that it is in."""
+    cut = row.get(CUT)
+    if cut is None or field == "id" or field in row:
+        return False
+    first = field.split(".", 1)[0]
+    return (field in cut or first in cut) if isinstance(cut, list) else first not in row
+
+
+_BESIDE_BYTES = 48
+
+
+def row_weight(entity_id: str, row: Row | None) -> int:
+    """About the bytes that a manifest has for an id: its row, and the id with seq and etag."""
+    return 2 * len(entity_id.encode("utf-8", "surrogatepass")) + _BESIDE_BYTES + (0 if row is None else len(dumps(row)))
+
+
 def encode_changes(model: str, changes: Sequence[Change]) -> bytes:
     shapes: list[JsonValue] = []
     for change in changes:
-        shape: dict[str, JsonValue] = {"id": change.id}
+        shape: dict[str, JsonValue] = {"id": change.id}  # of a damaged entity that is all, too
         if change.head is not None:
             shape["head"] = encode_head(change.head)
             shape["row"] = change.row
@@ -270,9 +438,8 @@ def encode_changes(model: str, changes: Sequence[Change]) -> bytes:
 def decode_changes(body: bytes, key: str) -> tuple[str, list[Change]]:
     """The model's name and its changes."""
     shape = loads_own(body, key=key)
-    if shape.get("version") != 1 or not isinstance(shape.get("model"), str):
-        raise Corrupt("not a change set of a version this code reads", key=key, hint="see docs/formats.md")
-    listed = cast("list[Mapping[str, JsonValue]]", shape.get("changes") or [])
+    check_shape(shape, CHANGES, key, hint=FOLDED)
+    listed = cast("list[Mapping[str, JsonValue]]", shape["changes"])
     return cast(str, shape["model"]), [_decode_change(item) for item in listed]
 
 
@@ -290,5 +457,5 @@ def encode_head(head: Head) -> list[JsonValue]:
 
 
 def decode_head(shape: list[JsonValue]) -> Head:
-    seq, etag, version_id, live, ts = shape
-    return Head(cast(int, seq), cast("str | None", etag), cast("str | None", version_id), bool(live), cast(str, ts))
+    """Of a shape that was checked."""
+    return Head(*cast("tuple[int, str | None, str | None, bool, str]", shape))

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Protocol, cast
 
-from worm.codec.strict_json import JsonValue, loads_own
+from worm.codec.shapes import OBJECT, TEXT, check_shape, list_of, record
+from worm.codec.strict_json import JsonObject, loads_own
 from worm.collections.layout import StorageResolver
-from worm.errors import Corrupt
+from worm.errors import Corrupt, Invalid
 from worm.schema import ModelDef
 from worm.schema.fields import escape_id, id_segment
 from worm.store.base import Store
+from worm.values import dataclass
 
 PROBES_MAX = 400
 PROBERS = 8
@@ -33,6 +33,16 @@ _NOT_PLAIN = re.compile(r"[\x00-\x1f%/]|^\.")
 _CONTROLS = "".join(map(chr, range(0x20)))  # not sent to a store, and nothing lies between them and a space
 _CHARACTER_MAX = 0x10FFFF
 _HEX_DIGITS = 4
+_TABLE = record(
+    "a file of a table",
+    {},
+    {
+        "directory": record("the name of a directory", {"file": TEXT}),
+        "partitions": list_of(record("a partition", {}, {"from": TEXT})),
+        "entities": OBJECT,
+        "heads": OBJECT,
+    },
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,21 +179,20 @@ def _starts_in(store: Store, key: str, directory: str) -> list[str]:
     is damaged: a plan needs no more than a hint."""
     try:
         shape = _shape(store, key)
-        listing = shape.get("directory")
-        if isinstance(listing, dict):
-            shape = _shape(store, f"{directory}{listing.get('file')}")
+        if "directory" in shape:
+            shape = _shape(store, directory + cast("dict[str, str]", shape["directory"])["file"])
         elif shape.get("partitioned") is not True:
-            rows = shape.get("entities") or shape.get("heads")
-            return sorted(rows) if isinstance(rows, dict) else []
-    except Corrupt:
+            return sorted(cast(JsonObject, shape.get("entities", shape.get("heads", {}))))
+    except (Corrupt, Invalid):  # also a file with a name that is no key
         return []
-    pieces = cast("list[dict[str, JsonValue]]", shape.get("partitions") or [])
-    return [str(piece.get("from", "")) for piece in pieces]
+    return [one.get("from", "") for one in cast("list[dict[str, str]]", shape.get("partitions", []))]
 
 
-def _shape(store: Store, key: str) -> dict[str, JsonValue]:
+def _shape(store: Store, key: str) -> JsonObject:
     found = store.get(key)
-    return {} if found is None else dict(loads_own(found.body, key=key))
+    shape = {} if found is None else loads_own(found.body, key=key)
+    check_shape(shape, _TABLE, key)
+    return shape
 
 
 # Probing
@@ -193,6 +202,8 @@ def _probed(collection: Planned, wanted: int) -> list[str]:
     """Beginnings of ids that exist, made longer until there are enough of them."""
     prober = _Prober(collection.store, collection.resolver.collection_path(collection.name))
     found = [prober.shared()]
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(PROBERS, "worm-probe") as pool:
         while len(found) < wanted and prober.probes < PROBES_MAX:
             longer = [one for several in pool.map(prober.longer, found) for one in several]

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from worm.codec.strict_json import JsonObject, JsonValue, loads_document, type_name
 from worm.collections.layout import is_system_key
-from worm.errors import Invalid, NotFound
+from worm.errors import Invalid, NotFound, shown
 from worm.schema import Schema, load_schema
 from worm.schema.definition import ModelPath, parse_path
 from worm.schema.fields import IdType, field_name_problems, id_problem, is_datetime, segment_id, segment_problem
@@ -100,7 +100,14 @@ def infer_schema(
         models[name] = _model(group, path, fields)
         reports.append(_report(name, group, path, sample, left_out))
     if not models:
-        raise NotFound(f"no JSON documents at {store.url}" + (f" under {prefix}" if prefix else ""))
+        place = store.url + (f" under {prefix}" if prefix else "")
+        if not skipped:
+            raise NotFound(f"no JSON documents at {place}")
+        named = ", ".join(map(shown, skipped[:3]))
+        raise NotFound(
+            f"none of {len(skipped):,} objects at {place} is a document of a collection: {named}",
+            hint="a document is <collection>/<id>/<file>.json, with the same file name for all of a collection",
+        )
     shape: JsonObject = {"version": "1.0", "bucket": bucket, "models": models}
     if bucket is None:
         del shape["bucket"]

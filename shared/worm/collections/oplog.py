@@ -17,28 +17,37 @@ deleted and never changed, so an entry that is missing is either in an archive t
 never there. Entry 1 and the newest entries are never deleted. A missing entry is looked up in the archives before it
 counts as missing; and because its name is free again, an append on an old head makes sure afterwards that the seq is
 not an archived one. Nothing younger than `MIN_AGE` is ever archived, so nobody looks for archives behind an entry that
-is younger than half of that. An *archive view* is what one call sees: it lists only when an entry is missing, reads an
-archive once, and where it has read one believes it rather than single entries.
+is younger than half of that. Here clocks decide: that of a compaction must not be ahead of a reader's by more than half
+a day. S3 refuses the requests of a clock that is wrong by 15 minutes. An *archive view* is what one call sees: it lists
+only when an entry is missing, reads an archive once, and where it has read one believes it rather than single entries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import field
 from datetime import datetime, timedelta
 from itertools import chain, takewhile
 
 from worm.clock import Clock, SystemClock, iso_seconds
 from worm.codec.frames import decode_whole
 from worm.codec.strict_json import dumps
-from worm.collections.entries import Document, Head, OplogEntry
-from worm.collections.layout import ArchiveName, KeyKind, StorageResolver, digest_of, mark_name, seconds_left
+from worm.collections.entries import SEQ_MAX, Document, Head, OplogEntry
+from worm.collections.layout import ArchiveName, KeyInfo, KeyKind, StorageResolver, digest_of, mark_name, seconds_left
 from worm.collections.trash import delete_unchanged
-from worm.errors import Corrupt, Denied
-from worm.store.base import Lost, Object, Read, Store, Won
+from worm.errors import Corrupt, Denied, Invalid
+from worm.store.base import IfAbsent, Lost, Object, Put, Read, Store, Won
+from worm.values import dataclass
 
 MIN_AGE = timedelta(days=1)
+MEND = (
+    "put an earlier version of the object back, or set it aside with `worm repair --set-aside KEY`; `worm why KEY` "
+    "says which helps"
+)
+PUT_BACK = (
+    "put the missing entries back, from old versions of their objects or a backup; `worm why KEY` says what else helps"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +68,71 @@ class Archive:
         frames = decode_whole(body, key=key)
         if digest_of(body) != name.digest:
             raise Corrupt("holds other bytes than its name says", key=key, hint="run `worm verify`")
-        entries = [OplogEntry.from_shape(frame.value, key) for frame in frames]
-        if [entry.seq for entry in entries] != list(range(name.first, name.last + 1)):
+        entries = OplogEntry.from_shapes([frame.value for frame in frames], key)
+        is_whole = len(entries) == name.last - name.first + 1
+        if not is_whole or any(entry.seq != seq for seq, entry in enumerate(entries, start=name.first)):
             raise Corrupt(f"does not hold entries {name.first} to {name.last}", key=key)
         return cls(name, key, entries, [frame.body for frame in frames])
+
+
+@dataclass(frozen=True, slots=True)
+class Seqs:
+    """Which entries of one entity a listing shows: single ones by their numbers, archives by their ranges. As large as
+    the listing, whatever numbers the names have."""
+
+    single: set[int] = field(default_factory=set)
+    archives: list[ArchiveName] = field(default_factory=list)
+
+    @property
+    def last(self) -> int:
+        """The highest number (0: none)."""
+        return max(max(self.single, default=0), max((name.last for name in self.archives), default=0))
+
+    @property
+    def missing(self) -> tuple[int, int] | None:
+        """The first gap: its first and last number. The newest entry is never archived, so where an archive ends the
+        history, what follows it is missing."""
+        end = 0
+        if not self.archives and len(self.single) == max(self.single, default=0):
+            return None
+        spans = [*((seq, seq) for seq in self.single), *((name.first, name.last) for name in self.archives)]
+        for first, last in sorted(spans):
+            if first > end + 1:
+                return end + 1, first - 1
+            end = max(end, last)
+        return None if end in self.single or end == 0 else (end + 1, end + 1)
+
+    def __contains__(self, seq: int) -> bool:
+        return seq in self.single or self.is_archived(seq)
+
+    def is_archived(self, seq: int) -> bool:
+        return any(seq in name for name in self.archives)
+
+    def before(self, seq: int) -> int:
+        """The highest number before this one (0: none)."""
+        single = max((one for one in self.single if one < seq), default=0)
+        return max(single, max((min(name.last, seq - 1) for name in self.archives if name.first < seq), default=0))
+
+    def __len__(self) -> int:
+        """How many entries there are; those both single and archived count once."""
+        archived, end = 0, 0
+        for name in sorted(self.archives, key=lambda name: name.first):
+            archived += max(0, name.last - max(name.first, end + 1) + 1)
+            end = max(end, name.last)
+        return archived + sum(not self.is_archived(seq) for seq in self.single)
+
+
+def gap(missing: tuple[int, int], key: str) -> Corrupt:
+    """The error of entries that are missing between others."""
+    first, last = missing
+    what = f"entry {first} is missing" if first == last else f"entries {first} to {last} are missing"
+    return Corrupt(f"a gap in the oplog: {what}", key=key, hint=PUT_BACK)
+
+
+def in_the_way(refused: Invalid, key: str) -> Corrupt:
+    """The error of a place of an entry that the store refuses to read or to write: in a directory, what lies there may
+    be no file. It damages the history, and no other document."""
+    return Corrupt(refused.message, key=key, hint=refused.hint or MEND)
 
 
 class Archives:
@@ -116,10 +186,12 @@ class Archives:
             return
         if archive is None:
             return  # deleted by hand after the listing: the entries that it held are missing now
-        seqs = [seq for seq in range(name.first, name.last + 1) if seq in single]
+        seqs = sorted(seq for seq in single if seq in name)
         found = self._store.get_many([Read(single[seq]) for seq in seqs])
         for seq, item in zip(seqs, found, strict=True):
-            if isinstance(item, Object) and item.body != archive.bodies[seq - name.first]:
+            if isinstance(item, Exception):
+                raise item
+            if item is not None and item.body != archive.bodies[seq - name.first]:
                 yield Corrupt("differs from the archived entry", key=item.key, hint="the archive counts")
 
     def _path(self, entity_id: str) -> str:
@@ -166,8 +238,8 @@ class ArchiveView:
 
 
 def may_be_archived(ts: str, now: datetime) -> bool:
-    """Can an entry that comes after one of this time be archived?"""
-    return ts <= iso_seconds(now - MIN_AGE / 2)
+    """Can an entry that comes after one of this time be archived? One of the future is of no known age."""
+    return not iso_seconds(now - MIN_AGE / 2) < ts <= iso_seconds(now + MIN_AGE / 2)
 
 
 PAGE = 100
@@ -231,7 +303,10 @@ class Oplog:
         """Put-if-absent of the entry under its seq; another's entry there comes back instead of an error. `head` is
         what it follows: an old one may be long outdated, and the seq free because its entry is in an archive."""
         key = self.key(entity_id, entry.seq)
-        outcome = self._store.put_if_absent(key, entry.to_bytes())
+        try:
+            outcome = self._store.put_if_absent(key, entry.to_bytes())
+        except Invalid as refused:
+            raise in_the_way(refused, key) from refused
         if head is not None and self._may_be_archived(head.ts):
             archived = self.archives.view(entity_id).entry(entry.seq)
             if archived is not None:
@@ -240,6 +315,17 @@ class Oplog:
         if isinstance(outcome, Won):
             return Appended()
         return Taken(self._parse(outcome.current, key, entry.seq))
+
+    def append_many(self, entries: Sequence[tuple[str, OplogEntry, Head | None]]) -> list[str]:
+        """`append` for entries of different entities, together: id, entry, and what it follows. The ids of those whose
+        entry holds its seq now. What may be behind an archive is not tried."""
+        fit = [
+            (entity_id, Put(self.key(entity_id, entry.seq), entry.to_bytes(), IfAbsent()))
+            for entity_id, entry, head in entries
+            if head is None or not self._may_be_archived(head.ts)
+        ]
+        outcomes = self._store.put_many([put for _, put in fit])
+        return [entity_id for (entity_id, _), outcome in zip(fit, outcomes, strict=True) if isinstance(outcome, Won)]
 
     def _withdraw(self, key: str, outcome: Won | Lost, archived: OplogEntry) -> None:
         """Ours, or that of another who was as late and died here; not an entry that is about to be deleted anyway. A
@@ -264,6 +350,57 @@ class Oplog:
         if newest is None and low > 0:
             raise Corrupt("an oplog entry that was there is gone", key=self.key(entity_id, low))
         return newest
+
+    def is_end(self, entity_id: str, last: int) -> bool:
+        """Is entry `last` (0: none) the newest one, or followed by the next, as far as the names around it tell? Where
+        it is not, the next number is free because entries were deleted. One LIST of three keys. Names sort as texts, so
+        what was deleted around entry 10,000 may stay unseen."""
+        path, start = self._resolver.oplog_path(self._model, entity_id), max(last - 2, 0)
+        infos = (
+            self._resolver.parse(listed.key)
+            for listed in self._store.list(path, start_after=f"{path}{start:04d}.json", limit=3)
+        )
+        found = {info.seq for info in infos if info.kind is KeyKind.OPLOG and info.seq is not None}
+        has_previous = last <= 1 or last - 1 in found or len(f"{last - 1:04d}") < len(f"{last:04d}")
+        return has_previous and min((seq for seq in found if seq > last), default=last + 1) == last + 1
+
+    def newest(self, entity_id: str) -> OplogEntry | None:
+        """The newest entry by a listing of all. `Corrupt` where nothing tells that it is the newest."""
+        seqs = self.seqs(entity_id)
+        if not seqs.last:
+            return None
+        seq = self.newest_seq(entity_id, seqs)
+        return self.newest_of(entity_id, seqs, seq, self._get(self.key(entity_id, seq)))
+
+    def newest_seq(self, entity_id: str, seqs: Seqs) -> int:
+        """The seq of the newest entry. Older entries may be missing; that the one right before it is there tells that
+        it is the next of a history, and not an object with any number for a name. Else `Corrupt`."""
+        newest = max(seqs.single, default=0)
+        if newest == 0:
+            raise Corrupt("there are archives, and no single entry", key=self.key(entity_id, 1), hint=PUT_BACK)
+        if newest > 1 and newest - 1 not in seqs:
+            raise gap((seqs.before(newest) + 1, newest - 1), self.key(entity_id, newest))
+        return newest
+
+    def newest_of(self, entity_id: str, seqs: Seqs, seq: int, found: Object | None) -> OplogEntry:
+        """The newest entry, which was read. `Corrupt` where it is none, or where archives hold newer ones: the newest
+        entry is never archived."""
+        key = self.key(entity_id, seq)
+        if found is None:
+            raise Corrupt("an oplog entry was listed but is gone, or is too large to be one", key=key, hint=MEND)
+        entry = self._parse(found, key, seq)
+        archived = max((name for name in seqs.archives), key=lambda name: name.last, default=None)
+        if archived is not None and archived.last >= seq and self._may_be_archived(entry.ts):
+            what = f"no entry follows the newest archive, {archived.file}"
+            raise Corrupt(what, key=self.archives.key(entity_id, archived), hint=PUT_BACK)
+        return entry
+
+    def seqs(self, entity_id: str) -> Seqs:
+        """What a listing shows of one entity."""
+        seqs = Seqs()
+        for listed in self._store.list(self._resolver.oplog_path(self._model, entity_id)):
+            seqs_add(seqs, self._resolver.parse(listed.key))
+        return seqs
 
     def _last(
         self, low: int, read: Callable[[int, OplogEntry | None], OplogEntry | None], fits: Callable[[OplogEntry], bool]
@@ -345,25 +482,26 @@ class Oplog:
             document = entry.applied_to(document, self.key(entity_id, entry.seq))
         return document
 
-    def at_time(self, entity_id: str, ts: str) -> tuple[int, Document | None]:
+    def at_time(self, entity_id: str, ts: str, *, before: int | None = None) -> tuple[int, Document | None]:
         """The newest seq whose time is not after `ts` (0: none), and the document as of it (None: deleted then).
+        `before`: a seq whose entry is known to be later. It spares requests: for a short history, the LIST.
 
         Times never fall within an entity. The entries from the newest mark of that time to the next one contain both
         the answer and a whole document: 2 + `every` requests; or the archive that the mark names does. They also prove
         the answer, because the first is not after `ts` and the next one is, or is not there. Where they do not (a mark
         is missing), the search goes on there.
         """
-        view = self.archives.view(entity_id)
-        marked, name = self.marks.find(entity_id, ts)
+        view, end = self.archives.view(entity_id), SEQ_MAX if before is None else before - 1
+        marked, name = (0, None) if end <= self.every else self.marks.find(entity_id, ts)
         first = max(marked, 1)
         archive = None if name is None else view.open(name)
-        last = first + self.every - 1 if archive is None else archive.name.last
+        last = min(first + self.every - 1 if archive is None else archive.name.last, end)
         entries = self.entries(entity_id, first=first, last=last, view=view)
         page = list(takewhile(lambda entry: entry.ts <= ts, entries))
         seq = page[-1].seq if page else 0
         if marked and not page:
             seq = self.seq_at_time(entity_id, ts, at_least=0)  # the mark is false
-        elif seq == last:
+        elif seq == last and last < end:
             after = self.successor(entity_id, last, page[-1].ts, view)
             if after is not None and after.ts <= ts:
                 seq, page = self.seq_at_time(entity_id, ts, at_least=after.seq), []
@@ -380,9 +518,17 @@ class Oplog:
 
     def _stored(self, entity_id: str, seq: int) -> OplogEntry | None:
         """The entry, if it has an object of its own."""
+        if seq > SEQ_MAX:
+            return None
         key = self.key(entity_id, seq)
-        found = self._store.get(key)
+        found = self._get(key)
         return None if found is None else self._parse(found, key, seq)
+
+    def _get(self, key: str) -> Object | None:
+        try:
+            return self._store.get(key)
+        except Invalid as refused:
+            raise in_the_way(refused, key) from refused
 
     def _seek(self, entity_id: str, seq: int, view: ArchiveView, before: OplogEntry | None = None) -> OplogEntry | None:
         """The entry, wherever it is. `before`: one before it, whose age may spare looking for archives."""
@@ -421,7 +567,7 @@ class Oplog:
         """Entries from `first` on that have objects, and the seq of the first that has none (None: all of the page)."""
         upper = first + PAGE - 1 if last is None else min(first + PAGE - 1, last)
         if last is None:  # most histories are short: never ask for much more than there was so far
-            upper = min(upper, first + max(4, 2 * (first - 1)) - 1)
+            upper = min(upper, first + max(3, 2 * (first - 1) - 1) - 1)
         run: list[OplogEntry] = []
         for seq, item in self._objects(entity_id, range(first, upper + 1)).items():
             if item is None:
@@ -433,18 +579,32 @@ class Oplog:
         objects: dict[int, Object | None] = {}
         for seq, item in zip(seqs, self._store.get_many([Read(self.key(entity_id, seq)) for seq in seqs]), strict=True):
             if isinstance(item, Exception):
-                raise item
+                raise in_the_way(item, self.key(entity_id, seq)) if isinstance(item, Invalid) else item
             objects[seq] = item
         return objects
 
     def _gap(self, entity_id: str, seq: int) -> Corrupt:
-        return Corrupt("a gap in the oplog", key=self.key(entity_id, seq), hint="run `worm verify`")
+        return gap((seq, seq), self.key(entity_id, seq))
 
     def _parse(self, found: Object, key: str, seq: int) -> OplogEntry:
-        entry = OplogEntry.from_bytes(found.body, key)
-        if entry.seq != seq:
-            raise Corrupt(f"holds seq {entry.seq}, its name says {seq}", key=key)
+        """`Corrupt`, with the way out, where it is not the entry that its name says."""
+        try:
+            entry = OplogEntry.from_bytes(found.body, key)
+            if entry.seq != seq:
+                raise Corrupt(f"holds seq {entry.seq}, its name says {seq}", key=key)
+        except Corrupt as damage:
+            damage.hint = MEND
+            raise
         return entry
+
+
+def seqs_add(seqs: Seqs, info: KeyInfo) -> None:
+    """What the name of one object of an oplog adds."""
+    packed = ArchiveName.parse(info.name or "") if info.kind is KeyKind.ARCHIVE else None
+    if packed is not None:
+        seqs.archives.append(packed)
+    elif info.kind is KeyKind.OPLOG and info.seq is not None:
+        seqs.single.add(info.seq)
 
 
 class TimeMarks:
@@ -483,11 +643,11 @@ class TimeMarks:
             key = self._resolver.time_mark_key(self._model, entity_id, name)
             self._store.put_if_absent(key, dumps({"archive": archive.file, "ts": ts}))
 
-    def missing(self, recorded: Mapping[str, Set[int]], marked: Mapping[str, Set[int]]) -> list[tuple[str, int]]:
-        """Id and seq of the recorded entries that are due a mark and have none."""
+    def missing(self, recorded: Mapping[str, Seqs], marked: Mapping[str, Set[int]]) -> list[tuple[str, int]]:
+        """Id and seq of the recorded entries that are due a mark and have none. Those in an archive are due none."""
         return [
             (entity_id, seq)
             for entity_id, seqs in sorted(recorded.items())
-            for seq in sorted(seqs - marked.get(entity_id, frozenset()))
-            if seq % self._every == 0
+            for seq in sorted(seqs.single - marked.get(entity_id, frozenset()))
+            if seq % self._every == 0 and not seqs.is_archived(seq)
         ]

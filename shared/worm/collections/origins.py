@@ -9,6 +9,7 @@ and tables know nothing of spaces.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Protocol
 
 from worm.collections.documents import Origin
@@ -17,9 +18,26 @@ from worm.collections.trash import Trash
 from worm.errors import Corrupt
 from worm.schema import ModelDef
 from worm.store.base import Object, ObjectInfo
+from worm.values import dataclass
 
 Mismatch = tuple[str, str, str]
 """Kind, key and detail of something that verify reports."""
+KEPT = "document-kept"
+"""The kind of what is not a mistake, but worth a line: somebody's own document where its source has another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What an object is to the history. `commit`: that which it was written for. `is_late`: a later commit deleted the
+    document before the write landed, so it is nobody's change. `is_own`: it names a commit, but somebody put it there
+    by hand, as a copy does, or nobody can know: it counts like any upload."""
+
+    commit: int | None = None
+    is_late: bool = False
+    is_own: bool = False
+
+
+OWN = Standing(is_own=True)
 
 
 class Said(Protocol):
@@ -56,12 +74,13 @@ class Origins(Protocol):
         """The commit that wrote the object; None where no commit did."""
         ...
 
-    def deletion(self, entity_id: str, deleted: Head) -> Origin:
-        """Who deleted this version, if a tombstone or a commit says so: a delete marker carries no metadata."""
+    def deletion(self, entity_id: str, deleted: Head, at: datetime) -> Origin:
+        """Who deleted this version, at this time, if a tombstone or a commit says so: a delete marker carries no
+        metadata."""
         ...
 
-    def is_late(self, entity_id: str, found: Object, head: Head | None) -> bool:
-        """Is the object of a commit that a later one, which is recorded already, deleted?"""
+    def standing(self, entity_id: str, found: Object, head: Head | None) -> Standing:
+        """What the object is to the history that ends with `head`."""
         ...
 
     def audit(self) -> Iterable[Mismatch]:
@@ -81,19 +100,19 @@ class PlainOrigins:
     def commit_of(self, entity_id: str, found: ObjectInfo | None) -> int | None:
         return None
 
-    def deletion(self, entity_id: str, deleted: Head) -> Origin:
+    def deletion(self, entity_id: str, deleted: Head, at: datetime) -> Origin:
         if not self._definition.soft_delete:
             return Origin()
         try:
             tombstone = self._trash.tombstone(entity_id)
         except Corrupt:
             return Origin()  # the trash itself reports it; the history only lacks a name
-        if tombstone is None or tombstone.etag != deleted.etag:
+        if tombstone is None or not tombstone.is_of(deleted.etag, deleted.version_id):
             return Origin()
         return Origin(tombstone.deleted_by, said=tombstone.note)
 
-    def is_late(self, entity_id: str, found: Object, head: Head | None) -> bool:
-        return False
+    def standing(self, entity_id: str, found: Object, head: Head | None) -> Standing:
+        return Standing()
 
     def audit(self) -> Iterable[Mismatch]:
         return ()

@@ -11,16 +11,22 @@ nothing in this library decides by them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from urllib.parse import urlsplit
 
 from worm.codec.strict_json import JsonObject, JsonValue, dumps_document, loads_document
 from worm.collections.layout import BUCKET_SENTINEL, SCHEMA_KEY, KeyKind, StorageResolver
-from worm.errors import Conflict, Corrupt, Invalid, NotFound
-from worm.schema import ModelDef, Schema, load_schema
+from worm.errors import Conflict, Corrupt, Hint, Invalid, NotFound
+from worm.schema import ModelDef, Schema, load_pushed
 from worm.schema.fields import SINGLETON_ID
 from worm.store.base import Lost, Object, Read, Store, Won
+from worm.values import dataclass
 
+NO_SCHEMA = Hint("give connect() a schema or models, and push it with db.push()", "push one: `worm push schema.json`")
+STRANDED_HINT = Hint(
+    "move the documents first, or push with force=True to leave them behind",
+    "move the documents first, or push with --force to leave them behind",
+)
 _SENTINEL_ATTEMPTS_MAX = 5
 
 
@@ -28,7 +34,8 @@ _SENTINEL_ATTEMPTS_MAX = 5
 class Adopted:
     """What became of the documents of one model that were there when its schema was pushed. `rows` are those of its
     table (None: it keeps none), `claimed` how many unique values were claimed for them, `conflicts` the values that
-    several documents have, `problems` reasons by key of documents that were left as they are."""
+    several documents have, `problems` reasons by key of documents that were left as they are. `damaged`: by id, why the
+    histories of some of them cannot be continued; their documents are served."""
 
     model: str
     documents: int = 0
@@ -37,6 +44,7 @@ class Adopted:
     claimed: int = 0
     conflicts: list[str] = field(default_factory=list)
     problems: dict[str, str] = field(default_factory=dict)
+    damaged: dict[str, Corrupt] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +66,8 @@ def load_pushed_schema(store: Store) -> Schema:
     """The schema in the bucket; `NotFound` when none was pushed, `Corrupt` when it is not one."""
     current = store.get(SCHEMA_KEY)
     if current is None:
-        raise NotFound(f"no schema at {store.url}", key=SCHEMA_KEY, hint="run `worm push` with your schema.json")
-    return _parse(current)
+        raise NotFound(f"no schema at {store.url}", key=SCHEMA_KEY, hint=NO_SCHEMA)
+    return load_pushed(current.body, SCHEMA_KEY)
 
 
 def push_schema(store: Store, schema: Schema, *, force: bool = False) -> PushReport:
@@ -122,20 +130,12 @@ def collection_sentinel(model: ModelDef, *, count: JsonValue = 0, last_modified:
     return dumps_document(shape)
 
 
-def _parse(current: Object) -> Schema:
-    try:
-        return load_schema(current.body)
-    except Invalid as error:
-        hint = "push a good one with `worm push --force`"
-        raise Corrupt(f"the pushed schema is not valid: {error.message}", key=SCHEMA_KEY, hint=hint) from error
-
-
 def pushed_before(current: Object | None, *, force: bool = False) -> Schema | None:
     """The schema of the object that was read; a damaged one is `Corrupt`, or with `force` none."""
     if current is None:
         return None
     try:
-        return _parse(current)
+        return load_pushed(current.body, SCHEMA_KEY)
     except Corrupt:
         if force:
             return None
@@ -186,7 +186,7 @@ def _refuse_stranding(store: Store, old: Schema, new: Schema) -> None:
         raise Invalid(
             "; ".join(problems),
             key=SCHEMA_KEY,
-            hint="move the documents first, or push with force to leave them behind",
+            hint=STRANDED_HINT,
         )
 
 

@@ -8,27 +8,39 @@ key's versions; every version after the last recorded one becomes an entry, in o
   not (no versioning, or somebody removed single versions), one more entry makes them so.
 - A version that is not a valid document gets no entry; the next entry's `metadata.skipped` names it. As the newest one
   it makes the outcome `rejected`, with the reason, and the last valid state counts until a valid one comes.
+- A delete marker gets an entry only if it deletes what is recorded. One that lies over a document which was recorded as
+  deleted, and came back and went again before anybody looked, changes nothing.
 - A version of a commit older than the recorded delete landed late, after its sender gave up: no entry (`is_late`).
+  A copy of such a version, or one that is current again, is somebody's own: it gets an entry, which names no commit.
 - Another's entry under our seq: the same version means done; else the hint was stale: again, from the true tail.
+- Entries that somebody deleted leave a gap, and a gap is never filled. Who starts without a hint looks, before its
+  first append, at the names around the end that it found, and where that is none, at all. History goes on after the
+  newest entry; where nothing tells which one that is, it does not (`Corrupt`). A document of one version that replaced
+  no other is taken for new without looking.
 
 Beside the oplog stand time marks, snapshots and trash, as the model's definition asks. They follow their entries, and
 are looked at again whenever a version is met again: that makes good what a crash after the entry left out.
 
-Proof that one version is new without a listing: an SDK write carries the etag that its If-Match named; when that is the
-recorded head's etag, nothing lies between.
+Proof that one version is new without a listing: an SDK write carries etag and version id of what it read, and its
+If-Match proves the etag; when that is the recorded head, nothing lies between. Equal bytes may have come back since,
+under the same etag: so events of other versions are reason enough to list. A writer that reconciles its own write
+(`written`) lists in any case, instead of reading what it has at hand. Or a listing of the collection showed one version
+only (`Survey`), and that is the current one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from worm.clock import Clock, iso_seconds
 from worm.codec.diff import diff
 from worm.codec.strict_json import JsonObject, JsonValue
 from worm.collections.documents import (
+    NO_PARENT,
     OP,
+    PARENT,
     Documents,
     Origin,
     actor_of,
@@ -36,13 +48,14 @@ from worm.collections.documents import (
     is_written_by_us,
     is_written_over,
 )
-from worm.collections.entries import Document, Head, OplogEntry
+from worm.collections.entries import Document, Head, OplogEntry, exact_name
 from worm.collections.oplog import Oplog, Taken
-from worm.collections.origins import Origins
+from worm.collections.origins import OWN, Origins, Standing
 from worm.collections.snapshots import Snapshots
-from worm.collections.trash import Deletion, Trash
+from worm.collections.trash import Deletion, Trash, Trashed
 from worm.errors import Invalid, Unavailable, WormError
-from worm.store.base import NULL_VERSION, Object, Version
+from worm.store.base import Object, Version, attempt_of, is_directory, same_version
+from worm.values import dataclass
 
 ROUNDS_MAX = 10
 
@@ -55,6 +68,21 @@ class Sighting:
     version_id: str | None = None
     actor: str | None = None
     note: JsonObject | None = None
+    is_removal: bool = False
+    """The version was removed for good. A recorded one may be current again, so an old hint may look like the truth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a listing of the whole collection showed of an entity: its only version, where it has one only, and whether
+    it has no entry. Or all its versions, newest first, `listed` while the newest was on its way."""
+
+    sole: Version | None = None
+    is_unrecorded: bool = False
+    listed: Sequence[Version] | None = None
+
+
+UNLISTED = Survey()
 
 
 @dataclass(slots=True)
@@ -103,18 +131,27 @@ class Reconciler:
     known: Mapping[str, Document]
 
     def reconcile(
-        self, entity_id: str, hint: Head | None, sightings: Sequence[Sighting] = (), *, recheck: bool = False
+        self,
+        entity_id: str,
+        hint: Head | None,
+        sightings: Sequence[Sighting] = (),
+        *,
+        recheck: bool = False,
+        written: Object | None = None,
+        survey: Survey = UNLISTED,
     ) -> Reconciled:
         """Record what is new of the entity. `hint` may be stale or missing. `recheck`: look also whether the newest
-        entry has its snapshot or its place in the trash."""
-        found: OplogEntry | None = None
+        entry has its snapshot or its place in the trash. `written`: the version that the caller has just stored.
+        `survey`: what a listing showed; one of this entity alone counts for the first round."""
+        found, is_sure = None, hint is not None or survey.is_unrecorded
         for _ in range(ROUNDS_MAX):
             try:
-                result = _Round(self, entity_id, hint, sightings).run()
+                result = _Round(self, entity_id, hint, sightings, survey, is_sure).run(written)
             except _StartAgain as again:
+                survey = replace(survey, listed=None)
                 if again.taken is not None:
                     found = self.oplog.tail(entity_id, at_least=again.taken.seq) or again.taken
-                    hint = Head.of(found)
+                    hint, is_sure = Head.of(found), False
             else:
                 if recheck and found is None and result.appended == 0 and result.head is not None:
                     found = self.oplog.read(entity_id, result.head.seq)
@@ -136,6 +173,13 @@ class Reconciler:
         recorded = Recorded(result.id, found, previous, found.snapshot, after)
         failure = failure_of(partial(self.oplog.marks.put, result.id, found), partial(self.follow, recorded))
         result.unkept = result.unkept or failure
+
+    def entry_after(
+        self, entity_id: str, head: Head | None, written: Object, before: Document | None, after: Document
+    ) -> OplogEntry | None:
+        """The entry of a version that is the only one after `head`. None: it landed late, and gets none."""
+        this = _Round(self, entity_id, head, (), UNLISTED, is_sure=True)
+        return this.entry_of(written, before, after)
 
     # Beside the oplog
 
@@ -168,20 +212,33 @@ class Reconciler:
             is_recorded=lambda other: self._is_recorded(recorded, other),
         )
 
-    def _is_recorded(self, recorded: Recorded, etag: str) -> bool:
-        """Does one of the entries before this one name the etag?"""
-        return any(entry.etag == etag for entry in self.oplog.page(recorded.id, recorded.entry.seq, self.oplog.every))
+    def _is_recorded(self, recorded: Recorded, there: Trashed) -> bool:
+        """Is the tombstone older than the entry before this one, or does one of the last entries name its etag?"""
+        if recorded.previous is not None and iso_seconds(there.since) < recorded.previous.ts:
+            return True
+        last = self.oplog.page(recorded.id, recorded.entry.seq, self.oplog.every)
+        return any(entry.etag == there.tombstone.etag for entry in last)
 
 
 class _Round:
     """One round of reconciling one entity: the head and its state move forward with each recorded version."""
 
-    def __init__(self, owner: Reconciler, entity_id: str, hint: Head | None, sightings: Sequence[Sighting]) -> None:
+    def __init__(
+        self,
+        owner: Reconciler,
+        entity_id: str,
+        hint: Head | None,
+        sightings: Sequence[Sighting],
+        survey: Survey,
+        is_sure: bool,
+    ) -> None:
         self._owner = owner
         self._documents = owner.documents
+        self._is_sure = is_sure  # that nothing lies behind the head but what follows it
         self._id = entity_id
         self._key = owner.documents.key(entity_id)
         self._sightings = sightings
+        self._seen = survey
         self._head = hint
         self._state: Callable[[], Document | None] = self._recorded_state
         self._current: Object | None = None
@@ -189,30 +246,39 @@ class _Round:
         self._rejected: Invalid | None = None
         self._deleted: Recorded | None = None
         self._unkept: WormError | None = None
-        self._appended, self._is_late = 0, False
+        self._appended, self._is_late, self._is_taken = 0, False, False
 
-    def run(self) -> Reconciled:
-        try:
-            self._current = self._documents.current(self._id)
-        except Invalid:
-            self._current = None  # too large to read: the listing names its version, and loading that says why
+    def run(self, written: Object | None) -> Reconciled:
+        is_ours = written is not None and written.version_id is not None
+        self._current = written if is_ours else self._read()
         self._doubt_hint_without_versions()
         if self._current is not None and self._is_recorded(self._current):
             self._state = self._current_state
-        elif self._current is not None and self._is_sole_successor(self._current):
+        elif self._current is not None and not is_ours and self._is_sole_successor(self._current):
             self._record(as_version(self._current))
         else:
             pending, latest = self._survey()
+            if is_ours and written is not None and not any(is_same(one, as_version(written)) for one in pending):
+                self._make_sure_it_is_current(latest)
             for position, version in enumerate(pending, start=1):
                 self._record(version, is_last=position == len(pending))
             self._settle(latest)
             self._look_for_a_forgotten_oplog()
+        self._doubt_head()
+        if self._head is not None:
+            self._make_sure(self._head.seq)
         if self._deleted is not None:
             self._keep(partial(self._owner.follow, self._deleted))
         last = (self._rejected, self._unkept, self._is_late)
         return Reconciled(self._id, self._head, self._state, self._appended, *last)
 
     # What is known without a listing
+
+    def _read(self) -> Object | None:
+        try:
+            return self._documents.current(self._id)
+        except Invalid:
+            return None  # too large to read: the listing names its version, and loading that says why
 
     def _is_recorded(self, current: Object) -> bool:
         return self._head is not None and self._head.live and self._head.names(as_version(current))
@@ -221,7 +287,9 @@ class _Round:
         head = self._head
         if head is None or not head.live or current.version_id is None:
             return False
-        return is_written_over(current, head.etag, head.version_id)
+        expected = (None, head.version_id, current.version_id)
+        is_alone = all(one.version_id in expected for one in self._sightings)
+        return is_alone and is_written_over(current, head.etag, head.version_id)
 
     def _doubt_hint_without_versions(self) -> None:
         """Without a version id only the etag tells states apart, and content may return to an earlier one. A stale hint
@@ -229,6 +297,16 @@ class _Round:
         head = self._head
         if head is None or head.version_id is not None:
             return
+        self._look_for_a_newer_entry(head)
+
+    def _doubt_head(self) -> None:
+        """Where a version was removed, or somebody else recorded what is current, others may have been recorded since
+        that are gone: what is current again was recorded long ago."""
+        is_old = self._is_taken or any(one.is_removal for one in self._sightings)
+        if self._head is not None and not self._appended and is_old:
+            self._look_for_a_newer_entry(self._head)
+
+    def _look_for_a_newer_entry(self, head: Head) -> None:
         newer = self._owner.oplog.successor(self._id, head.seq, head.ts)
         if newer is not None:
             raise _StartAgain(newer)
@@ -254,7 +332,7 @@ class _Round:
     def _survey(self) -> tuple[list[Version], Version | None]:
         """The versions after the recorded head, oldest first, and the latest one (None: nothing is there)."""
         newer: list[Version] = []
-        for version in self._documents.store.versions(self._key):
+        for version in self._versions():
             if not newer and version.version_id is None:
                 return [], version  # no versioning: only the current object can be told
             if self._head is not None and self._head.names(version):
@@ -262,37 +340,64 @@ class _Round:
             newer.append(version)
         if newer and self._head is not None:
             return self._unrecorded(newer)[::-1], newer[0]
+        if len(newer) == 1 and self._current is not None and self._current.metadata.get(PARENT) in (None, NO_PARENT):
+            self._is_sure = True  # one version, over nothing: a new document
         return newer[::-1], newer[0] if newer else None
+
+    def _versions(self) -> Iterable[Version]:
+        """Newest first. What was the only version at a listing, and is the current one now, is still the only one."""
+        current = None if self._current is None else as_version(self._current)
+        if current is not None and self._seen.sole is not None and is_same(current, self._seen.sole):
+            return [current]
+        if current is not None and is_directory(self._documents.store):
+            return [current]
+        if current is not None and self._seen.listed is not None:
+            return [current, *(one for one in self._seen.listed if not is_same(one, current))]
+        return self._documents.store.versions(self._key)
 
     def _unrecorded(self, listed: list[Version]) -> list[Version]:
         """The head's version is gone (expired, or removed by hand): go back to an entry whose version still exists."""
-        position = {version.version_id or NULL_VERSION: index for index, version in enumerate(listed)}
+        position = {exact_name(version): index for index, version in enumerate(listed)}
         assert self._head is not None
         for entry in self._owner.oplog.newest_first(self._id, self._head.seq):
-            name = entry.version_id or (None if entry.op == "delete" else NULL_VERSION)
-            if name in position:
-                return listed[: position[name]]
+            at = position.get(exact_name(entry))
+            if at is not None and (entry.version_id is not None or entry.op != "delete"):
+                return listed[:at]
         return listed
 
     def _settle(self, latest: Version | None) -> None:
         """Where the latest thing is still not the recorded one, record it."""
         head = self._head
-        if self._rejected is not None:
+        if self._rejected is not None or self._is_late:
             return
         if latest is None:
             if head is not None and head.live:
+                self._make_sure_it_is_current(latest)
                 self._record(Version(self._key, None, "", 0, self._owner.clock.now(), True, is_delete_marker=True))
         elif head is None or not head.names(latest):
             was_recorded_before = head is not None and latest.version_id is not None
             if not latest.is_delete_marker or (head is not None and head.live):
+                if was_recorded_before:
+                    self._make_sure_it_is_current(latest)
                 self._record(latest, reverted=was_recorded_before)
+
+    def _make_sure_it_is_current(self, latest: Version | None) -> None:
+        """In a listing that is older than the entries, what they recorded last looks like something removed. A read
+        of the key itself tells."""
+        found = self._documents.store.head(self._key)
+        if latest is None or latest.is_delete_marker:
+            is_current = found is None
+        else:
+            is_current = found is not None and same_version(found.version_id, latest.version_id)
+        if not is_current:
+            raise _StartAgain(None)
 
     def _look_for_a_forgotten_oplog(self) -> None:
         """Nothing valid is there and there was no hint: what was recorded earlier is known to the oplog alone."""
         if self._head is None:
-            first = self._owner.oplog.read(self._id, 1)
-            if first is not None:
-                raise _StartAgain(first)
+            newest = self._owner.oplog.newest(self._id)
+            if newest is not None:
+                raise _StartAgain(newest)
 
     # Recording
 
@@ -303,12 +408,14 @@ class _Round:
             self._rejected = mistake
             self._skipped.append({"versionId": version.version_id, "etag": version.etag, "reason": mistake.message})
             return
-        if source is not None and self._owner.origins.is_late(self._id, source, self._head):
+        standing = self._standing(source, reverted)
+        if standing.is_late:
             self._is_late = True
             return
         before = self._state()
         if before is not None or after is not None:
-            entry = self._entry(version, source, before, after, reverted)
+            entry = self._entry(version, source, before, after, reverted, standing)
+            self._make_sure(entry.seq - 1)
             outcome = self._owner.oplog.append(self._id, entry, self._head)
             self._keep(
                 partial(self._owner.oplog.marks.put, self._id, outcome.entry if isinstance(outcome, Taken) else entry)
@@ -318,13 +425,25 @@ class _Round:
                 is_this = version.version_id is not None and Head.of(outcome.entry).names(version)
                 if not is_this or not is_last:
                     raise _StartAgain(outcome.entry)
-                entry = outcome.entry
+                entry, self._is_taken, self._is_sure = outcome.entry, True, False
             else:
                 self._appended += 1
             self._follow(Recorded(self._id, entry, self._head, before, after))
             self._head = Head.of(entry)
         self._state = lambda: after
         self._skipped, self._rejected, self._is_late = [], None, False
+
+    def _standing(self, source: Object | None, reverted: bool) -> Standing:
+        if reverted:
+            return OWN
+        return Standing() if source is None else self._owner.origins.standing(self._id, source, self._head)
+
+    def _make_sure(self, last: int) -> None:
+        """That `last` is the newest entry: the next seq is free because nothing was recorded there."""
+        oplog = self._owner.oplog
+        if not self._is_sure and not oplog.is_end(self._id, last):
+            raise _StartAgain(oplog.newest(self._id))
+        self._is_sure = True
 
     def _follow(self, recorded: Recorded) -> None:
         """Snapshots follow their entry at once; of deletes only one that still stands at the end goes to the trash."""
@@ -367,13 +486,17 @@ class _Round:
         before: Document | None,
         after: Document | None,
         reverted: bool,
+        standing: Standing,
     ) -> OplogEntry:
         head = self._head
         seq = 1 if head is None else head.seq + 1
-        # S3 has whole seconds and its clocks may differ; within one entity time must not run backwards.
-        ts = max(iso_seconds(version.last_modified), "" if head is None else head.ts)
-        origin = self._origin(version, source)
-        actor, metadata = origin.actor, entry_metadata(version, source, reverted, self._skipped) | origin.note()
+        # No object tells when a newer version was removed. S3 has whole seconds and clocks may differ; within one
+        # entity time must not run backwards.
+        moment = self._owner.clock.now() if reverted else version.last_modified
+        ts = max(iso_seconds(moment), "" if head is None else head.ts)
+        origin = self._removal() if reverted else self._origin(version, source, standing)
+        said = None if standing.is_own else source  # what its author said was about another write
+        actor, metadata = origin.actor, entry_metadata(version, said, reverted, self._skipped) | origin.note()
         if after is None:
             return OplogEntry(seq, "delete", ts, actor, snapshot=before, metadata=metadata)
         if before is None:
@@ -383,19 +506,39 @@ class _Round:
         whole = after if seq % self._owner.oplog.every == 0 else None
         return OplogEntry(seq, "update", ts, actor, whole, change.diff, change.needed_absent(), metadata)
 
-    def _origin(self, version: Version, source: Object | None) -> Origin:
-        if source is not None:
-            named = Origin(actor_of(source), self._owner.origins.commit_of(self._id, source))
+    def entry_of(self, written: Object, before: Document | None, after: Document) -> OplogEntry | None:
+        standing = self._standing(written, reverted=False)
+        return None if standing.is_late else self._entry(as_version(written), written, before, after, False, standing)
+
+    def _origin(self, version: Version, source: Object | None, standing: Standing) -> Origin:
+        if standing.is_own:
+            named = Origin()
+        elif source is not None:
+            named = Origin(actor_of(source), standing.commit, put_id=attempt_of(source))
+        elif self._head is not None:
+            named = self._owner.origins.deletion(self._id, self._head, version.last_modified)
         else:
-            named = self._owner.origins.deletion(self._id, self._head) if self._head is not None else Origin()
-        of_it = [one for one in self._sightings if one.version_id == version.version_id]
+            named = Origin()
+        if version.is_delete_marker and version.version_id is None:
+            named = replace(named, actor=named.actor or self._removal().actor)
+        of_it = [one for one in self._sightings if one.version_id == version.version_id and not one.is_removal]
         seen = next((one.actor for one in of_it if one.actor is not None), None)
         said = next((one.note for one in of_it if one.note is not None), None)
-        return Origin(named.actor if named.actor is not None else seen, named.commit, named.said or said)
+        return replace(named, actor=named.actor if named.actor is not None else seen, said=named.said or said)
+
+    def _removal(self) -> Origin:
+        """Who removed what was recorded last, as far as the events tell. No object says so."""
+        removals = [one for one in self._sightings if one.is_removal]
+        of_head = [one for one in removals if self._head is not None and one.version_id == self._head.version_id]
+        return Origin(next((one.actor for one in of_head or removals), None))
 
 
 def as_version(found: Object) -> Version:
     return Version(found.key, found.version_id, found.etag, found.size, found.last_modified, True)
+
+
+def is_same(one: Version, other: Version) -> bool:
+    return (one.version_id, one.etag) == (other.version_id, other.etag)
 
 
 def failure_of(*keeps: Callable[[], None]) -> WormError | None:

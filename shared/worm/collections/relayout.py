@@ -25,17 +25,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
-from pydantic import ValidationError
-
 from worm.clock import iso_seconds
 from worm.codec.strict_json import JsonValue, dumps, loads_own
 from worm.collections.layout import OPLOG_DIR, SCHEMA_KEY, SNAPSHOTS_DIR, TRASH_DIR, KeyInfo, KeyKind, StorageResolver
 from worm.collections.push import load_pushed_schema, push_schema
 from worm.collections.trash import delete_unchanged
 from worm.errors import Conflict, Corrupt, Invalid, NotFound
-from worm.schema import ModelDef, Schema, load_schema
+from worm.schema import ModelDef, Schema, load_pushed
 from worm.schema.definition import StorageDef
-from worm.store.base import PUT_ID, Gone, Listed, Lost, Object, ObjectInfo, Read, Store, Won
+from worm.store.base import PUT_ID, PUT_TRY, Gone, Listed, Lost, Object, ObjectInfo, Read, Store, Won
 from worm.store.parallel import chunked
 
 Directory = Literal["oplog", "snapshots", "trash"]
@@ -218,7 +216,7 @@ class Relayout:
         current = self._store.get(SCHEMA_KEY)
         if current is None:
             raise NotFound("the schema was removed during the relayout", key=SCHEMA_KEY)
-        schema = load_schema(current.body)
+        schema = load_pushed(current.body, SCHEMA_KEY)
         if not same_places(schema.storage, self._target):
             if not same_places(schema.storage, marker.source):
                 raise pushed_meanwhile(None)
@@ -262,7 +260,7 @@ class Relayout:
         found = self._store.get(moved.listed.key)
         if found is None:
             return "packed" if moved.is_for_ever else "gone"
-        metadata = {name: value for name, value in found.metadata.items() if name != PUT_ID}
+        metadata = {name: value for name, value in found.metadata.items() if name not in (PUT_ID, PUT_TRY)}
         outcome = self._store.put_if_absent(moved.target, found.body, metadata=metadata)
         if isinstance(outcome, Won):
             return "copied"
@@ -415,7 +413,7 @@ class Moves:
 
 def with_storage(schema: Schema, storage: StorageDef) -> Schema:
     """The same schema with another storage."""
-    return schema.model_copy(update={"storage": storage})
+    return schema.changed(storage=storage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -479,8 +477,8 @@ def _decode(found: Object) -> Marker:
     if shape.get("version") != 1 or state not in ("copying", "done"):
         raise Corrupt("not a relayout marker of a version this code reads", key=RELAYOUT_KEY)
     try:
-        source, target = (StorageDef.model_validate(shape.get(name)) for name in ("from", "to"))
-    except ValidationError as error:
+        source, target = (StorageDef.of(shape.get(name)) for name in ("from", "to"))
+    except Invalid as error:
         raise Corrupt("the relayout marker names no layouts", key=RELAYOUT_KEY) from error
     since = str(shape.get("since") or iso_seconds(found.last_modified))
     return Marker(source, target, cast(MarkerState, state), since, found.etag)

@@ -12,21 +12,27 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from typing import cast
 
 from worm.clock import Deadline, iso_seconds, moment_of
+from worm.codec.shapes import OBJECT, TEXT, TIME, check_shape, one_of, record, whole_number
 from worm.codec.strict_json import dumps, loads_own
-from worm.collections.entries import Document
+from worm.collections.entries import SEQ_MAX, SHAPES, Document
 from worm.collections.layout import KeyKind, StorageResolver
-from worm.errors import Corrupt, Invalid, Unavailable
+from worm.errors import Corrupt, Invalid, Unavailable, shown
 from worm.schema import ModelDef
 from worm.store.base import Lost, Object, ObjectInfo, Store
+from worm.values import dataclass
 
 VERSION = 1
 NO_ENTRY = 0
 NAMES_PER_SECOND = 1000
+SNAPSHOT = record(
+    "a snapshot that this code reads",
+    {"version": one_of(VERSION), "id": TEXT, "seq": whole_number(NO_ENTRY, SEQ_MAX), "ts": TIME, "document": OBJECT},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +69,13 @@ class Snapshot:
     @classmethod
     def from_bytes(cls, body: bytes, key: str) -> Snapshot:
         shape = loads_own(body, key=key)
-        seq, document = shape.get("seq"), shape.get("document")
-        named = isinstance(shape.get("id"), str) and isinstance(shape.get("ts"), str)
-        if shape.get("version") != VERSION or not named or type(seq) is not int or not isinstance(document, dict):
-            raise Corrupt("not a snapshot", key=key, hint="see docs/formats.md for the shape")
-        return cls(cast(str, shape["id"]), seq, cast(str, shape["ts"]), document)
+        check_shape(shape, SNAPSHOT, key, hint=SHAPES)
+        return cls(
+            id=cast(str, shape["id"]),
+            seq=cast(int, shape["seq"]),
+            ts=cast(str, shape["ts"]),
+            document=cast(Document, shape["document"]),
+        )
 
 
 @dataclass
@@ -179,14 +187,14 @@ class Snapshots:
     def _parse(self, entity_id: str, found: Object) -> Snapshot:
         snapshot = Snapshot.from_bytes(found.body, found.key)
         if snapshot.id != entity_id:
-            raise Corrupt(f"holds a snapshot of {snapshot.id!r}, its name says {entity_id!r}", key=found.key)
+            raise Corrupt(f"holds a snapshot of {shown(snapshot.id)}, its name says {shown(entity_id)}", key=found.key)
         return snapshot
 
 
 def _names(ts: str) -> Iterator[str]:
     moment = moment_of(ts)
     if moment is None:
-        raise Invalid(f"snapshot time {ts!r} must be a time such as 2026-02-24T12:00:00Z")
+        raise Invalid(f"snapshot time {shown(ts)} must be a time such as 2026-02-24T12:00:00Z")
     second = iso_seconds(moment)
     yield second
     for number in range(1, NAMES_PER_SECOND):

@@ -8,6 +8,9 @@ who deleted the document, when, and until when it is kept.
 - *purge*: tombstone to "purging", the copy goes, the tombstone last, so that no unreachable copy stays.
 - An *expired* one (`deletedAt` + `ttl` days) is hidden at once, and purged when a worker comes by.
 
+`deletedAt` is of the session's clock, which may be wrong by any time; deletes that a raw client made have the store's.
+So one is never taken for later than its tombstone was stored, and does not expire before that either.
+
 The tombstone decides: every step of a delete, a restore or a purge that others must see is a compare-and-swap on it.
 Its `state` tells what is under way: nothing (None), "replacing" (an older deletion gives way to a newer one and the
 copy may still be the older one), "restoring", "purging". `revision` grows with every swap, so that bytes under
@@ -22,23 +25,36 @@ the version that the tombstone names is read instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 from itertools import groupby
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 from worm.clock import Clock, SystemClock, moment_of
+from worm.codec.shapes import TEXT, TIME, WHOLE, check_shape, nullable, one_of, record, whole_number
 from worm.codec.strict_json import JsonObject, dumps, dumps_document, loads_own
 from worm.collections.documents import Documents
 from worm.collections.entries import Document
 from worm.collections.layout import KeyKind
-from worm.errors import Conflict, Corrupt, NotFound, UnsafeStore
+from worm.errors import Conflict, Corrupt, NotFound, UnsafeStore, shown
 from worm.store.base import Gone, Listed, Lost, Object, ObjectInfo, Read, Store, Won
 from worm.store.parallel import chunked
+from worm.values import dataclass
 
 TombstoneState = Literal["replacing", "restoring", "purging"]
-STATES: frozenset[str] = frozenset({"replacing", "restoring", "purging"})
 REVISION_MAX = 2**53
+TOMBSTONE = record(
+    "a tombstone",
+    {"deletedAt": TIME, "restorePath": TEXT},
+    {
+        "deletedBy": nullable(TEXT),
+        "etag": nullable(TEXT),
+        "versionId": nullable(TEXT),
+        "ttl": WHOLE,
+        "revision": whole_number(0, REVISION_MAX - 1),
+        "state": nullable(one_of(*get_args(TombstoneState))),
+    },
+)
 PAGE = 100
 OnCorrupt = Callable[[Corrupt], None]
 IsWanted = Callable[[datetime | None], bool]
@@ -80,28 +96,16 @@ class Tombstone:
     def from_bytes(cls, body: bytes, key: str) -> Tombstone:
         """`Corrupt`, naming the key, when it is not one. Fields that we do not know are ignored."""
         shape = loads_own(body, key=key)
-        for name in ("deletedAt", "restorePath"):
-            if not isinstance(shape.get(name), str):
-                raise Corrupt(f"not a tombstone: {name} must be a string", key=key)
-        for name in ("deletedBy", "etag", "versionId"):
-            if not isinstance(shape.get(name), str | None):
-                raise Corrupt(f"not a tombstone: {name} must be a string", key=key)
-        ttl, revision, state = shape.get("ttl", 0), shape.get("revision", 0), shape.get("state")
-        if type(ttl) is not int or type(revision) is not int or ttl < 0 or not 0 <= revision < REVISION_MAX:
-            raise Corrupt("not a tombstone: ttl and revision must be whole numbers from 0 on", key=key)
-        if state is not None and state not in STATES:
-            raise Corrupt(f"not a tombstone: state {state!r} is unknown", key=key)
-        if moment_of(str(shape["deletedAt"])) is None:
-            raise Corrupt("not a tombstone: deletedAt must be a time such as 2026-02-24T12:00:00Z", key=key)
+        check_shape(shape, TOMBSTONE, key)
         return cls(
-            deleted_at=str(shape["deletedAt"]),
-            restore_path=str(shape["restorePath"]),
-            ttl=ttl,
+            deleted_at=cast(str, shape["deletedAt"]),
+            restore_path=cast(str, shape["restorePath"]),
+            ttl=cast(int, shape.get("ttl", 0)),
             deleted_by=cast("str | None", shape.get("deletedBy")),
             etag=cast("str | None", shape.get("etag")),
             version_id=cast("str | None", shape.get("versionId")),
-            state=cast("TombstoneState | None", state),
-            revision=revision,
+            state=cast("TombstoneState | None", shape.get("state")),
+            revision=cast(int, shape.get("revision", 0)),
             note=said if isinstance(said := shape.get("metadata"), dict) else None,
         )
 
@@ -109,19 +113,19 @@ class Tombstone:
     def moment(self) -> datetime:
         found = moment_of(self.deleted_at)
         if found is None:
-            raise Corrupt(f"{self.deleted_at!r} is no time", key=self.restore_path)
+            raise Corrupt(f"{shown(self.deleted_at)} is no time", key=self.restore_path)
         return found
 
     @property
     def expires(self) -> datetime | None:
         """When it may be purged; None: never."""
+        return self.expires_after(self.moment)
+
+    def expires_after(self, moment: datetime) -> datetime | None:
         try:
-            return self.moment + timedelta(days=self.ttl) if self.ttl else None
+            return moment + timedelta(days=self.ttl) if self.ttl else None
         except OverflowError:
             return None
-
-    def is_expired(self, now: datetime) -> bool:
-        return self.expires is not None and self.expires <= now
 
     def swapped(self, state: TombstoneState | None) -> Tombstone:
         """What a compare-and-swap to this state stores."""
@@ -155,16 +159,35 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class Trashed:
-    """A tombstone as read, with the etag and version of its object."""
+    """A tombstone as read, with the etag and version of its object. `written`: when it was stored, and `removed`: when
+    a restore or a purge removed it, both by the store's clock."""
 
     id: str
     tombstone: Tombstone
     etag: str
     version_id: str | None = None
+    written: datetime | None = None
+    removed: datetime | None = None
 
     @classmethod
     def of(cls, entity_id: str, found: Object) -> Trashed:
-        return cls(entity_id, Tombstone.from_bytes(found.body, found.key), found.etag, found.version_id)
+        tombstone = Tombstone.from_bytes(found.body, found.key)
+        return cls(entity_id, tombstone, found.etag, found.version_id, found.last_modified)
+
+    @property
+    def moment(self) -> datetime:
+        """When it was deleted. The clock of the session that said so may be ahead; the store's is not."""
+        said = self.tombstone.moment
+        return said if self.written is None else min(said, self.written)
+
+    @property
+    def since(self) -> datetime:
+        """The same, where that clock may also be behind: when a tombstone was stored that nobody has changed."""
+        return self.written if self.written is not None and self.tombstone.revision == 0 else self.moment
+
+    def is_expired(self, now: datetime) -> bool:
+        expires = self.tombstone.expires_after(self.since)
+        return expires is not None and expires <= now
 
 
 class Trash:
@@ -201,25 +224,29 @@ class Trash:
         deletion: Deletion,
         *,
         body: bytes | None = None,
-        is_recorded: Callable[[str], bool] = lambda _: True,
+        is_recorded: Callable[[Trashed], bool] = lambda _: True,
     ) -> None:
         """Put away a document that is deleted already (`body`: its very bytes, where they are known). Nothing happens
         when the trash has this deletion or a newer one, or had it: what was purged or restored does not come back with
-        a late event. `is_recorded` tells whether the history knows an etag: a tombstone of one that it does not know is
-        of an invalid document, which lay over ours and was deleted with it."""
+        a late event. `is_recorded` tells, where there are no versions, whether the history knows what a tombstone is
+        of: what it does not know is an invalid document, which lay over ours and was deleted with it."""
         mine = self._tombstone(entity_id, deletion)
 
-        def is_superseded(there: Tombstone | None) -> bool:
+        def is_superseded(there: Trashed | None) -> bool:
             if there is None:
                 return False
-            if there.is_of(deletion.etag, deletion.version_id):
-                return there.state != "replacing" and there.moment + SAME_DELETION >= mine.moment
+            said = there.tombstone
+            if said.is_of(deletion.etag, deletion.version_id):
+                if there.removed is not None:  # before the delete: then it was of an attempt that deleted nothing
+                    return there.removed >= mine.moment
+                return said.state != "replacing" and there.moment + SAME_DELETION >= mine.moment
             if there.moment > mine.moment:
                 return True
-            return there.state is None and there.etag is not None and not is_recorded(there.etag)
+            is_known = said.version_id is not None or said.etag is None or is_recorded(there)
+            return said.state is None and not is_known
 
         found = self._tombstones.read(entity_id)
-        if is_superseded(self._tombstones.last_removed(entity_id) if found is None else found.tombstone):
+        if is_superseded(found or self._tombstones.last_removed(entity_id)):
             return
         content = dumps_document(document) if body is None else body
         if found is not None or not self._put_fresh(entity_id, mine, content):
@@ -234,20 +261,21 @@ class Trash:
         copied = self._store.put_if_absent(self.copy_key(entity_id), body)
         if isinstance(copied, Lost) and copied.current.body != body:
             return False
-        if not isinstance(self._store.put_if_absent(self.tombstone_key(entity_id), mine.to_bytes()), Won):
+        stored = self._store.put_if_absent(self.tombstone_key(entity_id), mine.to_bytes())
+        if not isinstance(stored, Won):
             return False
-        if isinstance(copied, Lost):
-            self._put_copy(entity_id, body)  # the end of a purge may have removed the equal one since
+        if isinstance(copied, Lost) or stored.in_doubt:
+            self._put_copy(entity_id, body)  # a purge of that deletion, or of this one, may have removed it since
         return True
 
     def _take_over(
-        self, entity_id: str, mine: Tombstone, body: bytes, is_superseded: Callable[[Tombstone | None], bool]
+        self, entity_id: str, mine: Tombstone, body: bytes, is_superseded: Callable[[Trashed | None], bool]
     ) -> None:
         """Put this deletion in the place of what is there, unless that supersedes it."""
         key = self.tombstone_key(entity_id)
         for _ in range(ROUNDS_MAX):
             found = self._tombstones.read(entity_id)
-            if is_superseded(None if found is None else found.tombstone):
+            if is_superseded(found):
                 return
             claimed: Won | Lost | Gone
             if found is None:
@@ -302,12 +330,10 @@ class Trash:
         or goes to `on_corrupt`."""
         moment = now or self._clock.now()
         for page in self._tombstones.pages(lambda _: True, on_corrupt):
-            shown = [
-                item for item in page if item.tombstone.state != "purging" and not item.tombstone.is_expired(moment)
-            ]
-            reads = [Read(self._documents.key(item.id)) for item in shown]
+            visible = [item for item in page if item.tombstone.state != "purging" and not item.is_expired(moment)]
+            reads = [Read(self._documents.key(item.id)) for item in visible]
             documents = self._store.get_many(reads, max_bytes=self._documents.max_bytes)
-            yield from (item for item, document in zip(shown, documents, strict=True) if document is None)
+            yield from (item for item, document in zip(visible, documents, strict=True) if document is None)
 
     def expired(self, now: datetime | None = None, *, on_corrupt: OnCorrupt | None = None) -> Iterator[Trashed]:
         """What may be purged. Only tombstones are read whose listed date, or their copy's, lies before the model's
@@ -320,7 +346,7 @@ class Trash:
         if not self._ttl_days:
             return
         for page in self._tombstones.pages(lambda date: date is None or date <= newest, on_corrupt):
-            yield from (item for item in page if item.tombstone.is_expired(moment))
+            yield from (item for item in page if item.is_expired(moment))
 
     # Restoring
 
@@ -331,6 +357,9 @@ class Trash:
         for _ in range(ROUNDS_MAX):
             found = self._restorable(entity_id, moment)
             copy = self._copy(found)
+            if copy is None:
+                self._say_why_no_copy(found)
+                continue  # another restore or purge came between the two reads
             wanted = found.tombstone.swapped("restoring")
             outcome = self._store.put_if_match(self.tombstone_key(entity_id), wanted.to_bytes(), found.etag)
             if isinstance(outcome, Won):
@@ -343,13 +372,14 @@ class Trash:
         found = self._tombstones.read(entity_id)
         if found is None or found.tombstone.state == "purging":
             raise NotFound(f"{self._name} {entity_id} is not in the trash", key=key)
-        if found.tombstone.is_expired(now):
+        if found.is_expired(now):
             raise NotFound(f"{self._name} {entity_id} expired from the trash", key=key)
         if found.tombstone.state == "replacing":
             raise Conflict(f"{self._name} {entity_id} is just being deleted", key=key, hint="try again")
         return found
 
-    def _copy(self, found: Trashed) -> Object:
+    def _copy(self, found: Trashed) -> Object | None:
+        """The copy; where it is missing, the version that was deleted."""
         copy = self._store.get(self.copy_key(found.id))
         if copy is None and found.tombstone.state == "restoring" and self._is_live(found.id):
             self._remove(found, None)  # a restore put the document back, removed the copy, and died
@@ -357,13 +387,17 @@ class Trash:
         if copy is None and found.tombstone.version_id is not None:
             key = self._documents.key(found.id)
             copy = self._store.get(key, version_id=found.tombstone.version_id, max_bytes=self._documents.max_bytes)
-        if copy is None:
-            raise Corrupt(
-                "the trash has a tombstone but no copy",
-                key=self.tombstone_key(found.id),
-                hint="the delete entry of the history holds the document: roll back to the entry before it",
-            )
         return copy
+
+    def _say_why_no_copy(self, found: Trashed) -> None:
+        """Returns where the tombstone is not this one any more: the copy went with it."""
+        key, now = self.tombstone_key(found.id), self._tombstones.read(found.id)
+        if now is None or now.etag != found.etag:
+            return
+        hint = "the delete entry of the history holds the document: roll back to the entry before it"
+        if found.tombstone.state == "restoring":  # the copy goes only when the document is back
+            raise NotFound(f"{self._name} {found.id} was restored, and then deleted again", key=key, hint=hint)
+        raise Corrupt("the trash has a tombstone but no copy", key=key, hint=hint)
 
     def finish_restore(self, entity_id: str) -> None:
         """The document is back: the deletion that was restored leaves the trash. A newer deletion stays."""
@@ -443,13 +477,15 @@ class Tombstones:
         found = self._store.get(self.key(entity_id))
         return None if found is None else Trashed.of(entity_id, found)
 
-    def last_removed(self, entity_id: str) -> Tombstone | None:
+    def last_removed(self, entity_id: str) -> Trashed | None:
         """The tombstone that a restore or a purge removed last, as long as the store keeps old versions."""
-        key = self.key(entity_id)
+        key, removed = self.key(entity_id), None
         for version in self._store.versions(key):
-            if not version.is_delete_marker:
-                found = self._store.get(key, version_id=version.version_id)
-                return None if found is None else Trashed.of(entity_id, found).tombstone
+            if version.is_delete_marker:
+                removed = version.last_modified
+                continue
+            found = self._store.get(key, version_id=version.version_id)
+            return None if found is None else replace(Trashed.of(entity_id, found), removed=removed)
         return None
 
     def pages(self, is_wanted: IsWanted, on_corrupt: OnCorrupt | None) -> Iterator[list[Trashed]]:

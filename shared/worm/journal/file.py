@@ -21,12 +21,13 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from worm.codec.frames import BEGIN, End, Frame, Torn, damage, decode
 from worm.errors import CommitStateUnknown, Conflict, Corrupt, Denied, Invalid, NotFound, Unavailable, WormError
+from worm.forks import in_child
 from worm.journal.records import record_of
 from worm.journal.state import LogFold
 
@@ -53,6 +54,7 @@ class FileLog:
         elif not os.path.lexists(self.path):
             raise NotFound(f"{directory} holds no {OPLOG}", key=str(self.path))
         self._lock = FileLock(directory, self.disk)
+        in_child(self._leave)
         try:
             with translated(self.path):
                 self._open(create)
@@ -136,11 +138,11 @@ class FileLog:
         if self._poison is not None:
             hint = "close the store and open it again"
             raise Poisoned(f"an earlier write failed: {self._poison}", key=str(self.path), hint=hint)
-        if self._pid != os.getpid():
-            raise Invalid(f"{self.directory} was opened by process {self._pid}", hint="open it in this process")
         return handle
 
     def require_open(self) -> int:
+        if self._pid != os.getpid():
+            raise Invalid(f"{self.directory} was opened by process {self._pid}", hint="open it in this process")
         if self._handle is None:
             raise Invalid(f"{self.directory} is closed")
         return self._handle
@@ -151,6 +153,13 @@ class FileLog:
             self.disk.close(self._handle)
             self._handle = None
         self._lock.release()
+
+    def _leave(self) -> None:
+        """In a forked child: a copy of the handle would keep the lock after its parent has given it back."""
+        with suppress(OSError):
+            self._lock.release(unlocks=False)
+            if self._handle is not None:
+                self.disk.close(self._handle)
 
 
 def _make_directory(directory: Path, disk: JournalDisk) -> None:
@@ -232,8 +241,11 @@ class FileLock:
             raise
         self._handle: int | None = handle
 
-    def release(self) -> None:
+    def release(self, *, unlocks: bool = True) -> None:
+        """A forked child closes its copy of the handle only: unlocking would take the lock from its parent."""
         if self._handle is not None:
+            if unlocks:
+                fcntl.flock(self._handle, fcntl.LOCK_UN)
             self._disk.close(self._handle)
             self._handle = None
 
@@ -247,7 +259,7 @@ class JournalDisk:
     """The machine's own."""
 
     def open(self, path: Path, flags: int) -> int:
-        return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
 
     def close(self, handle: int) -> None:
         os.close(handle)

@@ -19,7 +19,7 @@ from typing import TypeAlias
 from worm.codec.frames import Frame, damage
 from worm.codec.logs import check_name
 from worm.codec.strict_json import JsonObject, JsonValue, dumps, type_name
-from worm.errors import Invalid
+from worm.errors import Invalid, shown
 
 _DATE = "$date"
 
@@ -138,7 +138,7 @@ class Record:
         token = value.get("op")
         build = _BUILD.get(token) if isinstance(token, str) else None
         if build is None:
-            raise Invalid(f"unknown op {token!r}" if "op" in value else "op is missing")
+            raise Invalid(f"unknown op {shown(token)}" if "op" in value else "op is missing")
         _check_members(value, str(token))
         lsn = _natural(value["lsn"], "lsn")
         txn = _natural(value["txn"], "txn") if "txn" in value else None
@@ -168,7 +168,7 @@ def _check_members(value: Mapping[str, JsonValue], token: str) -> None:
 
 def _natural(value: JsonValue, what: str) -> int:
     if type(value) is not int or value < 0:
-        raise Invalid(f"{what} {value!r} is no whole number from 0")
+        raise Invalid(f"{what} {shown(value)} is no whole number from 0")
     return value
 
 
@@ -176,7 +176,7 @@ def _milliseconds(value: JsonValue) -> int:
     if isinstance(value, dict) and value.keys() == {_DATE}:
         value = value[_DATE]
     if type(value) is not int:
-        raise Invalid(f"ts {value!r} is no time in milliseconds")
+        raise Invalid(f"ts {shown(value)} is no time in milliseconds")
     return value
 
 

@@ -16,10 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import orjson
-from pydantic import Field, ValidationError
 
 from worm.codec.strict_json import MISSING, JsonObject, JsonValue, child_path, dumps, field_value
-from worm.errors import Conflict, Invalid, NotFound
+from worm.errors import Conflict, Invalid, NotFound, shown
 from worm.journal.records import (
     Abort,
     Begin,
@@ -33,7 +32,8 @@ from worm.journal.records import (
     Replace,
     id_order,
 )
-from worm.schema.fields import Check, Definition, FieldDef, Problem, compile_object, field_name_problems, field_problems
+from worm.schema.fields import Check, FieldDef, compile_object, field_definition, field_name_problems, field_problems
+from worm.schema.members import Definition, Problem, boolean, dict_of, member
 
 IndexEntries = dict[bytes, set[bytes]]
 _SHOWN = 5
@@ -138,9 +138,9 @@ class Draft:
 def _check(change: Insert | Replace | Delete, key: bytes, there: bool) -> None:
     if isinstance(change, Insert):
         if there:
-            raise Conflict(f"{change.ns!r} has a document with _id {key.decode()} already")
+            raise Conflict(f"{shown(change.ns)} has a document with _id {key.decode()} already")
     elif not there:
-        raise NotFound(f"{change.ns!r} has no document with _id {key.decode()}")
+        raise NotFound(f"{shown(change.ns)} has no document with _id {key.decode()}")
 
 
 class StoreState:
@@ -178,7 +178,7 @@ class StoreState:
         """Those with this value of an indexed field; `NotFound` without an index."""
         found = self.namespaces.get(ns)
         if found is None or name not in found.indexes:
-            raise NotFound(f"{ns!r} has no index on {name!r}", hint="make one with create_index")
+            raise NotFound(f"{shown(ns)} has no index on {shown(name)}", hint="make one with create_index")
         return [found.documents[key] for key in in_order(found.indexes[name].get(dumps(value), ()))]
 
     def apply(self, change: Change) -> None:
@@ -283,8 +283,8 @@ def _add(entries: IndexEntries, doc: JsonObject, name: str, id: bytes) -> None:
 class SpecDef(Definition):
     """The shape of a spec."""
 
-    fields: dict[str, FieldDef] = Field(default_factory=dict)
-    strict: bool = False
+    fields: dict[str, FieldDef] = member(dict_of(field_definition), default={})
+    strict: bool = member(boolean, default=False)
 
 
 class _EveryName(dict[str, object]):
@@ -306,30 +306,21 @@ class Spec:
         problems: list[Problem] = []
         self.check(dict(doc), "", problems)
         if problems:
-            raise _invalid(f"the document breaks the spec of {ns!r}", problems)
+            raise _invalid(f"the document breaks the spec of {shown(ns)}", problems)
 
 
 def compile_spec(raw: JsonObject, ns: str) -> Spec:
     """The spec, or `Invalid` with every mistake in it."""
-    try:
-        spec = SpecDef.model_validate(raw)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)
-        raise _invalid(f"spec of {ns!r}", [Problem(_path(one["loc"]), one["msg"]) for one in found]) from error
     problems: list[Problem] = []
+    spec = SpecDef.read(raw, "", problems)
+    if problems:
+        raise _invalid(f"spec of {shown(ns)}", problems)
     for name, definition in spec.fields.items():
         problems += field_name_problems(name, "fields")
         problems += field_problems(definition, child_path("fields", name), _EveryName())
     if problems:
-        raise _invalid(f"spec of {ns!r}", problems)
+        raise _invalid(f"spec of {shown(ns)}", problems)
     return Spec(raw, compile_object(spec.fields, strict=spec.strict, always=frozenset(("_id",))))
-
-
-def _path(loc: tuple[int | str, ...]) -> str:
-    path = ""
-    for part in loc:
-        path = child_path(path, part)
-    return path or "$"
 
 
 def _invalid(what: str, problems: list[Problem]) -> Invalid:

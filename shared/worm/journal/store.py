@@ -25,7 +25,6 @@ A module of its own because programs use the store without the tools of `worm lo
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +38,7 @@ from worm.codec.frames import BEGIN, End, Torn, encode_parsed
 from worm.codec.logs import LogCompactReport, LogProblem, LogVerifyReport, check_name
 from worm.codec.strict_json import MAX_BYTES, JsonObject, JsonValue, check_json, dumps, type_name
 from worm.errors import Corrupt, Invalid, NotFound, WormError
+from worm.forks import new_lock, new_rlock
 from worm.journal.file import CHUNK, COMPACTING, OPLOG, FileLog, JournalDisk, Replay, replay, translated
 from worm.journal.records import (
     Begin,
@@ -53,6 +53,8 @@ from worm.journal.records import (
     Replace,
 )
 from worm.journal.state import Draft, LogFold, StoreState, minimal
+from worm.store.file import keep_access
+from worm.store.open import split_url
 
 
 class LogStore:
@@ -63,8 +65,8 @@ class LogStore:
         self._clock = clock
         self._state = log.fold.state
         self._next_txn = log.fold.next_txn
-        self._turn = threading.RLock()  # of writers; a transaction has it from its beginning to its end
-        self._reading = threading.Lock()  # nobody sees half of a transaction
+        self._turn = new_rlock()  # of writers; a transaction has it from its beginning to its end
+        self._reading = new_lock()  # nobody sees half of a transaction
         self._in_transaction = False
 
     @classmethod
@@ -72,6 +74,8 @@ class LogStore:
         cls, path: str | Path, *, create: bool = True, clock: Clock | None = None, disk: JournalDisk | None = None
     ) -> LogStore:
         """Take the lock and replay. `Locked`: another process has it; `Corrupt`: the log is damaged."""
+        if split_url(path)[1]:
+            raise Invalid(f"{str(path)!r} is a url, and this store is a directory", hint="name a path, such as ./log")
         return cls(FileLog(Path(path), create=create, disk=disk), clock or SystemClock())
 
     @property
@@ -303,6 +307,7 @@ def compact(log: FileLog, state: StoreState) -> LogCompactReport:
     with translated(path):
         handle = disk.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC)
         try:
+            keep_access(handle, log.path.stat())
             end = _write(disk, handle, state)
             disk.sync(handle)
             _check(path, end, state)

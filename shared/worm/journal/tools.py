@@ -10,15 +10,17 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator
+from datetime import datetime
 from itertools import count
 from pathlib import Path
 
 from worm.clock import Clock, SystemClock
 from worm.codec.frames import BEGIN, End, Frame, Torn, frame
 from worm.codec.logs import LogCompactReport, LogLine, LogRepairReport, LogVerifyReport
-from worm.errors import Conflict, NotFound
+from worm.errors import Conflict, Invalid, NotFound
 from worm.journal.file import OPLOG, FileLock, JournalDisk, Replay, chunks, read_log, replay, translated
 from worm.journal.store import LogStore, verify
+from worm.position import Position, position_of
 
 POLL_SECONDS = 0.2
 
@@ -43,11 +45,16 @@ class DirectoryTools:
         with LogStore.open(self._directory, create=False, clock=self._clock) as store:
             return store.compact()
 
-    def cat(self, *, after: int | None = None) -> Iterator[LogLine | Torn]:
+    kept_from = 1
+
+    def cat(self, *, after: Position | None = None) -> Iterator[LogLine | Torn]:
+        place = None if after is None else position_of(after)
+        if isinstance(place, datetime):
+            raise Invalid("the log of a directory is read from an lsn on, not from a time")
         for item in read_log(self._path):
             if isinstance(item, Torn):
                 yield item
-            elif after is None or item.line - 1 > after:
+            elif place is None or item.line - 1 > place:
                 yield self._line(item)
 
     def tail(self, count: int, *, follow: bool = False) -> Iterator[LogLine | Torn]:

@@ -12,9 +12,9 @@ MIB = 1024 * 1024
 class LogConfig(BaseModel):
     """Settings of a commit log; `LogConfig.classic()` has the batching window of the original design.
 
-    A window of 0 batches by itself: a commit that finds the log idle is written at once, and all that arrive while a
-    segment is on its way to the store go into the next one. On S3 a PUT takes longer than any useful window, so waiting
-    first only adds to it. Choose a window where commits are many and requests are to be few.
+    A window of 0 adapts: a commit that finds the log idle is written at once, all that arrive while a segment is on its
+    way to the store go into the next one, and committers that come back after each ack are waited for
+    (`log.group.Gathering`). Any other window is a time that every segment waits, whether anybody comes or not.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -4,8 +4,8 @@ Both are roots in the sense of `store/cas.py`: damage is never taken for absence
 always holds of them (`invariants.py`) is asked before it. The fence is the epoch: whoever takes the lease has a greater
 one than anybody before, and its first segment makes the next append of the old writer fail (`writer.py`).
 
-A log always has a root, which is written before its first segment: where there are segments and no root, it was lost,
-and with it what is collected."""
+A log always has a root, which is written before anything else of it: where there is anything and no root, the root was
+lost, and with it what is collected. That is damage, and never a new database."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from worm.clock import Clock, Ids, iso_millis
 from worm.errors import Corrupt
 from worm.log import invariants
 from worm.log.keys import DbKeys
-from worm.log.root import BY_HAND, Lease, LogRoot
+from worm.log.root import REPAIR, DatabaseKind, Lease, LogRoot
 from worm.log.segment import Segment
 from worm.store.base import Store
 from worm.store.cas import CasFile, Rules
@@ -31,9 +31,19 @@ def numbered(current: V | None, new: V, put_id: str) -> V:
     return replace(new, version=1 if current is None else current.version + 1, put_id=put_id)
 
 
-def root_file(store: Store, keys: DbKeys, *, clock: Clock, ids: Ids) -> CasFile[LogRoot]:
+def root_file(
+    store: Store, keys: DbKeys, *, clock: Clock, ids: Ids, kind: DatabaseKind | None = None
+) -> CasFile[LogRoot]:
+    """The root of a log. With `kind`, for a writer: one of another kind, or of a deleted database, is refused."""
+
+    def decoded(body: bytes, key: str) -> LogRoot:
+        root = LogRoot.decode(body, key)
+        if kind is not None:
+            root.check(kind, key)
+        return root
+
     rules = Rules(is_derived=False, blank=LogRoot(), numbered=numbered, invariants=invariants.ROOT)
-    return CasFile(store, keys.root, LogRoot.decode, LogRoot.encode, ids=ids, clock=clock, rules=rules)
+    return CasFile(store, keys.root, decoded, LogRoot.encode, ids=ids, clock=clock, rules=rules)
 
 
 def lease_file(store: Store, keys: DbKeys, *, clock: Clock, ids: Ids) -> CasFile[Lease]:
@@ -41,18 +51,25 @@ def lease_file(store: Store, keys: DbKeys, *, clock: Clock, ids: Ids) -> CasFile
     return CasFile(store, keys.lease, Lease.decode, Lease.encode, ids=ids, clock=clock, rules=rules)
 
 
-def begin_log(root: CasFile[LogRoot]) -> None:
-    """Write the first root of a log, unless there is one."""
-    root.update(lambda found: LogRoot() if found is None else None)
+def begin_log(root: CasFile[LogRoot], kind: DatabaseKind = "documents") -> None:
+    """Write the first root of a log, unless there is one. The caller knows that there is nothing else (`is_blank`)."""
+    root.update(lambda found: LogRoot(kind=kind) if found is None else None)
+
+
+def is_blank(store: Store, keys: DbKeys, read_root: Callable[[], object]) -> bool:
+    """Where there was no root: is there nothing at all? `Corrupt` if there is something. One LIST of one key."""
+    if next(iter(store.list(keys.directory, limit=1)), None) is None:
+        return True
+    if read_root() is not None:  # it was begun just now: the root comes first
+        return False
+    raise Corrupt("the root is gone, and with it what is collected", key=keys.root, hint=REPAIR)
 
 
 def boundary_of(store: Store, keys: DbKeys, read_root: ReadRoot) -> int:
-    """The boundary; 0 where no log was ever begun. `Corrupt` where there is a log and no root."""
+    """The boundary; 0 where no log was ever begun. `Corrupt` where there is something of it and no root."""
     found = read_root()
-    if found is None and next(iter(store.list(keys.log, limit=1)), None) is not None:
-        found = read_root()  # it may have been begun just now: the root comes first
-        if found is None:
-            raise Corrupt("the root is gone, and with it what is collected", key=keys.root, hint=BY_HAND)
+    if found is None and not is_blank(store, keys, read_root):
+        found = read_root()
     return 0 if found is None else found.boundary
 
 
@@ -60,7 +77,7 @@ def take_lease(
     file: CasFile[Lease], writer: str, last: Segment | None, *, min_age: float, clock: Clock, ids: Ids
 ) -> Lease:
     """Become the writer of a new epoch, later than that of the log's last segment, should the lease be lost. Whoever
-    held it before finds out at its next append."""
+    held it before finds out at its next append. The caller has just read the lease."""
     token = ids.ulid()
     slot, epoch = (0, 0) if last is None else (last.slot, last.epoch)
 
@@ -75,7 +92,7 @@ def take_lease(
             min_age=max(min_age, before.min_age),
         )
 
-    lease = file.update(taken)
+    lease = file.update(taken, is_fresh=True)
     if lease is None:
         raise Corrupt("the lease is gone", key=file.key, hint="open the writer again")
     return lease

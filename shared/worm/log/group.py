@@ -1,7 +1,9 @@
 """Group commit: transactions of many threads share segments.
 
-Whoever finds the log idle writes at once. Those who come while a segment is on its way wait, and the first of them
-writes for all. A window (`group_commit_window_ms`) makes the one who writes wait for others before.
+A commit that finds the log idle is written at once. Commits that arrive while a segment is on its way wait, and one
+thread (the *leader*) writes all of them. Committers that wait for their ack and then commit again would fall into two
+groups for ever, each of which gathers while the other is written; so a leader waits a little for those that have just
+been acknowledged (`Gathering`). A window (`group_commit_window_ms`) makes every leader wait that long instead.
 
 An error ends the batch that it happened to; of a batch nobody is told success unless the segment is in the log. After
 `Fenced` or `CommitStateUnknown` the writer has stopped, and all others are told so without a request."""
@@ -9,24 +11,149 @@ An error ends the batch that it happened to; of a batch nobody is told success u
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.codec.strict_json import JsonObject
 from worm.errors import CommitStateUnknown, Invalid, Unavailable, WormError
+from worm.forks import in_child, new_lock
 from worm.log.segment import FRAME_ROOM, LogTransaction
 from worm.log.writer import LogWriter
 
+PAUSES_PER_WRITE = 64
+"""A leader that waits looks that often in the time of a write."""
+IDLE_PAUSES_MAX, PAUSES_MAX = 8, 32
+"""It gives up when nobody came for an eighth of the time of a write, or after half of it."""
+WRITES_KEPT = 8
+"""The quickest of so many is the time of a write: one that hung makes nobody wait longer."""
+RESTS_MAX = 64
+AWAKE_AT_ONCE = 2
+"""Threads that run at a time when a batch is acknowledged; each wakes the next. If all of them wanted to run at once,
+they would spend more time on their turns than on commits."""
 
-class _Waiting:
-    """A transaction and where its commit LSN will be."""
+
+class Gathering:
+    """How long a leader waits for committers that may come back, as a value without threads.
+
+    All that were on their way when the last write ended, those in its segment and those in the queue, are expected. If
+    they commit in a closed loop, they come back at once; then one segment holds them all. Where they do not, waiting
+    is in vain, and the next 1, 2, 4, … rounds do not wait: callers that do not wait for their acks lose nothing."""
+
+    def __init__(self) -> None:
+        self._expected = 1
+        self._writes: deque[float] = deque(maxlen=WRITES_KEPT)
+        self._rests = self._rests_left = 0
+
+    def wrote(self, committed: int, queued: int, seconds: float) -> None:
+        """A segment was written in that time; so many were in it, and so many came meanwhile."""
+        self._expected = committed + queued
+        self._writes.append(seconds)
+
+    def pauses(self, queued: Callable[[], int], idle_seconds: float) -> Iterator[float]:
+        """Seconds to sleep, one after the other; then write. The last write ended `idle_seconds` ago."""
+        seen = queued()
+        missing = self._expected - seen
+        pause = min(self._writes, default=0.0) / PAUSES_PER_WRITE
+        if missing <= 0 or idle_seconds >= pause * IDLE_PAUSES_MAX or self._is_resting():
+            return
+        idle = 0
+        for _ in range(PAUSES_MAX):
+            yield pause
+            before, seen = seen, queued()
+            idle = idle + 1 if seen == before else 0
+            if seen >= self._expected or idle == IDLE_PAUSES_MAX:
+                break
+        else:
+            seen = 0  # they come, but too slowly
+        is_vain = self._expected - seen > missing / 2
+        self._rests = min(RESTS_MAX, 2 * self._rests or 1) if is_vain else 0
+        self._rests_left = self._rests
+
+    def _is_resting(self) -> bool:
+        self._rests_left -= 1
+        return self._rests_left >= 0
+
+
+class _Waiting(ABC):
+    """A transaction whose commit LSN somebody waits for."""
 
     def __init__(self, transaction: LogTransaction) -> None:
         self.transaction = transaction
-        self.size = transaction.size
+
+    @abstractmethod
+    def begins(self) -> bool:
+        """Is it still wanted? From here on it is."""
+
+    @abstractmethod
+    def ends(self, lsn: int, error: WormError | None) -> None:
+        """It is in the log, or there was an error."""
+
+
+class _Submitted(_Waiting):
+    """Of `submit`: the caller has a future."""
+
+    def __init__(self, transaction: LogTransaction) -> None:
+        super().__init__(transaction)
         self.result: Future[int] = Future()
+
+    def begins(self) -> bool:
+        return self.result.set_running_or_notify_cancel()
+
+    def ends(self, lsn: int, error: WormError | None) -> None:
+        if error is None:
+            self.result.set_result(lsn)
+        else:
+            self.result.set_exception(error)
+
+
+class _Blocked(_Waiting):
+    """Of `append_wal`: a thread sleeps at the gate until its batch has ended. `rest` are the others of the batch that
+    sleep: every thread that wakes wakes one of them."""
+
+    def __init__(self, transaction: LogTransaction) -> None:
+        super().__init__(transaction)
+        self._gate = threading.Lock()
+        self._gate.acquire()
+        self._has_left = False
+        self._outcome: int | WormError = 0
+        self.rest: deque[_Blocked] = deque()
+
+    def begins(self) -> bool:
+        return True
+
+    def ends(self, lsn: int, error: WormError | None) -> None:
+        self._outcome = error or lsn
+
+    def result(self) -> int:
+        try:
+            self._gate.acquire()
+        except BaseException:  # interrupted: a thread that wakes this one now must see it, and wake another instead
+            self._has_left = True
+            if self._gate.acquire(blocking=False):
+                wake_one(self.rest)
+            raise
+        wake_one(self.rest)
+        if isinstance(self._outcome, WormError):
+            raise self._outcome
+        return self._outcome
+
+    def wake(self) -> bool:
+        """Is anybody there?"""
+        self._gate.release()
+        return not self._has_left
+
+
+def wake_one(rest: deque[_Blocked]) -> None:
+    """Wake one thread of those that sleep."""
+    while rest:
+        try:
+            if rest.popleft().wake():
+                return
+        except IndexError:  # another thread took the last one
+            return
 
 
 class GroupCommit:
@@ -38,31 +165,41 @@ class GroupCommit:
         self.committed = 0
         self._clock = clock or SystemClock()
         self._ids = ids or Ids.system(self._clock)
-        self._queue: deque[_Waiting] = deque()
-        self._queued = threading.Lock()
-        self._turn = threading.Lock()
+        self._queued = new_lock()
+        self._turn = new_lock()
         self._closed = False
-        self._is_awake = False
-        self._background = ThreadPoolExecutor(1, thread_name_prefix="group-commit")
+        self._begin()
+        in_child(self._begin)
         limit = writer.config.log_segment_max_bytes - 4 * FRAME_ROOM
         self._bytes_max = limit
 
+    def _begin(self) -> None:
+        """With an empty queue: what waits in the parent when it forks is the parent's."""
+        self._queue: deque[_Waiting] = deque()
+        self._queued_bytes = 0
+        self._is_awake = False
+        self._gathering = Gathering()
+        self._ended = self._clock.monotonic()
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="group-commit")
+
     def append_wal(self, records: Iterable[JsonObject], *, txn: str | None = None) -> int:
         """Commit one transaction together with those of other threads; returns its commit LSN."""
-        waiting = self._enqueue(records, txn)
-        if self._turn.acquire(blocking=False):  # the log is idle: written at once, in this thread
+        waiting = _Blocked(self._transaction(records, txn))
+        self._enqueue(waiting)
+        if self._turn.acquire(blocking=False):  # the log is idle: written in this thread
             try:
                 self._write_batch()
             finally:
                 self._turn.release()
                 if self._queue:  # those who came meanwhile found the turn taken
                     self._wake()
-        return waiting.result.result()
+        return waiting.result()
 
     def submit(self, records: Iterable[JsonObject], *, txn: str | None = None) -> Future[int]:
         """Like `append_wal`, but without waiting. For asyncio: `asyncio.wrap_future`. Cancelled before its segment is
         on its way, it is not written; after that it cannot be cancelled."""
-        waiting = self._enqueue(records, txn)
+        waiting = _Submitted(self._transaction(records, txn))
+        self._enqueue(waiting)
         self._wake()
         return waiting.result
 
@@ -85,18 +222,21 @@ class GroupCommit:
                 return
         self._drain()
 
-    def _enqueue(self, records: Iterable[JsonObject], txn: str | None) -> _Waiting:
-        waiting = _Waiting(LogTransaction(self._ids.ulid() if txn is None else txn, records))
-        if waiting.size > self._bytes_max:
+    def _transaction(self, records: Iterable[JsonObject], txn: str | None) -> LogTransaction:
+        transaction = LogTransaction(self._ids.ulid() if txn is None else txn, records)
+        if transaction.size > self._bytes_max:
             raise Invalid(
-                f"a transaction of about {waiting.size} bytes does not fit into a segment of {self._bytes_max}",
+                f"a transaction of about {transaction.size} bytes does not fit into a segment of {self._bytes_max}",
                 hint="split it, or raise `log_segment_max_bytes`",
             )
+        return transaction
+
+    def _enqueue(self, waiting: _Waiting) -> None:
         with self._queued:
             if self._closed:
                 raise Unavailable("group commit is closed", hint="nothing was written; open a new writer")
             self._queue.append(waiting)
-        return waiting
+            self._queued_bytes += waiting.transaction.size
 
     def _drain(self) -> None:
         while True:
@@ -108,17 +248,15 @@ class GroupCommit:
                 self._write_batch()
 
     def _write_batch(self) -> None:
-        window = self.writer.config.group_commit_window_ms / 1000
-        if window > 0 and len(self._queue) < self.writer.config.group_commit_max_txns:
-            self._clock.sleep(window)
+        self._gather()
         batch = self._next_batch()
         if not batch:
             return
+        began = self._clock.monotonic()
         try:
             lsns = self.writer.commit([waiting.transaction for waiting in batch])
         except WormError as error:
-            for waiting in batch:
-                waiting.result.set_exception(error)
+            _end(batch, [0] * len(batch), error)
             return
         except BaseException as error:
             told = CommitStateUnknown(
@@ -127,13 +265,30 @@ class GroupCommit:
                 hint="open a new writer, and look for the transaction's id",
             )
             self.writer.stop(told)
-            for waiting in batch:
-                waiting.result.set_exception(told)
+            _end(batch, [0] * len(batch), told)
             raise
         self.segments += 1
         self.committed += len(batch)
-        for waiting, lsn in zip(batch, lsns, strict=True):
-            waiting.result.set_result(lsn)
+        self._ended = self._clock.monotonic()
+        self._gathering.wrote(len(batch), len(self._queue), self._ended - began)
+        _end(batch, lsns, None)
+
+    def _gather(self) -> None:
+        """Wait for others, if that is worth it."""
+        window = self.writer.config.group_commit_window_ms / 1000
+        if self._is_full():
+            return
+        if window > 0:
+            self._clock.sleep(window)
+            return
+        for pause in self._gathering.pauses(lambda: len(self._queue), self._clock.monotonic() - self._ended):
+            self._clock.sleep(pause)
+            if self._is_full():
+                return
+
+    def _is_full(self) -> bool:
+        """Does the queue fill a segment?"""
+        return len(self._queue) >= self.writer.config.group_commit_max_txns or self._queued_bytes >= self._bytes_max
 
     def _next_batch(self) -> list[_Waiting]:
         """As many of those that wait as fit into a segment."""
@@ -141,10 +296,23 @@ class GroupCommit:
         room = self._bytes_max
         with self._queued:
             while self._queue and len(batch) < self.writer.config.group_commit_max_txns:
-                if self._queue[0].size > room:
+                size = self._queue[0].transaction.size
+                if size > room:
                     break
                 waiting = self._queue.popleft()
-                if waiting.result.set_running_or_notify_cancel():  # else it was cancelled, and is not written
+                self._queued_bytes -= size
+                if waiting.begins():  # else it was cancelled, and is not written
                     batch.append(waiting)
-                    room -= waiting.size
+                    room -= size
         return batch
+
+
+def _end(batch: list[_Waiting], lsns: Iterable[int], error: WormError | None) -> None:
+    """Tell all of a batch how it ended."""
+    rest = deque(waiting for waiting in batch if isinstance(waiting, _Blocked))
+    for blocked in rest:
+        blocked.rest = rest
+    for waiting, lsn in zip(batch, lsns, strict=True):
+        waiting.ends(lsn, error)
+    for _ in range(AWAKE_AT_ONCE):
+        wake_one(rest)

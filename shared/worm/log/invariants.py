@@ -33,6 +33,11 @@ def members_of_other_rooms_stay(current: LogRoot, new: LogRoot) -> bool:
     return current.members.keys() <= new.members.keys()
 
 
+def kind_never_changes(current: LogRoot, new: LogRoot) -> bool:
+    """Records of another kind would be committed into a log whose readers cannot read them."""
+    return current.version == 0 or new.kind == current.kind
+
+
 def epoch_grows(current: Lease, new: Lease) -> bool:
     """Two writers of one epoch cannot fence each other: both would take the other's segments for their own."""
     return new.epoch > current.epoch
@@ -54,6 +59,7 @@ ROOT: tuple[Invariant[LogRoot], ...] = (
     put_id_is_new,
     boundary_never_falls,
     members_of_other_rooms_stay,
+    kind_never_changes,
 )
 LEASE: tuple[Invariant[Lease], ...] = (
     version_grows_by_one,

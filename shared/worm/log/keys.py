@@ -1,12 +1,15 @@
 """All keys of databases, `db/<id>/…`: the one place that formats and parses them.
 
     db/<id>/manifest.json                        the root          db/<id>/lease.json      the lease
+    db/<id>/manifest.backup.json                 the root as it was before objects were last deleted
     db/<id>/log/<slot>                           a segment         db/<id>/damaged/…       what a repair put aside
     db/<id>/gc/clock                             written to learn the store's time
     db/<id>/delta/…, db/<id>/image/…             layers of pages
     db/<id>/branches/<branch>/…                  the same of a branch: it has a log and layers of its own
     db/<id>/branches/<name>.json                 a branch by its name, for people
     db/<id>/documents.json, db/<id>/blobs/…      of a space: how far documents follow it, and its blobs
+    db/<id>/requests/<id>.json                   of a space: transactions that a process asks the writer to commit
+    db/<id>/answers.json                         of a space: what the writer says to them
 
 Slots and LSNs have 20 digits, so the order of names is the order of commits. The name of a layer tells what must be
 known to delete the object safely when no root names it:
@@ -25,7 +28,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from worm.errors import Invalid
+from worm.errors import Invalid, shown
 from worm.schema.fields import segment_problem
 
 Kind = Literal["flushed", "merged", "image"]
@@ -50,7 +53,7 @@ class DbKeys:
     def __post_init__(self) -> None:
         problem = segment_problem(self.db_id)
         if problem:
-            raise Invalid(f"database id {self.db_id!r} {problem}")
+            raise Invalid(f"database id {shown(self.db_id)} {problem}")
 
     @classmethod
     def of(cls, db: str | DbKeys) -> DbKeys:
@@ -64,6 +67,11 @@ class DbKeys:
     @property
     def root(self) -> str:
         return f"{self.directory}{ROOT_NAME}"
+
+    @property
+    def backup(self) -> str:
+        """What a lost root is rebuilt from."""
+        return f"{self.directory}manifest.backup.json"
 
     @property
     def lease(self) -> str:
@@ -84,6 +92,24 @@ class DbKeys:
         return f"{self.directory}documents.json"
 
     @property
+    def requests(self) -> str:
+        """Below it are the transactions that processes ask the writer of a space to commit."""
+        return f"{self.directory}requests/"
+
+    def request(self, box: str) -> str:
+        """What one process asks for."""
+        return f"{self.requests}{box}.json"
+
+    def box_of(self, key: str) -> str:
+        """Who asks with this object."""
+        return key.removeprefix(self.requests).removesuffix(".json")
+
+    @property
+    def answers(self) -> str:
+        """What the writer of a space says to requests."""
+        return f"{self.directory}answers.json"
+
+    @property
     def swept(self) -> tuple[str, str, str]:
         """Prefixes below which whatever no root names, or ever can, is garbage."""
         return f"{self.directory}delta/", f"{self.directory}image/", f"{self.directory}{_BRANCHES}"
@@ -102,6 +128,10 @@ class DbKeys:
     def pointer(self, name: str) -> str:
         """Says for people which branch has this name."""
         return f"{self.directory}{_BRANCHES}{name}.json"
+
+    @property
+    def all_blobs(self) -> str:
+        return f"{self.directory}blobs/"
 
     def blobs(self, place: str) -> str:
         return f"{self.directory}blobs/{place}/"
@@ -128,6 +158,12 @@ def database_of(key: str) -> str | None:
 def after_database(name: str) -> str:
     """Behind this one every key of the database comes before, and none of another."""
     return f"{DATABASES}{name}0"  # "0" comes right after "/"
+
+
+def pointer_of(path: str) -> str | None:
+    """The branch that a path below a database's directory says something about, for people; None for any other."""
+    name = path.removeprefix(_BRANCHES)
+    return name.removesuffix(".json") if name != path and "/" not in name and name.endswith(".json") else None
 
 
 def split_branch(path: str) -> tuple[str, str]:

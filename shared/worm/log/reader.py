@@ -13,18 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.codec.strict_json import JsonObject
-from worm.errors import Corrupt, Expired, Unavailable
+from worm.errors import Corrupt, Expired, Hint, Unavailable
 from worm.log.fence import ReadRoot, boundary_of, root_file
 from worm.log.keys import DbKeys
 from worm.log.segment import VERIFY, Segment
+from worm.position import Position, before_the_kept, past_the_end, position_of
 from worm.store.base import Read, Store
+from worm.store.parallel import chunked
 
 ATTEMPTS_MAX = 5
 AHEAD_MAX = 32
 POLL_SECONDS = 0.5
+KEPT_LATER = Hint("start from a snapshot, or from `earliest()`", "leave --after out, or name a later LSN")
 GAP_SECONDS = 1.0
 """Who looks at the end of a log often asks no more than that whether there is something behind it."""
 
@@ -83,6 +87,35 @@ class LogReader:
         `GAP_SECONDS`."""
         yield from self._segments(after, self._is_next)
 
+    def read_on(self, after: int, *, at_most: int | None = None) -> list[Segment]:
+        """All segments after slot `after`, which was written, that are kept: one listing, and one GET for each.
+        `Expired` where there are more than `at_most`, or where one was collected meanwhile. For somebody who comes
+        seldom, and reads the boundary afterwards: what lies at or below it counts for nothing."""
+        first = max(after, 1)
+        self._gap_looked = self._clock.monotonic()
+        listed = self._store.list(self.keys.log, start_after=self.keys.slot(first - 1))
+        there = {slot for one in listed if (slot := self.keys.slot_of(one.key)) is not None and slot >= first}
+        missing = set(range(first, max(there, default=after) + 1)) - there
+        if missing and max(missing) > self.boundary():
+            raise Corrupt("a segment is missing", key=self.keys.slot(max(missing)), hint=VERIFY)
+        slots = sorted(there - {after})
+        if at_most is not None and len(slots) > at_most:
+            raise Expired(f"{len(slots)} segments to read", key=self.keys.log, hint=KEPT_LATER)
+        found: list[Segment] = []
+        for some in chunked(slots, AHEAD_MAX):
+            items = self._store.get_many([Read(self.keys.slot(slot)) for slot in some])
+            for slot, item in zip(some, items, strict=True):
+                if isinstance(item, Exception):
+                    raise item
+                if item is None:
+                    self._check_kept(slot)
+                    raise Corrupt("a segment is missing", key=self.keys.slot(slot), hint=VERIFY)
+                segment = Segment.decode(item.body, slot, item.key)
+                if found:
+                    segment.follows(found[-1], item.key)
+                found.append(segment)
+        return found
+
     def _segments(self, after: int | None, beyond: Callable[[Store, DbKeys, int], bool]) -> Iterator[Segment]:
         slot = (self.boundary() if after is None else after) + 1
         before: Segment | None = None
@@ -130,9 +163,12 @@ class LogReader:
                     )
                 return 1
 
-    def feed(self, after: int = 0, *, follow: bool = False, poll_seconds: float = POLL_SECONDS) -> Iterator[FeedRecord]:
+    def feed(
+        self, after: Position = 0, *, follow: bool = False, poll_seconds: float = POLL_SECONDS
+    ) -> Iterator[FeedRecord]:
         """The records with an LSN greater than `after`, in order; the LSN of the last one that was handled is where to
         take it up again. `follow`: goes on for ever, asking for the next slot every so often."""
+        after = self.lsn_of(after)
         slot = self.slot_before(after)
         beyond = is_beyond
         while True:
@@ -144,17 +180,28 @@ class LogReader:
             beyond = self._is_next  # a listing at every look would be dear
             self._clock.sleep(poll_seconds)
 
+    def lsn_of(self, at: Position) -> int:
+        """The LSN of a position: of a time, the newest that the log had then, by the times of the store."""
+        place = position_of(at)
+        if isinstance(place, int):
+            return place
+        boundary = self.boundary()
+        slot = last_slot(boundary, lambda one: slot_is_before(self._store, self.keys, one, place))
+        segment = self.segment(slot) if slot > boundary else None
+        if segment is None and boundary:
+            raise before_the_kept("time", place.isoformat(), "a later one", key=self.keys.log, hint=KEPT_LATER)
+        return 0 if segment is None else segment.last_lsn
+
     def slot_before(self, lsn: int) -> int:
         """A slot after which everything newer than this LSN comes: found by bisecting, O(log n) reads."""
         low = self.boundary()  # before asking what is kept: should it rise meanwhile, reading from there is `Expired`
         earliest = self.earliest()
         if lsn + 1 < earliest:
-            raise Expired(
-                f"the log is kept from LSN {earliest} on, not from {lsn + 1}",
-                key=self.keys.log,
-                hint="start from a snapshot, or from `earliest()`",
-            )
+            raise before_the_kept("LSN", lsn + 1, earliest, key=self.keys.log, hint=KEPT_LATER)
         tail = self.tail()
+        newest = 0 if tail is None else tail.last_lsn
+        if lsn > newest:
+            raise past_the_end("LSN", lsn, newest, key=self.keys.log)
         high = low + 1 if tail is None else tail.slot + 1
         while high - low > 1:
             middle = (low + high) // 2
@@ -171,7 +218,7 @@ class LogReader:
             raise Expired(
                 f"slot {slot} is not kept any more; the log begins after slot {boundary}",
                 key=self.keys.slot(slot),
-                hint="start from a snapshot, or from `earliest()`",
+                hint=KEPT_LATER,
             )
 
     def _check_end(self, slot: int, beyond: Callable[[Store, DbKeys, int], bool]) -> None:
@@ -208,6 +255,12 @@ def last_slot(low: int, is_there: Callable[[int], bool]) -> int:
         else:
             high = middle
     return low
+
+
+def slot_is_before(store: Store, keys: DbKeys, slot: int, moment: datetime) -> bool:
+    """Was the slot written at that time of the store, or earlier?"""
+    info = store.head(keys.slot(slot))
+    return info is not None and info.last_modified <= moment
 
 
 def find_tail(store: Store, keys: DbKeys, read_root: ReadRoot, hint: int = 0) -> Segment | None:

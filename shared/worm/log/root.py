@@ -1,7 +1,9 @@
 """manifest.json and lease.json of a database: the two objects of a log that change, as values.
 
 Each body has a growing `version` and a random `put_id`, so that no body ever repeats and an old etag never fits again.
-- *root*: `boundary`, below and at which slots of the log may be deleted; other rooms keep their own members in it.
+- *root*: `boundary`, below and at which slots of the log may be deleted; `kind`, what the database is, so that it is
+  not damaged by being opened as something else; other rooms keep their own members in it. `deleted` is when somebody
+  deleted the database: nobody may write then.
 - *lease*: the `epoch` of the newest writer and its `token`; `tail` is a slot that was written when it was taken, from
   which the end of the log is looked for. `minAge` is the longest `gc_min_age_seconds` that any writer of this log ever
   had: collectors keep to it, whatever their own configuration says.
@@ -10,12 +12,22 @@ How they are read and swapped is in `fence.py`, what always holds of them in `in
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_own
-from worm.errors import Corrupt
+from worm.errors import Corrupt, Invalid, NotFound, shown
 
 FORMAT = 1
 BY_HAND = "look at the object's older versions, and bring a good one back"
+REPAIR = "`worm db repair` rebuilds the root from what is there"
+DatabaseKind = Literal["documents", "pages", "space"]
+"""What a database is: a bare log of records, a page store, or a page store that holds a space."""
+KINDS: dict[str, tuple[str, str]] = {
+    "documents": ("a log", "open it with `worm.open_log`, or `worm log`"),
+    "pages": ("a page store", "open it with `worm.open_pages`, or `worm db`"),
+    "space": ("a space", "open it with `worm.open_space` (its name without `space-`), or `worm space`"),
+}
+"""What people call each, and how it is opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +38,38 @@ class LogRoot:
     put_id: str = ""
     boundary: int = 0
     members: JsonObject = field(default_factory=dict)
+    kind: DatabaseKind = "documents"
+    deleted: int = 0
 
     def encode(self) -> bytes:
-        own: JsonObject = {"format": FORMAT, "version": self.version, "putId": self.put_id, "boundary": self.boundary}
-        return dumps({**self.members, **own})
+        own: JsonObject = {
+            "format": FORMAT,
+            "version": self.version,
+            "putId": self.put_id,
+            "kind": self.kind,
+            "boundary": self.boundary,
+        }
+        return dumps({**self.members, **own, **({"deleted": self.deleted} if self.deleted else {})})
 
     @classmethod
     def decode(cls, body: bytes, key: str) -> LogRoot:
         shape = _shape(body, key)
-        known = {"format", "version", "putId", "boundary"}
+        known = {"format", "version", "putId", "kind", "boundary", "deleted"}
         members = {name: value for name, value in shape.items() if name not in known}
         version, boundary = _number(shape, "version", key), _number(shape, "boundary", key)
-        return cls(version, str(shape.get("putId", "")), boundary, members)
+        deleted = _number(shape, "deleted", key) if "deleted" in shape else 0
+        return cls(version, str(shape.get("putId", "")), boundary, members, _kind(shape, key), deleted)
+
+    def check(self, kind: DatabaseKind, key: str) -> None:
+        """`Invalid` unless the database is of this kind, `NotFound` if it was deleted."""
+        if self.kind != kind:
+            (found, hint), (wanted, _) = KINDS[self.kind], KINDS[kind]
+            raise Invalid(f"this is {found}, not {wanted}", key=key, hint=hint)
+        self.check_there(key)
+
+    def check_there(self, key: str) -> None:
+        if self.deleted:
+            raise NotFound("the database was deleted", key=key, hint="`worm db undelete` brings it back for a while")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +107,27 @@ class Lease:
         texts = [str(shape.get(name, "")) for name in ("putId", "token", "writer", "taken")]
         age = shape.get("minAge")
         if isinstance(age, bool) or not isinstance(age, int | float):
-            raise Corrupt(f"minAge is {age!r}, not a number of seconds", key=key, hint=BY_HAND)
+            raise Corrupt(f"minAge is {shown(age)}, not a number of seconds", key=key, hint=BY_HAND)
         return cls(numbers[0], texts[0], numbers[1], texts[1], texts[2], numbers[2], texts[3], age)
 
 
 def _shape(body: bytes, key: str) -> JsonObject:
     shape = loads_own(body, key=key)
     if shape.get("format") != FORMAT:
-        raise Corrupt(f"format {shape.get('format')!r}; this code reads format {FORMAT}", key=key, hint=BY_HAND)
+        raise Corrupt(f"format {shown(shape.get('format'))}; this code reads format {FORMAT}", key=key, hint=BY_HAND)
     return shape
+
+
+def _kind(shape: JsonObject, key: str) -> DatabaseKind:
+    for kind in get_args(DatabaseKind):
+        if shape.get("kind") == kind:
+            found: DatabaseKind = kind
+            return found
+    raise Corrupt(f"kind is {shown(shape.get('kind'))}, not one of {', '.join(KINDS)}", key=key, hint=BY_HAND)
 
 
 def _number(shape: JsonObject, name: str, key: str) -> int:
     value: JsonValue = shape.get(name)
     if type(value) is not int or value < 0:
-        raise Corrupt(f"{name} is {value!r}, not a number", key=key, hint=BY_HAND)
+        raise Corrupt(f"{name} is {shown(value)}, not a number", key=key, hint=BY_HAND)
     return value

@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import orjson
 
-from worm.codec.frames import decode_whole, encode
+from worm.codec.frames import decode_whole, encode, encode_parsed
 from worm.codec.logs import check_name
-from worm.codec.strict_json import JsonObject, JsonValue, dumps
-from worm.errors import Corrupt, Invalid
+from worm.codec.strict_json import JsonObject, JsonValue, dumps, type_name
+from worm.errors import Corrupt, Invalid, shown
 
 Kind = Literal["data", "fence", "void"]
 RESERVED = frozenset(("lsn", "txn"))
@@ -41,24 +41,28 @@ class LogTransaction:
     __slots__ = ("id", "records", "size")
 
     def __init__(self, id: str, records: Iterable[JsonObject]) -> None:
-        bodies = [dumps(_checked(record)) for record in records]
+        given: object = records
+        if not isinstance(given, Iterable):
+            raise Invalid(f"the records of a transaction are a list, not {type_name(given)}")
+        bodies = [dumps(_checked(record)) for record in given]
         if not bodies:
             raise Invalid("a transaction needs at least one record")
         self.id = check_name(id, "the id of a transaction")
         self.records: Sequence[JsonObject] = tuple(orjson.loads(body) for body in bodies)
-        self.size = sum(map(len, bodies)) + len(bodies) * (len(dumps(id)) + FRAME_ROOM)
+        self.size = sum(map(len, bodies)) + len(bodies) * (len(orjson.dumps(id)) + FRAME_ROOM)
 
 
-def _checked(record: JsonObject) -> JsonObject:
+def _checked(record: object) -> JsonObject:
+    if not isinstance(record, dict):
+        raise Invalid(f"a record is a JSON object, not {type_name(record)}")
     taken = RESERVED & record.keys()
     if taken or record.get("op") == HEADER:
-        what = f"{min(taken)!r}" if taken else f"the op {HEADER!r}"
+        what = f"{shown(min(taken))}" if taken else f"the op {shown(HEADER)}"
         raise Invalid(f"a record must not have {what}: the log writes it")
     return record
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One record of the log."""
 
     lsn: int
@@ -117,8 +121,8 @@ class Segment:
             header[self.kind] = True
         if self.skip:
             header["skip"] = self.skip
-        lines = ({"lsn": entry.lsn, "txn": entry.txn, **entry.record} for entry in self.entries)
-        return b"".join((encode(header), *map(encode, lines)))
+        lines = [encode_parsed({"lsn": entry.lsn, "txn": entry.txn, **entry.record}) for entry in self.entries]
+        return b"".join((encode(header), *lines))
 
     @classmethod
     def decode(cls, body: bytes, slot: int, key: str) -> Segment:
@@ -135,7 +139,7 @@ class Segment:
             record = dict(frame.value)
             lsn, txn = record.pop("lsn", None), record.pop("txn", None)
             if type(lsn) is not int or lsn != expected or not isinstance(txn, str):
-                what = f"lsn {lsn!r} where {expected} is due" if lsn != expected else f"txn {txn!r}"
+                what = f"lsn {shown(lsn)} where {expected} is due" if lsn != expected else f"txn {shown(txn)}"
                 raise Corrupt(f"line {frame.line} (byte {frame.offset}) {what}", key=key, hint=VERIFY)
             entries.append(Entry(lsn, txn, record))
         kind: Kind = "fence" if header.get("fence") is True else "void" if header.get("void") is True else "data"
@@ -161,7 +165,7 @@ class Segment:
 def _number(header: JsonObject, name: str, key: str) -> int:
     value = header.get(name)
     if type(value) is not int or value < 0:
-        raise Corrupt(f"line 1 (byte 0) has {name} {value!r}, which must be a number", key=key, hint=VERIFY)
+        raise Corrupt(f"line 1 (byte 0) has {name} {shown(value)}, which must be a number", key=key, hint=VERIFY)
     return value
 
 

@@ -1,4 +1,4 @@
-"""The tools on the commit log of a database: verify, repair, cat and tail (`worm log … --db`).
+"""The tools on the commit log of a database: verify, repair, cat and tail (`worm log … NAME`).
 
 None of them takes the lease, so they run beside a writer at work. Repair puts a *void* in the place of a damaged or
 missing segment (`segment.py`), by If-Match on the very bytes that are damaged, after they were copied to `damaged/`.
@@ -11,22 +11,28 @@ For pages, `worm db compact` and `worm db gc` make a log shorter.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.codec.frames import Torn, encode
 from worm.codec.logs import LogCompactReport, LogLine, LogProblem, LogRepairReport, LogVerifyReport
 from worm.codec.strict_json import JsonObject
-from worm.errors import Conflict, Corrupt, Invalid, NotFound
+from worm.errors import Conflict, Corrupt, Expired, Invalid, NotFound
 from worm.log.config import LogConfig
 from worm.log.keys import DbKeys
 from worm.log.reader import LogReader
 from worm.log.root import BY_HAND
 from worm.log.segment import VERIFY, Segment
+from worm.position import Position
 from worm.store.base import Object, Store, Won
 
 POLL_SECONDS = 0.5
+
+
+MISSING_MAX = 10_000
+"""So many slots in one place are looked at one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +51,9 @@ class CommitLogTools:
     def __init__(
         self,
         store: Store,
-        db_id: str,
+        db: str | DbKeys,
         *,
+        must_exist: bool = True,
         config: LogConfig | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
@@ -54,27 +61,39 @@ class CommitLogTools:
         self._store = store
         self._config = config or LogConfig()
         self._clock = clock or SystemClock()
-        self._keys = DbKeys(db_id)
+        self._keys = DbKeys.of(db)
         self._reader = LogReader(store, self._keys, clock=self._clock, ids=ids)
-        if next(iter(store.list(self._keys.log, limit=1)), None) is None:
-            raise NotFound(f"there is no log of a database {db_id!r} at {store.url}", key=self._keys.log)
+        if must_exist and next(iter(store.list(self._keys.log, limit=1)), None) is None:
+            name = self._keys.db_id
+            raise NotFound(f"there is no log of a database {name!r} at {store.url}", key=self._keys.log)
+
+    @property
+    def kept_from(self) -> int:
+        """The first LSN that is there: greater than 1 where old slots were collected."""
+        return self._reader.earliest() if self._reader.boundary() else 1
 
     def verify(self) -> LogVerifyReport:
         problems: list[LogProblem] = []
         records = size = committed = 0
-        for one in self._slots():
+        for one in self.slots():
             size += 0 if one.found is None else one.found.size
             if one.damage is not None:
                 problems.append(LogProblem("log-damaged", one.damage.key or "", one.damage.message))
             if one.segment is not None:
                 records += len(one.segment.entries)
                 committed += len(list(one.segment.transactions()))
-        return LogVerifyReport(self._store.url, records, size, committed=committed, problems=tuple(problems))
+        found = tuple(problems)
+        kept = 1 if found else self.kept_from
+        return LogVerifyReport(self._store.url, records, size, committed=committed, problems=found, kept_from=kept)
 
     def repair(self, *, dry_run: bool) -> LogRepairReport:
         kept = moved = 0
         reason = side = None
-        slots = list(self._slots())
+        slots = list(self.slots())
+        for one, later in pairwise(slots):
+            if later.slot > one.slot + 1:
+                what = f"segments {one.slot} to {later.slot - 1} are missing: too many to be lost ones"
+                raise Corrupt(what, key=self._keys.slot(later.slot), hint=f"no segment of this log; {BY_HAND}")
         before = self._before(slots)
         for at, one in enumerate(slots):
             if one.damage is not None:
@@ -97,9 +116,17 @@ class CommitLogTools:
             hint="`worm db compact` merges the layers of a database, and `worm db gc` deletes what they no longer need",
         )
 
-    def cat(self, *, after: int | None = None) -> Iterator[LogLine | Torn]:
-        start = self._reader.boundary() if after is None else self._reader.slot_before(after)
-        yield from self._lines(start, after or 0)
+    def cat(self, *, after: Position | None = None) -> Iterator[LogLine | Torn]:
+        """From what is kept on, should `after` lie before it: `kept_from` says so."""
+        lsn = 0
+        try:
+            start = self._reader.boundary()
+            if after is not None:
+                lsn = self._reader.lsn_of(after)
+                start = self._reader.slot_before(lsn)
+        except Expired:
+            start = self._reader.boundary()
+        yield from self._lines(start, lsn)
 
     def tail(self, count: int, *, follow: bool = False) -> Iterator[LogLine | Torn]:
         boundary, end = self._reader.boundary(), self._reader.tail()
@@ -118,12 +145,13 @@ class CommitLogTools:
 
     # Slots, damaged ones too
 
-    def _slots(self) -> Iterator[Slot]:
-        """Every slot after the boundary, up to the end: by a listing, because some may be missing."""
-        first = self._reader.boundary() + 1
+    def slots(self) -> Iterator[Slot]:
+        """Every slot after the boundary, up to the end: by a listing, because some may be missing. Of very many that
+        are missing in one place, only the first: a number in a name must not cost a request for each one before it."""
+        end = self._reader.boundary()
         listed = (self._keys.slot_of(one.key) for one in self._store.list(self._keys.log))
         before: Segment | None = None
-        for slot in range(first, max((slot for slot in listed if slot is not None), default=0) + 1):
+        for slot in _with_missing(sorted({slot for slot in listed if slot is not None and slot > end}), end):
             found = self._store.get(self._keys.slot(slot))
             if slot <= self._reader.boundary():
                 continue  # collected meanwhile
@@ -180,3 +208,11 @@ class CommitLogTools:
 
     def _slot_of(self, line: LogLine) -> int:
         return self._keys.slot_of(line.key) or 0
+
+
+def _with_missing(listed: Sequence[int], end: int) -> Iterator[int]:
+    """The listed slots after `end`, and those that are missing before each: all of few, the first of many."""
+    for slot in listed:
+        yield from range(end + 1, slot if slot - end <= MISSING_MAX else end + 2)
+        yield slot
+        end = slot

@@ -17,7 +17,8 @@ our last commit is recent: whatever took our next slot is younger than that comm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
@@ -25,19 +26,25 @@ from typing import Self
 from worm.clock import Clock, Ids, SystemClock, backoff
 from worm.codec.strict_json import JsonObject
 from worm.errors import CommitStateUnknown, Corrupt, Denied, Fenced, Invalid, Unavailable, WormError
+from worm.forks import in_child
 from worm.log.config import LogConfig
-from worm.log.fence import begin_log, boundary_of, lease_file, root_file, take_lease
+from worm.log.fence import ReadRoot, begin_log, boundary_of, lease_file, root_file, take_lease
 from worm.log.keys import DbKeys
 from worm.log.reader import find_tail, is_beyond
-from worm.log.root import BY_HAND, Lease
+from worm.log.root import BY_HAND, DatabaseKind, Lease
 from worm.log.segment import FRAME_ROOM, VERIFY, LogTransaction, Segment
 from worm.store.base import Lost, Store
 
 FENCE_TRIES = 8
 """Per allowed retry: a busy old writer may be quicker several times in a row."""
 LOOK_SECONDS, LOOK_COMMITS = 1.0, 32
-"""A writer that commits without a pause is quicker than any fence. So whoever makes that many commits looks at the
-lease about once a second (one GET, answered 304), and stops when it was taken."""
+"""A writer that commits without a pause is quicker than any fence. So after that many commits it looks at the lease
+about once a second (one GET, answered 304), and stops if another writer took it."""
+TAKEOVER_SECONDS = 10 * LOOK_SECONDS
+"""How long a new writer tries at least. On a fast disk all its tries together take less time than the old writer lets
+pass between two looks at the lease."""
+
+Unless = Callable[[Lease | None, Segment | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +57,38 @@ class _Moment:
 
 class LogWriter:
     """The only writer of a database's log. Not for several threads: `GroupCommit` is. `on_commit` is called after each
-    segment, before anybody is told that it is committed."""
+    segment, before its commit is acknowledged. `boundary`: as it was after the fence was written. `passed`:
+    what the previous writer wrote while the fence was tried. `is_contested`: others took the lease at the same time."""
 
     on_commit: Callable[[LogWriter], None] | None = None
 
-    def __init__(self, store: Store, keys: DbKeys, config: LogConfig, clock: Clock, ids: Ids) -> None:
+    def __init__(
+        self, store: Store, keys: DbKeys, config: LogConfig, clock: Clock, ids: Ids, kind: DatabaseKind | None
+    ) -> None:
         self.keys = keys
+        self.kind = kind
         self.config = config
         self._store = store
         self._clock = clock
         self._ids = ids
-        self._root = root_file(store, keys, clock=clock, ids=ids)
+        self._root = root_file(store, keys, clock=clock, ids=ids, kind=kind)
+        self._read_root: ReadRoot = self._root.read
         self._lease = Lease()
         self._lease_file = lease_file(store, keys, clock=clock, ids=ids)
         self._commits, self._looked = 0, clock.monotonic()
+        self.boundary = 0
+        self.is_contested = False
+        self.passed: list[Segment] = []
         self._end: Segment | None = None
         self._end_written: _Moment = self._moment()
         self._stopped: WormError | None = None
+        in_child(self._end_in_child)
+
+    def _end_in_child(self) -> None:
+        """A forked child must not write into the slots of its parent: both would believe that they own them."""
+        self._stopped = Fenced(
+            "this writer belongs to the process that forked this one", key=self.keys.log, hint="open a writer here"
+        )
 
     @classmethod
     def open(
@@ -76,20 +98,32 @@ class LogWriter:
         *,
         config: LogConfig | None = None,
         name: str = "",
-        tail: int = 0,
+        end: Callable[[], Segment | None] | None = None,
+        read_root: ReadRoot | None = None,
+        unless: Unless | None = None,
+        kind: DatabaseKind | None = "documents",
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> Self:
-        """Become the writer; the one before is fenced. `name` is for people who look at the lease. `tail` is a slot
-        that is known to have been written: the end of the log is looked for from there."""
+        """Become the writer; the previous one is fenced. `name` is for people who look at the lease. `end` finds the
+        last segment of the log, or its header, by a listing; without it the end is looked for here. An epoch of 0 is
+        not known. `read_root` reads the root for a caller that has it, too. `unless` sees the lease, then the lease
+        and the end, before anything is written: an exception from it leaves all as it is. A database of another
+        `kind` is `Invalid`, and nothing is written; None is any kind, deleted ones too."""
         clock = clock or SystemClock()
-        writer = cls(store, DbKeys.of(db), config or LogConfig(), clock, ids or Ids.system(clock))
-        writer._take_over(name, tail)
+        writer = cls(store, DbKeys.of(db), config or LogConfig(), clock, ids or Ids.system(clock), kind)
+        writer._read_root = read_root or writer._read_root
+        writer._take_over(name, end, unless)
         return writer
 
     @property
     def epoch(self) -> int:
         return self._lease.epoch
+
+    @property
+    def token(self) -> str:
+        """Names this writer in its segments."""
+        return self._lease.token
 
     @property
     def end(self) -> Segment:
@@ -146,32 +180,56 @@ class LogWriter:
 
     # Opening
 
-    def _take_over(self, name: str, hint: int) -> None:
+    def _take_over(self, name: str, find_end: Callable[[], Segment | None] | None, unless: Unless | None) -> None:
         known = self._lease_file.read()
-        before = find_tail(self._store, self.keys, self._root.read, hint if known is None else max(hint, known.tail))
+        if unless is not None:
+            unless(known, None)
+        before = None if find_end is None else find_end()
+        is_listed = before is not None and (before.epoch > 0 or known is not None)
+        if not is_listed:
+            before = find_tail(self._store, self.keys, self._read_root, 0 if known is None else known.tail)
+        if unless is not None:
+            unless(known, before)
         if before is None:
-            begin_log(self._root)
+            begin_log(self._root, self.kind or "documents")
         age = self.config.gc_min_age_seconds
         self._lease = take_lease(self._lease_file, name, before, min_age=age, clock=self._clock, ids=self._ids)
-        for attempt in range(self.config.cas_max_retries * FENCE_TRIES):
+        self.is_contested = self._lease.version > 1 + (0 if known is None else known.version)
+        for attempt in self._fence_attempts():
             moment = self._moment()
             fence = self._header(before, "fence")
-            self._check_no_gap(fence.slot)
+            if not is_listed:
+                self._check_no_gap(fence.slot)
+                is_listed = True
             outcome = self._store.put_if_absent(self.keys.slot(fence.slot), fence.encode())
             if isinstance(outcome, Lost):
-                before = self._end_now(self._overtaken(outcome, fence.slot).slot)
-            elif boundary_of(self._store, self.keys, self._root.read) < fence.slot:
-                self._check_lease()
-                self._end, self._end_written = fence, moment
-                return
-            else:  # the end that we found was collected meanwhile, and with it the slot of our fence
-                before = self._end_now(0)
+                before = self._overtaken(outcome, fence.slot)
+                self.passed.append(before)
+                if (attempt + 1) % FENCE_TRIES:
+                    continue  # right behind it
+            else:
+                self.boundary = boundary_of(self._store, self.keys, self._read_root)
+                if self.boundary < fence.slot:
+                    self._check_lease()
+                    self._end, self._end_written = fence, moment
+                    return
+                before = None  # the end was collected meanwhile, and with it the slot of our fence
+            before, is_listed = self._end_now(0 if before is None else before.slot), False
+            self.passed.clear()
             self._clock.sleep(self._pause(attempt))
         raise Unavailable("the old writer was quicker every time", key=self.keys.log, hint="try again")
 
+    def _fence_attempts(self) -> Iterator[int]:
+        """Numbers from 0: as many as the settings allow, and more until the old writer must have looked."""
+        deadline = self._clock.monotonic() + TAKEOVER_SECONDS
+        for attempt in itertools.count():
+            if attempt >= self.config.cas_max_retries * FENCE_TRIES and self._clock.monotonic() >= deadline:
+                return
+            yield attempt
+
     def _end_now(self, hint: int) -> Segment | None:
         """The end of the log, unless it is that of a newer writer."""
-        end = find_tail(self._store, self.keys, self._root.read, hint)
+        end = find_tail(self._store, self.keys, self._read_root, hint)
         if end is not None and end.epoch > self.epoch:
             raise self._fenced(end.epoch)
         return end
@@ -191,7 +249,7 @@ class LogWriter:
         """A segment after a free slot: one before it was lost, and a fence there would hide that."""
         key = self.keys.slot(slot)
         is_gap = is_beyond(self._store, self.keys, slot) and self._store.head(key) is None
-        if is_gap and boundary_of(self._store, self.keys, self._root.read) < slot:
+        if is_gap and boundary_of(self._store, self.keys, self._read_root) < slot:
             raise Corrupt("a segment is missing: later ones are there", key=key, hint=VERIFY)
 
     def _check_lease(self) -> None:
@@ -220,7 +278,7 @@ class LogWriter:
         if self._is_recent():
             return
         try:
-            boundary = boundary_of(self._store, self.keys, self._root.read)
+            boundary = boundary_of(self._store, self.keys, self._read_root)
         except WormError as error:
             raise self._unknown(slot, f"the boundary could not be read ({error.message})") from error
         if slot <= boundary:

@@ -118,6 +118,7 @@ class _Adoption:
         )[0]
         self.failures = [error for error in (swept.error, swept.failure) if error is not None]
         self._report.recorded = swept.recorded
+        self._report.damaged = dict(swept.damaged)
         for entity_id, reason in swept.problems.items():
             self._report.problems[self._collection.documents.key(entity_id)] = reason
         manifest = self._kept_manifest()

@@ -20,7 +20,7 @@ from functools import cached_property
 
 from worm.bridge.applied import Applied, applied_file
 from worm.bridge.documents import DocumentWriting, Step, operations_of, steps_of
-from worm.bridge.origins import commit_of, entity_name, in_space
+from worm.bridge.origins import entity_name, in_space
 from worm.clock import Deadline
 from worm.collections.collection import Collection
 from worm.collections.trash import delete_unchanged
@@ -79,8 +79,8 @@ class Materializer:
         """Make one document what the log says, where it is of an older commit than the documents should have: a write
         that the store carried out long after its sender gave up. True if something had to be done.
 
-        A document that is not of a commit is somebody's own and stays; so does the trash, which has what the commit
-        deleted."""
+        A document that is not of a commit, or a copy of one that was, is somebody's own and stays; so does the trash,
+        which has what the commit deleted."""
         collection, entity = self._session.collection(model), entity_name(model, entity_id)
         origins, store = in_space(collection), self._session.store
         space = None if origins is None else origins.space()
@@ -88,8 +88,7 @@ class Materializer:
             return False
         applied, state = origins.applied(), space.read(entity)
         found = store.head(collection.documents.key(entity_id))
-        has = commit_of(found, entity)
-        if found is None or has is None or not has < state.seq <= applied:
+        if found is None or not origins.is_outdated(entity_id, found, state, applied):
             return False
         if not state.exists:
             return isinstance(delete_unchanged(store, found.key, found.etag, found.version_id), Won)
@@ -107,12 +106,16 @@ class _Run:
     db_id: str
     name: str = ""
     is_alone: bool = True
+    reached: dict[str, int] = field(default_factory=dict)
+    """By model: all its documents had the commits up to this one before the run began."""
+    passed: dict[str, int] = field(default_factory=dict)
+    """By model that this session does not know: the first commit whose documents are left to others."""
     report: Materialized = field(default_factory=Materialized)
 
     def run(self, left: Deadline) -> Materialized:
         session, report = self.session, self.report
         file = applied_file(session.store, self.db_id, clock=session.clock, ids=session.ids)
-        report.upto = (file.read() or Applied()).start(session.clock.now())
+        report.upto = (file.read() or Applied()).start(session.clock.now(), self.models)
         try:
             report.is_done = self._follow(file, left)
         except WormError:
@@ -149,7 +152,10 @@ class _Run:
 
     def _end(self, file: CasFile[Applied], *, is_done: bool) -> None:
         if self.name:
-            file.update(lambda held: (held or Applied()).ended(self.name, self.report.upto, is_done=is_done))
+            upto, models, passed = self.report.upto, self.models, self.passed
+            file.update(
+                lambda held: (held or Applied()).ended(self.name, upto, is_done=is_done, models=models, passed=passed)
+            )
 
     def _begin(self, file: CasFile[Applied]) -> int:
         """From now on others see this run. After which commit it begins."""
@@ -159,13 +165,15 @@ class _Run:
         def begin(found: Applied | None) -> Applied:
             nonlocal held
             held = found
-            return (found or Applied()).begun(self.name, self.session.clock.now())
+            return (found or Applied()).begun(self.name, self.session.clock.now(), self.models)
 
         file.update(begin)
-        # One that was at work when we came, or whose work we take over, may have applied some of it; and whatever was
-        # applied before a file that is lost.
-        self.is_alone = held is not None and not held.runs
-        return (held or Applied()).start(self.session.clock.now())
+        # One that was at work when we came, or whose work we take over, may have applied some of it; so may one that
+        # knew more models than the run that left them; and whatever was applied before a file that is lost.
+        before = held or Applied()
+        self.reached = {model: before.reached(model) for model in self.models}
+        self.is_alone = held is not None and not held.runs and set(self.reached.values()) == {held.applied}
+        return before.start(self.session.clock.now(), self.models)
 
     @cached_property
     def keeps_versions(self) -> bool:
@@ -181,15 +189,16 @@ class _Run:
                 model, _, entity_id = entity.partition("/")
                 if model not in self.models or not _is_id(self.session.collection(model), entity_id):
                     self.report.ignored += 1
+                    if entity_id and model not in self.models:
+                        self.passed.setdefault(model, entry.seq)
                     continue
                 steps.setdefault((model, entity_id), []).append(step)
         written = in_parallel(lambda one: self._write(*one, steps[one]), list(steps))
         self.report.written += sum(written)
 
     def _write(self, model: str, entity_id: str, steps: Sequence[Step]) -> int:
-        writing = DocumentWriting(
-            self.session.collection(model), entity_id, steps, lambda: self.space.seq, lambda: self.keeps_versions
-        )
+        collection, newest, keeps = self.session.collection(model), lambda: self.space.seq, lambda: self.keeps_versions
+        writing = DocumentWriting(collection, entity_id, steps, newest, keeps, self.reached[model])
         return writing.run(must_ask=not self.is_alone)
 
 

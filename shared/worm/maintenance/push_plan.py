@@ -19,20 +19,22 @@ from worm.codec.strict_json import JsonObject, JsonValue, dumps
 from worm.collections.claims import unique_indexes, unique_value
 from worm.collections.collection import Collection
 from worm.collections.layout import SCHEMA_KEY
-from worm.collections.push import predecessors, pushed_before, stranding, successor
-from worm.errors import Invalid, SchemaDiffers
+from worm.collections.push import STRANDED_HINT, predecessors, pushed_before, stranding, successor
+from worm.errors import Hint, Invalid, SchemaDiffers, shown
 from worm.schema import ModelDef, Schema
 from worm.schema.definition import SYSTEM_FIELDS
-from worm.schema.fields import Check, FieldDef, Problem, compile_object
+from worm.schema.fields import Check, FieldDef, compile_object
+from worm.schema.members import Problem
 from worm.session import Session
 from worm.store.base import Object, Read, Store
 from worm.store.parallel import chunked
 
 CHUNK = 500
 EXAMPLES_MAX = 5
-MISFIT_HINT = (
-    "push with --force (force=True), then change them with `worm migrate`: meanwhile they stay readable, and a change "
-    "that makes them fit is accepted"
+_MEANWHILE = "meanwhile they stay readable, and a change that makes them fit is accepted"
+MISFIT_HINT = Hint(
+    f"push with force=True, then change them with migrate(): {_MEANWHILE}",
+    f"push with --force, then change them with `worm migrate`: {_MEANWHILE}",
 )
 Kind = Literal["added", "changed", "renamed", "removed", "same"]
 ModelProgress = Callable[[str, int, int | None], None]
@@ -139,8 +141,7 @@ class PushPlan:
         """Why such a push needs `force`; None: it needs none."""
         told = [one.told_misfits() for one in self.models if one.leaves_misfits]
         if self.stranded:
-            hint = "move the documents first, or push with force to leave them behind"
-            return Invalid("; ".join(self.stranded), key=SCHEMA_KEY, hint=hint)
+            return Invalid("; ".join(self.stranded), key=SCHEMA_KEY, hint=STRANDED_HINT)
         return Invalid("; ".join(told), key=SCHEMA_KEY, hint=MISFIT_HINT) if told else None
 
     def to_json(self) -> JsonObject:
@@ -162,6 +163,8 @@ def plan_push(
 ) -> PushPlan:
     """What pushing the schema would mean. Reads only. `sample`: look at so many documents of each model at most (0: at
     none). `check_new` False: documents of new models are not looked at."""
+    if sample is not None and (type(sample) is not int or sample < 0):
+        raise Invalid(f"takes a whole number from 0 on, not {shown(sample)}", path="sample")
     scope = ScanScope(sample, check_new, progress)
     return plan_over(store, store.get(SCHEMA_KEY), schema, scope)
 
@@ -226,7 +229,7 @@ def warn_if_different(store: Store, schema: Schema) -> None:
     lines = [] if pushed is None else schema_differences(pushed, schema)
     if lines:
         what = f"the schema given to connect() is not the one pushed to {store.url}: {'; '.join(lines)}"
-        hint = "leave schema= out to use the pushed one, or `worm push` yours (db.push())"
+        hint = "leave schema= out to use the pushed one, or push yours with db.push()"
         warnings.warn(f"{what} ({hint})", SchemaDiffers, stacklevel=4)
 
 
@@ -264,18 +267,15 @@ def model_changes(before: ModelDef, after: ModelDef) -> ModelPlan:
 
 
 def _settings(before: ModelDef, after: ModelDef) -> Iterator[str]:
-    was, becomes = (
-        one.model_dump(mode="json", by_alias=True, exclude={"fields", "indexes"}) for one in (before, after)
-    )
+    was, becomes = (one.shape(is_complete=True, leave_out=("fields", "indexes")) for one in (before, after))
     for name, value in becomes.items():
-        if was[name] == value:
-            continue
-        if isinstance(value, dict):
+        old = was[name]
+        if isinstance(old, dict) and isinstance(value, dict):
             for inner, new in value.items():
-                if was[name][inner] != new:
-                    yield f"{name}.{inner} {_shown(was[name][inner])} to {_shown(new)}"
-        else:
-            yield f"{name} {_shown(was[name])} to {_shown(value)}"
+                if old[inner] != new:
+                    yield f"{name}.{inner} {_shown(old[inner])} to {_shown(new)}"
+        elif old != value:
+            yield f"{name} {_shown(old)} to {_shown(value)}"
 
 
 def _shown(value: JsonValue) -> str:
@@ -314,7 +314,7 @@ class _Rules:
 
 def _rule(one: FieldDef | None) -> JsonValue:
     """A definition without what no document can break."""
-    return None if one is None else one.model_dump(mode="json", exclude={"default", "description"})
+    return None if one is None else one.shape(is_complete=True, leave_out=("default", "description"))
 
 
 def _whole(definition: ModelDef) -> Check:
@@ -373,7 +373,7 @@ def _altered(session: Session, before: ModelDef, after: ModelDef, scope: ScanSco
 
 def _examine(session: Session, before: ModelDef, rules: _Rules, scope: ScanScope) -> Examined:
     view = session.table(before.name).view()
-    if view is not None and rules.needs is not None and rules.needs <= set(view.fields):
+    if view is not None and rules.needs is not None and rules.needs <= set(view.fields) and not view.columns.cut:
         rows = view.rows
         ids: Sequence[str] = sorted(rows)
         found: Iterable[tuple[str, Row]] = ((one, rows[one]) for one in scope.chosen(ids))

@@ -1,5 +1,7 @@
 """repair: everything derived of one model is made good from its source, beside running workers.
 
+`put_aside` takes an object that is not an entry out of an oplog, so that the history can go on. A copy of it is kept.
+
 In this order: documents that are behind the log of their space; entries that no event reported; time marks; manifest,
 indexes, heads and claims. Existing oplog entries are never changed, and documents only where their model is in a space.
 """
@@ -12,40 +14,93 @@ from dataclasses import dataclass, field
 from worm.bridge.origins import outdated
 from worm.collections.claims import restore_claims
 from worm.collections.collection import Collection
+from worm.collections.entries import OplogEntry
+from worm.collections.layout import ArchiveName, KeyKind, digest_of
+from worm.collections.oplog import Archive
 from worm.collections.reconcile import failure_of
-from worm.errors import WormError
+from worm.collections.trash import delete_unchanged
+from worm.errors import Conflict, Corrupt, Invalid, NotFound, WormError
 from worm.maintenance.materialize import Materializer
 from worm.maintenance.sweep import Sweep
 from worm.session import Session
+from worm.store.base import Lost, Object
+from worm.tables.build import Progress, silent
+
+ASIDE = ".worm.aside"
+BELONGS = "only what is not an entry, or follows a gap, can be set aside"
 
 
 @dataclass
 class RepairReport:
     """What repairing one model came to. `rows` are those of its manifest (None: it keeps none), `problems` are reasons
-    by key of what was left as it is."""
+    by key of what was left as it is. `damaged`: by id, why histories cannot be continued; their documents are served.
+    """
 
     model: str
     listed: int = 0
     recorded: int = 0
     rows: int | None = None
     problems: dict[str, str] = field(default_factory=dict)
+    damaged: dict[str, Corrupt] = field(default_factory=dict)
 
 
-def repair_model(session: Session, name: str) -> RepairReport:
+def repair_model(session: Session, name: str, progress: Progress = silent) -> RepairReport:
+    """Repair one model. `progress` hears how many documents were looked at, then how many the tables have read."""
     report, collection = RepairReport(name), session.collection(name)
     _mend(session, report)
-    swept = Sweep(session).run(lambda: math.inf, [name], resume=False)[0]
+    swept = Sweep(session).run(
+        lambda: math.inf, [name], resume=False, folds=False, progress=lambda done: progress(done, None)
+    )[0]
     if swept.error is not None:
         report.problems[swept.error.key or name] = swept.error.message
     _mark(session, collection, report)
-    manifest = session.table(name).rebuild()
+    table = session.table(name)
+    manifest = table.rebuild(progress)
+    report.damaged = {**swept.damaged, **table.damaged}
+    report.problems.update({damage.key or one: str(damage) for one, damage in report.damaged.items()})
     if manifest is not None:
         report.rows = manifest.count
         claimed = restore_claims(collection.claims, manifest.entities)
         report.problems.update({found.key: found.detail for found in claimed.conflicts})
     report.listed, report.recorded = swept.listed, swept.recorded
-    report.problems.update({collection.documents.key(one): reason for one, reason in swept.problems.items()})
+    left = {one: reason for one, reason in swept.problems.items() if one not in report.damaged}
+    report.problems.update({collection.documents.key(one): reason for one, reason in left.items()})
     return report
+
+
+def put_aside(session: Session, key: str) -> str:
+    """Move an object of an oplog that is not an entry, or that follows a gap, to `.worm.aside/`. Returns its new key.
+    `Invalid` for an entry that belongs to its history, and for keys of anything else; `NotFound` where nothing is."""
+    info = session.resolver.parse(key)
+    if info.kind not in (KeyKind.OPLOG, KeyKind.ARCHIVE) or info.model is None or info.id is None or info.seq is None:
+        raise Invalid("only objects of an oplog can be set aside", key=key, hint="`worm verify` names their keys")
+    found = session.store.get(key)
+    if found is None:
+        raise NotFound("there is no such object", key=key)
+    if _belongs(session.collection(info.model), info.id, info.seq, key, found):
+        raise Invalid("this entry belongs to its history", key=key, hint=BELONGS)
+    copy = f"{ASIDE}/{key}-{digest_of(found.body)}"
+    session.store.put_if_absent(copy, found.body)
+    kept = session.store.get(copy)
+    if kept is None or kept.body != found.body:
+        raise Conflict("another object has the name of the copy", key=copy, hint="nothing was changed")
+    if isinstance(delete_unchanged(session.store, key, found.etag, found.version_id), Lost):
+        raise Conflict("it changed meanwhile", key=key, hint="look at it again; its copy is kept")
+    return copy
+
+
+def _belongs(collection: Collection, entity_id: str, seq: int, key: str, found: Object) -> bool:
+    """Is it what its name says, and nothing is missing before it?"""
+    seqs = collection.oplog.seqs(entity_id)
+    try:
+        name = ArchiveName.parse(key.rsplit("/", 1)[-1])
+        if name is not None:
+            Archive.from_bytes(found.body, name, key)
+        elif OplogEntry.from_bytes(found.body, key).seq != seq:
+            return False
+    except Corrupt:
+        return False
+    return seqs.missing is None or seq < seqs.missing[0]
 
 
 def _mend(session: Session, report: RepairReport) -> None:

@@ -4,27 +4,38 @@ One listing of versions per collection (a request per 1,000 versions) is compare
 newest version is not the recorded one are read. Bounded by a deadline: a sweep that runs out of time stores where it
 stopped (`.worm.sweep/<collection>.json`) and the next one goes on from there.
 
+What it recorded waits for its fold until there is as much of it as the table has rows: a fold of a small table writes
+all of it, so folds at every step would write the first documents of a large adoption again and again. A sweep that dies
+before a fold has recorded all the same; the next one finds it and folds it.
+
 Before that, the documents of models in a space are brought to the end of its log, and a document that came back after a
 commit had deleted it goes again. Where nothing is behind, a space costs a look at the end of its log, and two
 requests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from worm.clock import Deadline, iso_seconds
+from worm.codec.shapes import TEXT, check_shape, record
 from worm.codec.strict_json import dumps, loads_own
 from worm.collections.collection import Collection, EntityOutcome
 from worm.collections.entries import Change, Head, Heads
+from worm.collections.oplog import Seqs
+from worm.collections.reconcile import UNLISTED, Survey
 from worm.errors import Corrupt, Invalid, WormError
 from worm.maintenance.materialize import Materialized, Materializer
 from worm.session import Session
 from worm.spaces.opening import database_id
 from worm.tables.build import empty_manifest
-from worm.tables.table import Table
+from worm.tables.table import SWEEP_BYTES_MAX, Table
 
 CHUNK = 200
+FOLD_CHANGES_MAX = 5_000
+FOLD_BYTES_MAX = 16 << 20
+CURSOR = record("where a sweep goes on", {}, {"after": TEXT})
 
 
 @dataclass
@@ -38,6 +49,8 @@ class SweepReport:
     materialized: int = 0
     """Documents that were written or deleted because the log of the model's space says so."""
     problems: dict[str, str] = field(default_factory=dict)
+    damaged: dict[str, Corrupt] = field(default_factory=dict)
+    """Why the histories of some of these cannot be continued. Their documents are served."""
     finished: bool = True
     error: WormError | None = None
     """Why the model could not be swept."""
@@ -52,8 +65,45 @@ class SweepReport:
             "recorded": self.recorded,
             "materialized": self.materialized,
             "problems": len(self.problems),
+            "damaged": len(self.damaged),
             "finished": self.finished,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """How one run sweeps each of its models; see `Sweep.run`."""
+
+    deadline: Deadline
+    resume: bool
+    folds: bool
+    progress: Callable[[int], None]
+
+
+_Suspects = dict[str, Survey]
+"""Entities to look at, with what the listing showed of each."""
+
+
+@dataclass
+class _Unfolded:
+    """What is recorded and not in the table yet."""
+
+    table: Table
+    rows: int
+    """Of the table, about."""
+    changes: list[Change] = field(default_factory=list)
+    size_bytes: int = 0
+
+    def is_due(self, suspects: _Suspects) -> bool:
+        self.size_bytes += sum(one.sole.size for one in suspects.values() if one.sole is not None)
+        is_large = self.size_bytes >= FOLD_BYTES_MAX
+        return is_large or len(self.changes) >= min(max(self.rows, CHUNK), FOLD_CHANGES_MAX)
+
+    def fold(self) -> None:
+        if self.changes:
+            self.table.fold(self.changes)
+        self.rows += len(self.changes)
+        self.changes, self.size_bytes = [], 0
 
 
 class Sweep:
@@ -69,14 +119,15 @@ class Sweep:
         models: Iterable[str] | None = None,
         *,
         resume: bool = True,
+        folds: bool = True,
         progress: Callable[[int], None] = lambda listed: None,
     ) -> list[SweepReport]:
         """Sweep the models (default: all), one after the other, until the deadline. `resume` False: from the start.
-        `progress` hears how many documents of the model are done."""
+        `folds` False: the caller makes the tables. `progress` hears how many documents of the model are done."""
         self._session.refresh()
         names = sorted(self._session.schema.models) if models is None else list(models)
         spaces = {name: self._materialize(name, deadline) for name in self._spaces(names)}
-        reports = [self._attempt_model(model, deadline, resume, progress) for model in names]
+        reports = [self._attempt_model(model, _Pass(deadline, resume, folds, progress)) for model in names]
         for report in reports:
             found = spaces.pop(self._session.schema.model(report.model).space or "", None)  # told once
             if isinstance(found, WormError):
@@ -98,82 +149,102 @@ class Sweep:
         except WormError as error:
             return error
 
-    def _attempt_model(
-        self, model: str, deadline: Deadline, resume: bool, progress: Callable[[int], None]
-    ) -> SweepReport:
+    def _attempt_model(self, model: str, how: _Pass) -> SweepReport:
         """One model that cannot be swept must not keep the others from it."""
         try:
-            return self._sweep_model(model, deadline, resume, progress)
+            return self._sweep_model(model, how)
         except WormError as error:
             return SweepReport(model, finished=False, error=error)
 
-    def _sweep_model(
-        self, model: str, deadline: Deadline, resume: bool, progress: Callable[[int], None]
-    ) -> SweepReport:
+    def _sweep_model(self, model: str, how: _Pass) -> SweepReport:
         table = self._session.table(model)
         definition = table.collection.definition
         report = SweepReport(model)
         if not definition.oplog:
             if definition.keeps_manifest:
                 self._sweep_documents(table, report)
-                progress(report.listed)
+                how.progress(report.listed)
             return report
-        heads = (table.heads.read() or Heads(model)).heads
-        after = self._cursor(table.collection) if resume else None
+        heads = dict((table.heads.read() or Heads(model)).heads)
+        if not how.folds:  # a repair: it believes no head whose entry somebody deleted
+            recorded = table.collection.recorded_seqs()
+            heads = {one: head for one, head in heads.items() if one in recorded and head.seq <= recorded[one].last}
+        after = self._cursor(table.collection) if how.resume else None
+        unfolded = _Unfolded(table, len(heads))
         for suspects, reached in self._suspects(table.collection, heads, after, report):
-            self._reconcile(table, suspects, heads, report)
-            progress(report.listed)
-            if deadline() <= 0 and reached is not None:
+            changes = self._reconcile(table, suspects, heads, report)
+            unfolded.changes += changes if how.folds else ()
+            is_over = how.deadline() <= 0 and reached is not None
+            if how.folds and (is_over or reached is None or unfolded.is_due(suspects)):
+                unfolded.fold()
+            if how.folds:
+                table.serve((one for one in suspects if one in report.damaged), bytes_max=SWEEP_BYTES_MAX)
+            how.progress(report.listed)
+            if is_over and reached is not None:
                 self._save_cursor(table.collection, reached)
                 report.finished = False
                 return report
         if after is not None:
             self._save_cursor(table.collection, "")
-        table.complete()
+        if how.folds:
+            if after is None:
+                table.complete_heads()
+            table.complete()
         return report
 
     def _suspects(
         self, collection: Collection, heads: dict[str, Head], after: str | None, report: SweepReport
-    ) -> Iterator[tuple[list[str], str | None]]:
-        """Chunks of ids to look at, with the key that the listing has reached (None: its end)."""
+    ) -> Iterator[tuple[_Suspects, str | None]]:
+        """Chunks of what to look at, with the key that the listing has reached (None: its end)."""
         seen: set[str] = set()
-        suspects: list[str] = []
-        has_versions = False
-        for entity_id, version in collection.latest_versions(after):
+        suspects: _Suspects = {}
+        has_versions, recorded = False, None
+        for entity_id, version, is_sole in collection.newest_versions(after):
             report.listed += 1
             seen.add(entity_id)
             has_versions = has_versions or version.version_id is not None
+            if not has_versions and recorded is None:
+                recorded = collection.recorded_seqs()
             head = heads.get(entity_id)
             if head is None or not head.names(version):
-                suspects.append(entity_id)
+                is_unrecorded = recorded is not None and entity_id not in recorded
+                suspects[entity_id] = Survey(version if is_sole else None, is_unrecorded)
             if len(suspects) >= CHUNK:
                 yield suspects, version.key
-                suspects = []
+                suspects = {}
         for entity_id, head in heads.items():
             beyond = after is None or collection.documents.key(entity_id) > after
             if head.live and beyond and entity_id not in seen:
-                suspects.append(entity_id)
+                suspects.setdefault(entity_id, UNLISTED)
         if not has_versions:
-            suspects += _behind(collection, heads)
-        yield sorted(set(suspects)), None
+            for entity_id in _behind(collection.recorded_seqs() if recorded is None else recorded, heads):
+                suspects.setdefault(entity_id, UNLISTED)
+        yield dict(sorted(suspects.items())), None
 
-    def _reconcile(self, table: Table, suspects: list[str], heads: dict[str, Head], report: SweepReport) -> None:
+    def _reconcile(
+        self, table: Table, suspects: _Suspects, heads: dict[str, Head], report: SweepReport
+    ) -> list[Change]:
+        """Record what is new of them; what the table has to learn. `heads` learns it at once."""
+
         def one(entity_id: str) -> EntityOutcome:
-            outcome = table.collection.reconcile(entity_id, heads.get(entity_id), heads.get(entity_id))
+            known = heads.get(entity_id)
+            outcome = table.collection.reconcile(entity_id, known, known, survey=suspects[entity_id])
             return self._mended(table, entity_id, outcome) if outcome.is_late else outcome
 
-        outcomes = self._session.in_parallel(one, suspects)
+        outcomes = self._session.in_parallel(one, suspects, lambda entity_id: _size_of(suspects[entity_id]))
         for entity_id, outcome in zip(suspects, outcomes, strict=True):
             report.reconciled += 1
             report.recorded += outcome.appended
             report.materialized += outcome.is_mended
             if outcome.error is not None:
                 report.problems[entity_id] = str(outcome.error)
-                if isinstance(outcome.error, WormError) and not isinstance(outcome.error, Invalid):
+                if outcome.damage is not None:
+                    report.damaged[entity_id] = outcome.damage
+                elif isinstance(outcome.error, WormError) and not isinstance(outcome.error, Invalid):
                     report.failure = report.failure or outcome.error
         changes: list[Change] = [outcome.change for outcome in outcomes if outcome.change is not None]
-        if changes:
-            table.fold(changes)
+        heads.update({change.id: change.head for change in changes if change.head is not None})
+        return changes
 
     def _mended(self, table: Table, entity_id: str, outcome: EntityOutcome) -> EntityOutcome:
         try:
@@ -203,9 +274,11 @@ class Sweep:
         key = _cursor_key(collection)
         found = self._session.store.get(key)
         try:
-            return None if found is None else str(loads_own(found.body, key=key).get("after", "")) or None
+            shape = {} if found is None else loads_own(found.body, key=key)
+            check_shape(shape, CURSOR, key)
         except Corrupt:
             return None  # a whole pass instead; the next cursor replaces it
+        return cast(str, shape.get("after", "")) or None
 
     def _save_cursor(self, collection: Collection, after: str) -> None:
         self._session.store.put(_cursor_key(collection), dumps({"version": 1, "after": after}))
@@ -215,10 +288,15 @@ def _cursor_key(collection: Collection) -> str:
     return f".worm.sweep/{collection.name}.json"
 
 
-def _behind(collection: Collection, heads: dict[str, Head]) -> list[str]:
+def _size_of(survey: Survey) -> int:
+    """The bytes of its only version; 0 where it has several, or none was listed."""
+    return 0 if survey.sole is None else survey.sole.size
+
+
+def _behind(recorded: Mapping[str, Seqs], heads: dict[str, Head]) -> list[str]:
     """Entities with entries that the heads do not know. Without versions an equal etag does not prove an equal head."""
     return [
         entity_id
-        for entity_id, seqs in collection.recorded_seqs().items()
-        if (head := heads.get(entity_id)) is None or head.seq < max(seqs)
+        for entity_id, seqs in recorded.items()
+        if (head := heads.get(entity_id)) is None or head.seq < seqs.last
     ]

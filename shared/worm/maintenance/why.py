@@ -1,13 +1,15 @@
 """Why: what became of an object that somebody uploaded, and what to do about it.
 
 Follows the way of an upload and stops where it stops: the key (does a model match?), the object (is it there, is it
-valid?), the entry of the oplog that records this version, the row of the table. A *verdict* names that place.
+valid?), the entry of the oplog that records this version, the row of the table. A *verdict* names that place. Objects
+of the library itself are explained by `system_keys.py`.
 
 *Unseen uploads* are the objects in a model's directory that nobody will ever see: no documents, no system keys. They
 are found by a listing, for `worm verify`.
 
 Reads only. The number of requests of an explanation depends on neither the size of the collection nor, beyond its
-logarithm, the length of the history: nothing is listed but the versions of this one key, one page of them. Dead letters
+logarithm, the length of the history: nothing is listed but one page of the versions of this key and, where the newest
+entry does not record the object, the names around that entry. Only a damaged history is listed as a whole. Dead letters
 are looked up by the function that is given; the queue is not this room's business.
 """
 
@@ -16,21 +18,20 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from difflib import SequenceMatcher
-from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 from typing import cast
 from urllib.parse import unquote, urlsplit
 
 from worm.clock import iso_seconds
-from worm.codec.strict_json import JsonObject
 from worm.collections.collection import Collection
 from worm.collections.entries import Head, OplogEntry
 from worm.collections.id_ranges import IdRange
 from worm.collections.layout import KeyInfo, KeyKind, StorageResolver
-from worm.errors import Corrupt, Invalid
+from worm.errors import Corrupt, Hint, Invalid, shown
+from worm.maintenance.system_keys import explain_system
+from worm.maintenance.verdicts import NOTHING, DeadLetterFacts, EntryFacts, ObjectFacts, RowFacts, Verdict, Why, asked
 from worm.schema import ModelDef
 from worm.schema.fields import typed_problem, unescaped
 from worm.session import Session
@@ -39,140 +40,27 @@ from worm.tables.manifest import Manifest
 
 LIKENESS_MIN = 0.6
 S3 = "s3://"
-NOTHING = "nothing"
-
-
-class Verdict(StrEnum):
-    """How far an upload came."""
-
-    RECORDED = "recorded"
-    """The oplog and the table have this version, as far as the model keeps them."""
-    BEHIND = "behind"
-    """The oplog has it, the table not yet."""
-    WAITING = "waiting"
-    """The object is there, or gone, and the oplog does not say so yet."""
-    REJECTED = "rejected"
-    """The object is no valid document of its model."""
-    LATE = "late"
-    """The object was written for a commit that a later one has undone."""
-    DELETED = "deleted"
-    """There is no object, and its deletion is recorded."""
-    ABSENT = "absent"
-    """There is no object, and nothing is known of one."""
-    UNMATCHED = "unmatched"
-    """The key is no document's."""
-    SYSTEM = "system"
-    """The key belongs to the library."""
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectFacts:
-    """The object that is stored under the key."""
-
-    size: int
-    modified: datetime
-    etag: str
-    version_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class EntryFacts:
-    """The newest entry of the oplog; `is_of_object`: it records the version that is stored now."""
-
-    seq: int
-    op: str
-    ts: str
-    actor: str | None
-    is_of_object: bool
-
-
-@dataclass(frozen=True, slots=True)
-class RowFacts:
-    """What the table has. `seq` None: nothing yet (or the model has no oplog); `behind`: entries that it lacks."""
-
-    is_there: bool
-    seq: int | None
-    behind: int
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetterFacts:
-    """A message about the key that waits in the dead-letter queue."""
-
-    reason: str
-    sent: str
-
-
-@dataclass(frozen=True, slots=True)
-class Why:
-    """The answer. `explanation` and `next_step` are sentences for people; the rest is what they are made of.
-
-    `model` is the one that matched, or the nearest one that did not; `rule` says what keys of its documents look like.
-    `dead_letters` None: nobody looked.
-    """
-
-    key: str
-    verdict: Verdict
-    explanation: str
-    next_step: str
-    model: str | None = None
-    id: str | None = None
-    rule: str | None = None
-    object: ObjectFacts | None = None
-    entry: EntryFacts | None = None
-    row: RowFacts | None = None
-    rejection: str | None = None
-    dead_letters: tuple[DeadLetterFacts, ...] | None = None
-
-    def shape(self) -> JsonObject:
-        """For programs."""
-        stored, entry, row, letters = self.object, self.entry, self.row, self.dead_letters
-        return {
-            "key": self.key,
-            "verdict": self.verdict.value,
-            "explanation": self.explanation,
-            "nextStep": self.next_step,
-            "model": self.model,
-            "id": self.id,
-            "rule": self.rule,
-            "object": None if stored is None else _object_shape(stored),
-            "entry": None if entry is None else _entry_shape(entry),
-            "row": None if row is None else {"isThere": row.is_there, "seq": row.seq, "behind": row.behind},
-            "rejection": self.rejection,
-            "deadLetters": None if letters is None else [{"reason": one.reason, "sent": one.sent} for one in letters],
-        }
-
-
-def _object_shape(stored: ObjectFacts) -> JsonObject:
-    modified = iso_seconds(stored.modified)
-    return {"size": stored.size, "modified": modified, "etag": stored.etag, "versionId": stored.version_id}
-
-
-def _entry_shape(entry: EntryFacts) -> JsonObject:
-    return {
-        "seq": entry.seq,
-        "op": entry.op,
-        "ts": entry.ts,
-        "actor": entry.actor,
-        "isOfObject": entry.is_of_object,
-    }
-
+ELSEWHERE = Hint("connect() to the place where it is", "say with --url where it is")
 
 LookUp = Callable[[str], Sequence[DeadLetterFacts]]
 
 
 def explain_key(session: Session, key: str, *, dead_letters: LookUp | None = None) -> Why:
-    """What became of the object under this key. `key` may also be the object's whole url, or in a directory its
-    path."""
+    """What became of the object under this key. `key` may also be the object's whole url, its key with the prefix of
+    the store, or in a directory its path."""
     session.refresh()
     key = key_of(session.store, key)
     info = session.resolver.parse(key)
+    below = urlsplit(session.store.url).path.strip("/") + "/" if session.store.url.startswith(S3) else "/"
+    if info.kind is KeyKind.UNKNOWN and key.startswith(below) and session.store.head(key) is None:
+        key = key.removeprefix(below)  # the key as the bucket has it, and dead letters name it
+        info = session.resolver.parse(key)
     if info.kind is KeyKind.DOCUMENT:
         why = _Upload(session, key, info).explain()
     elif info.kind is KeyKind.UNKNOWN and not _is_hidden(key):
         why = _unmatched(session, key, info)
     else:
-        why = Why(key, Verdict.SYSTEM, _system(info), "leave it alone: nothing watches this key", info.model, info.id)
+        why = explain_system(session, key, info)
     return why if dead_letters is None else replace(why, dead_letters=tuple(dead_letters(key)))
 
 
@@ -183,7 +71,7 @@ def key_of(store: Store, text: str) -> str:
     url = store.url
     if "://" in text and text.startswith((S3, "file://", "memory://")):
         if not text.startswith(f"{url}/"):
-            raise Invalid(f"{text!r} is not in {url}", hint="say with --url (or `connect`) where it is")
+            raise Invalid(f"{shown(text)} is not in {url}", hint=ELSEWHERE)
         return text[len(url) + 1 :]
     return _key_of_path(Path(unquote(urlsplit(url).path)), text) if url.startswith("file://") else text
 
@@ -195,19 +83,12 @@ def _key_of_path(root: Path, text: str) -> str:
         return text
     resolved = path.resolve()
     if not resolved.is_relative_to(root):
-        raise Invalid(f"{text!r} is not in {root}", hint="say with --url (or `connect`) where it is")
+        raise Invalid(f"{shown(text)} is not in {root}", hint=ELSEWHERE)
     return resolved.relative_to(root).as_posix()
 
 
 def _is_hidden(key: str) -> bool:
     return any(segment.startswith(".") and segment not in (".", "..") for segment in key.split("/"))
-
-
-def _system(info: KeyInfo) -> str:
-    if info.kind is KeyKind.UNKNOWN:
-        return "a path segment starts with a dot: such keys belong to the library and are never documents"
-    of = "" if info.model is None else f" of {info.model}" + (f" '{info.id}'" if info.id else "")
-    return f"a key of the library itself ({info.kind.value.replace('_', ' ')}{of}), not a document"
 
 
 def pattern_of(definition: ModelDef) -> str:
@@ -229,6 +110,7 @@ class _Upload:
         self._id = cast(str, info.id)
         self._is_watched = session.store.url.startswith(S3)
         self._row_etag: str | None = None
+        self._stop: Corrupt | None = None
         self._why = Why(
             key,
             Verdict.RECORDED,
@@ -245,8 +127,9 @@ class _Upload:
         entry = self._entry(found, 0 if row is None else row.seq or 0)
         if row is not None and entry is not None:
             row = replace(row, behind=max(0, entry.seq - (row.seq or 0)))
-        facts = None if found is None else ObjectFacts(found.size, found.last_modified, found.etag, found.version_id)
-        self._why = replace(self._why, object=facts, entry=entry, row=row, rejection=rejection)
+        self._why = replace(self._why, object=ObjectFacts.of(found), entry=entry, row=row, rejection=rejection)
+        if self._stop is not None:
+            return self._damaged(self._stop)
         if found is None:
             return self._gone(entry)
         if rejection is not None and not self._was_valid(found, entry):
@@ -275,10 +158,10 @@ class _Upload:
     def _row(self) -> tuple[RowFacts | None, Corrupt | None]:
         if not self._definition.keeps_manifest:
             return None, None
-        try:
-            rows = self._session.table(self._collection.name).manifest.among([self._id])
-        except Corrupt as damage:
-            return None, damage
+        tree = self._session.table(self._collection.name).manifest
+        rows = tree.among([self._id])
+        if tree.damage is not None:
+            return None, tree.damage
         rows = rows or Manifest(self._collection.name)
         self._row_etag = rows.etags.get(self._id)
         return RowFacts(self._id in rows.entities, rows.seqs.get(self._id) if self._definition.oplog else None, 0), None
@@ -286,14 +169,35 @@ class _Upload:
     def _entry(self, found: ObjectInfo | None, at_least: int) -> EntryFacts | None:
         if not self._definition.oplog:
             return None
-        entry = self._collection.oplog.tail(self._id, at_least=at_least)
+        try:
+            entry = self._served() if self._row_etag is not None else self._tail(found, at_least)
+        except Corrupt as damage:
+            self._stop = damage
+            return None
         return None if entry is None else _entry_facts(entry, found)
+
+    def _served(self) -> OplogEntry | None:
+        """Where the table serves the document: `Corrupt` unless its history is whole again by now."""
+        entry = self._collection.oplog.newest(self._id)
+        if entry is not None:
+            self._collection.oplog.state_at(self._id, entry.seq)
+        return entry
+
+    def _tail(self, found: ObjectInfo | None, at_least: int) -> OplogEntry | None:
+        """The newest entry. Where it does not record what is stored, there may be others behind a gap."""
+        oplog = self._collection.oplog
+        entry = oplog.tail(self._id, at_least=at_least)
+        if entry is not None:
+            is_recorded = entry.op == "delete" if found is None else _entry_facts(entry, found).is_of_object
+            if is_recorded:
+                return entry
+        return entry if oplog.is_end(self._id, 0 if entry is None else entry.seq) else oplog.newest(self._id)
 
     def _is_late(self, found: Object, entry: EntryFacts | None) -> bool:
         if self._definition.space is None or entry is None:
             return False
         tail = self._collection.oplog.read(self._id, entry.seq)
-        return self._collection.origins.is_late(self._id, found, None if tail is None else Head.of(tail))
+        return self._collection.origins.standing(self._id, found, None if tail is None else Head.of(tail)).is_late
 
     def _was_valid(self, found: ObjectInfo, entry: EntryFacts | None) -> bool:
         """Did it fit the schema when it was written?"""
@@ -315,9 +219,17 @@ class _Upload:
             counts = f"the document of entry {self._why.entry.seq} still counts"
         return self._said(
             Verdict.REJECTED,
-            f"the object is no valid {self._collection.name}: {reason}; {counts}",
+            f"the object is not a valid {self._collection.name}: {reason}; {counts}",
             "correct the document and upload it again. If the schema was wrong, push the right one and run "
             f"`worm repair {self._collection.name}`",
+        )
+
+    def _damaged(self, stop: Corrupt) -> Why:
+        stored = "there is no object" if self._why.object is None else "the object is stored, and queries show it"
+        return self._said(
+            Verdict.DAMAGED,
+            f"{stored}, but its history cannot be continued: {stop.message} [{stop.key}]",
+            f"{asked(stop.key)} says what to do",
         )
 
     def _late(self) -> Why:
@@ -412,11 +324,8 @@ def nearest_miss(resolver: StorageResolver, models: Sequence[ModelDef], key: str
     """Why a key is no document's."""
     info = resolver.parse(key)
     segments = key.split("/")
-    for model in sorted(models, key=lambda one: -len(one.location.directory)):
-        directory = model.location.directory.split("/")
-        if segments[: len(directory)] == directory and len(segments) > len(directory):
-            return _inside(resolver, model, segments[len(directory) :], info)
-    return _outside(models, segments)
+    found = resolver.place(segments)
+    return _outside(models, segments) if found is None else _inside(resolver, *found, info)
 
 
 def _inside(resolver: StorageResolver, model: ModelDef, rest: list[str], info: KeyInfo) -> Miss:
@@ -480,7 +389,7 @@ def _unmatched(session: Session, key: str, info: KeyInfo) -> Why:
         f"{moved}, or push a schema whose path fits",
         model=None if miss.model is None else miss.model.name,
         rule=None if miss.model is None else pattern_of(miss.model),
-        object=None if found is None else ObjectFacts(found.size, found.last_modified, found.etag, found.version_id),
+        object=ObjectFacts.of(found),
         rejection=info.reason if info.model is not None else None,
     )
 

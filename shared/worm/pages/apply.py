@@ -15,17 +15,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from threading import RLock
+from dataclasses import dataclass, replace
 
 from worm.clock import Clock, Deadline, Ids, SystemClock
 from worm.errors import Expired, Fenced
+from worm.forks import new_rlock
 from worm.log.keys import DATABASES, DbKeys, LayerName, after_database, database_of
 from worm.log.reader import LogReader
 from worm.log.segment import Segment
 from worm.pages.layer_file import PageVersion, build_layers
 from worm.pages.layers import put_layer
-from worm.pages.manifest import MAIN, Layer, Mark, PageBranch, Pages, trimmed
+from worm.pages.manifest import MAIN, Layer, Mark, PageBranch, Pages, branch_name, trimmed
 from worm.pages.records import versions_of
 from worm.pages.root import PagesRoot
 from worm.store.base import Store
@@ -66,6 +66,7 @@ class Applier:
 
     def run(self, branch: str = MAIN, *, upto: int | None = None, left: Deadline | None = None) -> AppliedLog:
         """Apply the log of a branch to its end; or until LSN `upto` is applied, or no time is left."""
+        branch = branch_name(branch)
         segments = flushes = 0
         pages = self.root.read()
         while True:
@@ -182,14 +183,24 @@ class Flusher:
 
 
 class Memtable:
-    """Versions by page. `lsn` and `slot`: what was taken in last; `after`: nothing up to this LSN is in it."""
+    """Versions by page. `lsn` and `slot`: what was taken in last; `after`: nothing up to this LSN is in it. `end` is
+    the last segment without its records; its epoch, writer and time are not known where only the root told of it."""
 
     def __init__(self, slot: int, lsn: int, base: int) -> None:
         self.slot, self.lsn, self.after, self.base = slot, lsn, lsn, base
         self.bytes = 0
         self.epoch = 0
+        self.end = Segment(slot, 0, "", lsn - base, 0, "fence") if slot else None
         self._versions: dict[str, list[PageVersion]] = {}
-        self._lock = RLock()
+        self._lock = new_rlock()
+
+    def copy(self) -> Memtable:
+        """For somebody who goes another way from here."""
+        with self._lock:
+            made = Memtable(self.slot, self.lsn, self.base)
+            made.after, made.bytes, made.epoch, made.end = self.after, self.bytes, self.epoch, self.end
+            made._versions = {page: list(versions) for page, versions in self._versions.items()}
+            return made
 
     def add(self, segment: Segment, key: str) -> None:
         """The next segment of the log; one that was applied before its writer was told is passed over."""
@@ -200,6 +211,7 @@ class Memtable:
                 self._versions.setdefault(version.page, []).append(version)
                 self.bytes += _size(version)
             self.slot, self.lsn, self.epoch = segment.slot, self.base + segment.last_lsn, segment.epoch
+            self.end = replace(segment, lsn=segment.last_lsn, entries=(), skip=0)
 
     def find(self, page: str, lsn: int) -> PageVersion | None:
         """The newest version up to this LSN."""

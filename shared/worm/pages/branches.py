@@ -8,18 +8,24 @@ by which the collector, too, decides what is kept. `branches/<name>.json` says i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from worm.clock import Clock, Ids, SystemClock, iso_millis
 from worm.codec.strict_json import dumps
-from worm.errors import Conflict, Invalid
+from worm.errors import Conflict, Invalid, NotFound
 from worm.log.fence import begin_log, root_file
 from worm.log.keys import DbKeys
 from worm.log.writer import LogWriter
 from worm.pages.apply import Applier
-from worm.pages.manifest import MAIN, PageBranch, Pages
+from worm.pages.manifest import MAIN, PageBranch, Pages, branch_name
+from worm.pages.reader import lsn_at
 from worm.pages.root import PagesRoot
+from worm.position import Position, past_the_end, position_of
 from worm.schema.fields import segment_problem
 from worm.store.base import Store
+
+DELETING = "deleting"
+"""The writer that fences a branch for good: a lease that it holds says that the branch was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +63,8 @@ class Branches:
     def list(self) -> list[BranchInfo]:
         return [_info(name, branch) for name, branch in sorted(self.root.read().branches.items())]
 
-    def create(self, name: str, *, parent: str = MAIN, at: int | None = None) -> BranchInfo:
-        """Fork a branch at an LSN (default: everything that is committed now)."""
+    def create(self, name: str, *, parent: str = MAIN, at: Position | None = None) -> BranchInfo:
+        """Fork a branch at a position (default: everything that is committed now)."""
         _check_name(name)
         fork = self._forked(parent, at)
 
@@ -74,6 +80,7 @@ class Branches:
 
     def delete(self, name: str) -> None:
         """Delete a branch and what only it has. Its writer is fenced first; `Conflict` while others need it."""
+        name = branch_name(name)
         branch = self._closed(name)
 
         def removed(pages: Pages) -> Pages | None:
@@ -87,8 +94,19 @@ class Branches:
         self.root.change(removed)
         self._store.delete(self.root.keys.pointer(name))
 
-    def reset(self, name: str, *, at: int | None = None) -> BranchInfo:
+    def undelete(self, name: str) -> None:
+        """Always refused: what only a deleted branch had goes with it, and its log was ended for good."""
+        if branch_name(name) in self.root.read().branches:
+            raise Conflict(f"there is a branch {name!r}", key=self.root.keys.root, hint="there is nothing to undelete")
+        raise NotFound(
+            f"branch {name!r} is gone: a page store does not keep deleted branches",
+            key=self.root.keys.root,
+            hint="what it shared is in its parent: fork that again at the same LSN",
+        )
+
+    def reset(self, name: str, *, at: Position | None = None) -> BranchInfo:
         """Throw away what was written on a branch, and fork it from its parent again."""
+        name = branch_name(name)
         parent = self._replaceable(self.root.read(), name).parent or MAIN
         fork = self._forked(parent, at)
         _placed(self.root.read(), fork)  # else the branch would be closed for nothing
@@ -105,13 +123,15 @@ class Branches:
 
         return self._point(name, self.root.change(replaced))
 
-    def _forked(self, parent: str, at: int | None) -> _Fork:
+    def _forked(self, parent: str, at: Position | None) -> _Fork:
         """A new branch; what it shares is applied first."""
-        if at is not None and at < 0:
-            raise Invalid(f"LSN {at} is none", hint="LSNs count from 0, the empty database")
+        parent = branch_name(parent)
         parent_id = self.root.read().branch(parent).id
-        applied = self._applier.run(parent, upto=at)
-        base = applied.lsn if at is None else at
+        lsn = None if at is None else position_of(at)
+        if isinstance(lsn, datetime):
+            lsn = lsn_at(self._store, self.root, parent, lsn, clock=self._clock, ids=self._ids)
+        applied = self._applier.run(parent, upto=lsn)
+        base = applied.lsn if lsn is None else lsn
         branch = PageBranch(
             id=self._ids.ulid(),
             parent=parent,
@@ -145,14 +165,15 @@ class Branches:
         keys = DbKeys(self.root.keys.db_id, branch.id)
         config, clock, ids = pages.config.log, self._clock, self._ids
         with self.root.while_there(name, branch.id):
-            LogWriter.open(self._store, keys, config=config, name="deleting", clock=clock, ids=ids).close()
+            kind = self.root.kind
+            LogWriter.open(self._store, keys, config=config, name=DELETING, kind=kind, clock=clock, ids=ids).close()
         return branch
 
     def _point(self, name: str, pages: Pages) -> BranchInfo:
         """Make the root of its log (it need not be looked for then), and say it for people."""
         branch = pages.branch(name)
         keys = DbKeys(self.root.keys.db_id, branch.id)
-        begin_log(root_file(self._store, keys, clock=self._clock, ids=self._ids))
+        begin_log(root_file(self._store, keys, clock=self._clock, ids=self._ids), self.root.kind)
         shape = {"id": branch.id, "parent": branch.parent, "base_lsn": branch.base, "created": branch.created}
         self._store.put(self.root.keys.pointer(name), dumps({**shape}))
         return _info(name, branch)
@@ -166,12 +187,9 @@ def _placed(pages: Pages, fork: _Fork) -> PageBranch:
     while (above := pages.branch(owner).parent) is not None and wanted.base <= pages.branch(owner).base:
         owner = above
     if pages.branch(owner).closing:
-        raise Conflict(f"branch {owner!r} is being deleted")
+        raise NotFound(f"branch {owner!r} is being deleted")
     if wanted.base > pages.branch(owner).lsn:
-        raise Invalid(
-            f"LSN {wanted.base} is above the head of branch {owner!r}, which is {pages.branch(owner).lsn}",
-            hint="`worm db stat` shows the LSNs of each branch",
-        )
+        raise past_the_end("LSN", wanted.base, pages.branch(owner).lsn)
     pages.check_readable(owner, wanted.base)
     return wanted.model_copy(update={"parent": owner})
 

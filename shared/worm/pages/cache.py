@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Generic, TypeVar, cast
 
 from worm.errors import Corrupt
+from worm.forks import in_child, new_lock
 from worm.pages.layer_file import Block, LayerIndex
 
 _ENDING = ".piece"
@@ -69,9 +70,10 @@ class BlockCache:
         self.disk_hits = 0
         self._limit = memory_bytes
         self._used = 0
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._items: OrderedDict[tuple[str, int], LayerIndex | Block | Whole] = OrderedDict()
         self._loads: dict[tuple[str, int], object] = {}
+        in_child(self._begin_again)
         self._files = PieceFiles(disk, disk_bytes) if disk is not None and disk_bytes > 0 else None
 
     def index(self, key: str, load: Callable[[], bytes]) -> LayerIndex:
@@ -91,6 +93,10 @@ class BlockCache:
         """The sizes of all items in memory."""
         with self._lock:
             return self._used
+
+    def _begin_again(self) -> None:
+        """In a forked child nobody goes on with the loads of the parent."""
+        self._items, self._loads, self._used = OrderedDict(), {}, 0
 
     def clear(self) -> None:
         """Forget what is in memory. Files stay."""
@@ -173,7 +179,7 @@ class PieceFiles:
     def __init__(self, folder: Path, limit_bytes: int) -> None:
         self._folder = folder
         self._limit = limit_bytes
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._used: int | None = None  # None: the directory was not looked at yet
         self._added = 0
 

@@ -6,8 +6,10 @@ had a window ago, by the store's own time. Root and horizon change in one compar
 new branch finds its layers, or is told that they are gone.
 
 Only then, and a minimum age later, is the object deleted: readers with an older root have that long, and are told
-`SnapshotExpired` after it. An object that no root names is deleted if it is old enough *and* can never be named any
-more (see `log/keys.py`); otherwise it is left. Whenever something is unclear, objects stay.
+`SnapshotExpired` after it. Before anything is deleted, the root is kept a second time: whatever becomes of it, its copy
+names layers that are there, and the log after them is whole (`repair.py`). An object that no root names is deleted if
+it is old enough *and* can never be named any more (see `log/keys.py`); otherwise it is left. Whenever something is
+unclear, objects stay.
 """
 
 from __future__ import annotations
@@ -50,14 +52,15 @@ class PageCollector:
         self.root = PagesRoot(store, db_id, clock=self._clock, ids=self._ids)
 
     def run(self, *, dry_run: bool = False) -> Garbage:
+        self.root.read()  # before anything is written below a name that may be free
         now = int(store_time(self._store, self.root.keys).timestamp() * 1000)
-        pages = self.root.read()
+        pages = self.root.read() if dry_run else self.root.back_up()
         deleted, aged = self._delete_dropped(pages, now, dry_run)
         after = collected(pages, now, aged) if dry_run else self.root.change(lambda one: _changed(one, now, aged))
         # `now` is from before the root was read: a mark that is newer than it stays inside the window
         report = _report(pages, after, deleted)
         orphans = sorted(self._orphans(after, now), key=lambda one: not one.key.endswith(f"/{ROOT_NAME}"))
-        slots = [self._collect_log(name, branch, after, dry_run) for name, branch in after.branches.items()]
+        slots = [self._collect_log(name, branch, after, pages, dry_run) for name, branch in after.branches.items()]
         if not dry_run:
             for listed in orphans:  # of a dead branch's log the root goes first: without it nothing counts as committed
                 self._store.delete(listed.key)
@@ -87,16 +90,21 @@ class PageCollector:
                 self._store.delete(one.key)
         return found, aged
 
-    def _collect_log(self, name: str, branch: PageBranch, pages: Pages, dry_run: bool) -> tuple[int, int]:
-        """Slots whose commits are in layers and older than the window."""
-        upto = max((mark.slot for mark in branch.marks if mark.lsn <= branch.horizon), default=0)
-        if min(upto, branch.slot) < 1:
+    def _collect_log(
+        self, name: str, branch: PageBranch, pages: Pages, backed_up: Pages, dry_run: bool
+    ) -> tuple[int, int]:
+        """Slots whose commits are in layers, also by the copy of the root, and older than the window."""
+        before = backed_up.branches.get(name)
+        known = 0 if before is None or before.id != branch.id else before.slot
+        marked = max((mark.slot for mark in branch.marks if mark.lsn <= branch.horizon), default=0)
+        upto = min(marked, branch.slot, known)
+        if upto < 1:
             return 0, 0
         keys = DbKeys(self.root.keys.db_id, branch.id)
         collector = LogCollector(self._store, keys, config=pages.config.log, clock=self._clock, ids=self._ids)
         try:
             with self.root.while_there(name, branch.id):
-                done = collector.run(min(upto, branch.slot), dry_run=dry_run)
+                done = collector.run(upto, dry_run=dry_run)
         except Fenced:
             return 0, 0  # it was deleted meanwhile, and another run has begun to sweep it up
         return done.deleted, done.bytes
@@ -112,7 +120,7 @@ class PageCollector:
             (listed, now - listed.last_modified.timestamp() * 1000 >= self._min_age_ms(pages))
             for prefix in self.root.keys.swept
             for listed in self._store.list(prefix)
-            if (path := listed.key.removeprefix(directory)) not in named and _is_dead(path, by_id, pages)
+            if (path := listed.key.removeprefix(directory)) not in named and _is_dead(path, by_id)
         ]
         # A branch that is gone goes as a whole: while the root of its log is young, a slot that is free again would be
         # taken for a commit by a writer that slept.
@@ -127,7 +135,7 @@ class PageCollector:
         return 1000 * (1 + pages.config.gc_min_age_seconds)
 
 
-def _is_dead(path: str, by_id: dict[str, PageBranch], pages: Pages) -> bool:
+def _is_dead(path: str, by_id: dict[str, PageBranch]) -> bool:
     """Can no root ever name this object again? Only then it may go."""
     branch_id, name = split_branch(path)
     if branch_id not in by_id:
@@ -135,7 +143,8 @@ def _is_dead(path: str, by_id: dict[str, PageBranch], pages: Pages) -> bool:
     layer = LayerName.parse(name)
     if layer is None:
         return False  # also a pointer, written for people
-    return layer.low <= by_id[branch_id].lsn if layer.kind == "flushed" else layer.epoch < pages.compaction
+    branch = by_id[branch_id]
+    return layer.low <= branch.lsn if layer.kind == "flushed" else layer.epoch < branch.compaction
 
 
 def _changed(pages: Pages, now: int, aged: set[str]) -> Pages | None:

@@ -1,10 +1,10 @@
 """Compaction: many flushed deltas become few merged ones, and those become images.
 
-A run claims a new *compaction epoch* in the root, makes layers, and publishes them if the epoch is still its own and
-every input is still live: of two compactors at once the later one wins, and the other's layers are never named. Inputs
-of a merge leave the root with the same step; deltas below an image stay for reads of the past, and go with the garbage
-(`collect.py`). Those are not merged any more: some between them may be gone, and a layer must have all versions of the
-LSNs that it spans.
+A run claims a new *compaction epoch* of its branch in the root, makes layers, and publishes them if the epoch is still
+its own and every input is still live: of two compactors of a branch at once the later one wins, and the other's layers
+are never named. Inputs of a merge leave the root with the same step; deltas below an image stay for reads of the past,
+and go with the garbage (`collect.py`). Those are not merged any more: some between them may be gone, and a layer must
+have all versions of the LSNs that it spans.
 
 - Merging is tiered: with the flushed layers go the newest merged ones that are not much larger than all before them, so
   that the number of deltas grows with the logarithm of what was written, and every byte is rewritten so few times.
@@ -43,7 +43,7 @@ from worm.pages.layers import (
     put_layer,
     within,
 )
-from worm.pages.manifest import MAIN, Dropped, Layer, PageBranch, PageConfig, Pages, trimmed
+from worm.pages.manifest import MAIN, Dropped, Layer, PageBranch, PageConfig, Pages, branch_name, trimmed
 from worm.pages.root import PagesRoot
 from worm.store.base import Store
 from worm.store.parallel import in_parallel
@@ -166,13 +166,14 @@ class Compactor:
 
     def run(self, branch: str = MAIN, *, force: bool = False, left: Deadline | None = None) -> Compacted:
         """Merge and make images as far as they are due (`force`: whatever there is), within the bound of one run."""
+        branch = branch_name(branch)
         pages = self.root.read()
         inputs = self._due(pages, branch, self._now(), force)
         report = Compacted(branch)
-        if not inputs and not self._image_plan(pages, branch, pages.compaction, force)[0].tasks:
+        if not inputs and not self._image_plan(pages, branch, 0, force)[0].tasks:
             return report
-        pages = self._claimed()
-        epoch = pages.compaction
+        pages = self._claimed(branch)
+        epoch = pages.branch(branch).compaction
         if len(inputs) == 1:
             pages = self._promoted(branch, inputs[0], epoch)
         elif inputs:
@@ -251,16 +252,22 @@ class Compactor:
 
     # Doing
 
-    def _claimed(self) -> Pages:
-        """Become the newest compaction. A claim that is made twice after an unknown answer only skips a number."""
-        return self.root.change(lambda now: now.model_copy(update={"compaction": now.compaction + 1}))
+    def _claimed(self, name: str) -> Pages:
+        """Become the newest compaction of the branch; those of others go on. A claim that is made twice after an
+        unknown answer only skips a number."""
+
+        def next_one(pages: Pages) -> Pages:
+            branch = pages.branch(name)
+            return pages.with_branch(name, branch.model_copy(update={"compaction": branch.compaction + 1}))
+
+        return self.root.change(next_one)
 
     def _promoted(self, name: str, only: Layer, epoch: int) -> Pages:
         """A single flushed layer is merged as it is."""
 
         def raised(pages: Pages) -> Pages | None:
             branch = pages.branches.get(name)
-            if branch is None or pages.compaction != epoch:
+            if branch is None or branch.compaction != epoch:
                 raise _overtaken(self.root.keys)
             layers = [
                 layer.model_copy(update={"level": 1}) if layer.path == only.path else layer for layer in branch.layers
@@ -299,7 +306,7 @@ class Compactor:
             live = {layer.path for layer in branch.layers}
             if made & live:
                 return None  # it was stored already, and the answer was lost
-            if pages.compaction != plan.epoch or not gone <= live:
+            if branch.compaction != plan.epoch or not gone <= live:
                 raise _overtaken(self.root.keys)
             return pages.with_branch(plan.branch, _flipped(branch, outputs, gone, now, pages.config))
 

@@ -12,40 +12,51 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
-from threading import Lock
 from typing import Self
 
 from worm.clock import Clock, Ids, SystemClock, iso_millis
-from worm.codec.strict_json import JsonObject
-from worm.errors import Conflict, Expired, Fenced, NotFound, WormError
+from worm.codec.strict_json import JsonObject, type_name
+from worm.errors import Conflict, Expired, Fenced, Invalid, NotFound, Unavailable, WormError
+from worm.forks import new_lock
 from worm.log.group import GroupCommit
-from worm.log.reader import LogReader
-from worm.log.writer import LogWriter
+from worm.log.retries import Retries, recent_segments
+from worm.log.root import DatabaseKind
+from worm.log.segment import Segment
+from worm.log.writer import LogWriter, Unless
 from worm.pages.apply import Flusher
+from worm.pages.compact import Compactor
 from worm.pages.manifest import MAIN, PageBranch, PageConfig, Pages
-from worm.pages.reader import PageReader
-from worm.pages.records import page_record, pages_of
+from worm.pages.reader import ROUNDS_MAX, PageReader
+from worm.pages.records import check_page, page_record, pages_of
 from worm.pages.root import PagesRoot
+from worm.pages.upkeep import Background, CompactReport, maintain
 from worm.store.base import Store
 
-RECENT_SEGMENTS, RECENT_SLOTS = 8, 256
-"""A commit of unknown outcome is in the last segment of its writer. So many segments with commits are looked through
-for ids, whatever the number of fences between them; but no more slots than that."""
-KNOWN_MAX = 4096
-"""Ids of transactions that a writer remembers."""
+BEHIND_MAX = 32
+"""Who is more segments behind asks the root first: layers may have most of them."""
+COMPACT_BYTES, COMPACT_SECONDS = 64 * 1024 * 1024, 1.0
+"""How much a writer compacts at once beside its own work, and how long it pauses after each time."""
 ROOM_FACTOR = 4
 """Times `flush_threshold_bytes` may wait in memory, should flushing fail."""
 
 
 def create_database(
-    store: Store, db_id: str, config: PageConfig | None = None, *, clock: Clock | None = None, ids: Ids | None = None
+    store: Store,
+    db_id: str,
+    config: PageConfig | None = None,
+    *,
+    kind: DatabaseKind = "pages",
+    clock: Clock | None = None,
+    ids: Ids | None = None,
 ) -> None:
-    """Make a page store. `Conflict` if there is one of this id."""
+    """Make a page store. `Conflict` if there is one of this id, `Invalid` if there is a database of another kind,
+    `Corrupt` if there is one whose root is gone."""
     clock = clock or SystemClock()
     root = PagesRoot(store, db_id, clock=clock, ids=ids or Ids.system(clock))
     main = PageBranch(created=iso_millis(clock.now()))
-    if not root.create(Pages(config=config or PageConfig(), branches={MAIN: main})):
+    if not root.create(Pages(config=config or PageConfig(), branches={MAIN: main}), kind):
         raise Conflict(f"there is a page store {db_id!r} already", key=root.keys.root)
 
 
@@ -53,14 +64,29 @@ class PageDb(PageReader):
     """One branch of a page store, open for writing (and reading). For several threads."""
 
     def __init__(
-        self, store: Store, db_id: str, branch: str, *, cache_directory: Path | None, clock: Clock, ids: Ids
+        self,
+        store: Store,
+        db_id: str,
+        branch: str,
+        *,
+        cache_directory: Path | None,
+        clock: Clock,
+        ids: Ids,
+        known: PageReader | None = None,
+        kind: DatabaseKind | None = None,
     ) -> None:
-        super().__init__(store, db_id, branch, cache_directory=cache_directory, clock=clock, ids=ids)
+        super().__init__(
+            store, db_id, branch, cache_directory=cache_directory, clock=clock, ids=ids, known=known, kind=kind
+        )
         self.flush_failure: WormError | None = None
         self._flusher = Flusher(store, self.root, ids)
-        self._flushing = Lock()
+        self._flushing = new_lock()
         self._flushed = clock.monotonic()
-        self._known: dict[str, int] = {}
+        self._ahead: list[Segment] = []
+        self._background: Background | None = None
+        self._compact_after = 0.0
+        self.compact_failure: WormError | None = None
+        self._retries = Retries()
         self._writer: GroupCommit | None = None
 
     @classmethod
@@ -72,28 +98,71 @@ class PageDb(PageReader):
         branch: str = MAIN,
         name: str = "",
         recalls: bool = True,
+        known: PageReader | None = None,
+        unless: Unless | None = None,
+        in_background: bool | None = None,
         cache_directory: Path | None = None,
+        kind: DatabaseKind | None = "pages",
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> Self:
         """Become the only writer of the branch; whoever wrote before is fenced. `name` is for people. `recalls` False:
-        no transaction will be named, so the names of those before need not be read."""
+        no transaction will be named, so the names of those before need not be read. `known` is a reader of the branch:
+        what it has read is not read again. `unless` sees the lease and the end of the log before anything is written:
+        an exception from it leaves all as it is. A database of another `kind` is `Invalid`. `in_background`: flush and
+        merge layers when it is due, in a thread; by default where the clock is that of the machine."""
         clock = clock or SystemClock()
         ids = ids or Ids.system(clock)
-        db = cls(store, db_id, branch, cache_directory=cache_directory, clock=clock, ids=ids)
-        with db.root.while_there(branch, db.keys.branch):
-            log, tail = db.config.log, db._view.table.slot
-            writer = LogWriter.open(store, db.keys, config=log, name=name, tail=tail, clock=clock, ids=ids)
+        db = cls(store, db_id, branch, cache_directory=cache_directory, clock=clock, ids=ids, known=known, kind=kind)
+        with db.root.while_there(db.name, db.keys.branch):
+            writer = LogWriter.open(
+                store,
+                db.keys,
+                config=db.config.log,
+                name=name,
+                end=db._read_on,
+                read_root=db.root.read_root if db._has_log_root else None,
+                unless=unless,
+                kind=db.root.kind,
+                clock=clock,
+                ids=ids,
+            )
             if recalls:
-                db._known = recent_transactions(db._log, writer.end.slot, db._view.branch.base)
-        super(PageDb, db).refresh()
-        found = db.root.read().branches.get(branch)
-        if found is None or found.id != db.keys.branch or found.closing:
-            writer.close()
-            raise NotFound(f"branch {branch!r} is being deleted", key=db.root.keys.root)
-        writer.on_commit = db._take
-        db._writer = GroupCommit(writer, clock=clock, ids=ids)
+                db._retries.recall(recent_segments(db._log, writer.end.slot), db._view.branch.base)
+        db._take_over(writer)
+        if isinstance(clock, SystemClock) if in_background is None else in_background:
+            db._background = Background(db._upkeep_due, db._upkeep)
         return db
+
+    def _read_on(self) -> Segment | None:
+        """The end of the log; what it has behind what is known here is not taken in yet."""
+        for at_most in (BEHIND_MAX, *[None] * ROUNDS_MAX):
+            try:
+                self._ahead = self._log.read_on(self._view.table.slot, at_most=at_most)
+                return self._ahead[-1] if self._ahead else self._view.table.end
+            except Expired:
+                self._take_root(self.root.read())
+        raise Unavailable("the log went faster than it could be read", key=self.keys.log, hint="try again")
+
+    def _take_over(self, writer: LogWriter) -> None:
+        """Take in what comes before the fence, and the fence. The root is looked at after the fence was written: where
+        the log has the same one, the writer has just done so."""
+        pages = self.root.known() if self._has_log_root else self.root.read()
+        found = pages.branches.get(self.name)
+        if found is None or found.id != self.keys.branch or found.closing:
+            writer.close()
+            raise NotFound(f"branch {self.name!r} is being deleted", key=self.root.keys.root)
+        self._take_root(pages)
+        segments, self._ahead = [*self._ahead, *writer.passed], []
+        table, first = self._view.table, segments[0].slot if segments else writer.end.slot
+        is_whole = first <= table.slot + 1 and writer.end.slot == first + len(segments)
+        if is_whole and writer.boundary < first:
+            for segment in (*segments, writer.end):
+                table.add(segment, self.keys.slot(segment.slot))
+        else:  # others wrote or applied something meanwhile
+            super().refresh()
+        writer.on_commit = self._take
+        self._writer = GroupCommit(writer, clock=self.clock, ids=self.ids)
 
     def refresh(self) -> int:
         """Look at the root. What is in the log is known, as long as nobody else has taken over."""
@@ -109,13 +178,19 @@ class PageDb(PageReader):
 
     def append_wal(self, records: Iterable[JsonObject], *, txn: str | None = None) -> int:
         """Commit records together; returns the commit LSN. A transaction id that is among the newest of the log when
-        this writer was opened, or that it has committed itself, is not committed again: its LSN is returned."""
+        this writer was opened, or that it has committed itself, is not committed again: its LSN is returned. With
+        other content it is `Invalid`."""
         listed = self._checked(records)
-        known = None if txn is None else self._known.get(txn)
-        if known is not None:
-            return known
-        self._check_room()
-        lsn = self._view.branch.base + self._group.append_wal(listed, txn=txn)
+        result, is_ours = self._retries.begin(txn, listed)
+        if not is_ours:
+            return result.result()
+        try:
+            self._check_room()
+            lsn = self._view.branch.base + self._group.append_wal(listed, txn=txn)
+        except BaseException as error:
+            self._retries.fail(txn, result, error)
+            raise
+        self._retries.end(txn, result, lsn)
         self.flush_if_due()
         return lsn
 
@@ -124,23 +199,27 @@ class PageDb(PageReader):
     ) -> Future[int]:
         """Like `write`, without waiting; the future has the LSN. Flushing is the caller's: `flush_if_due`. `records`
         come before those of the pages; checking them is the caller's, too."""
-        committed, base = Future[int](), self._view.branch.base
-        known = None if txn is None else self._known.get(txn)
-        if known is not None:
-            committed.set_result(known)
-            return committed
-        self._check_room()
+        listed, base = [*records, *self._records(pages)], self._view.branch.base
+        result, is_ours = self._retries.begin(txn, listed)
+        if not is_ours:
+            return result
 
-        def told(done: Future[int]) -> None:
+        def ended(done: Future[int]) -> None:
             if done.cancelled():
-                committed.cancel()
+                self._retries.fail(txn, result, Unavailable("the commit was cancelled", key=self.keys.log))
             elif (error := done.exception()) is not None:
-                committed.set_exception(error)
+                self._retries.fail(txn, result, error)
             else:
-                committed.set_result(base + done.result())
+                self._retries.end(txn, result, base + done.result())
 
-        self._group.submit([*records, *self._records(pages)], txn=txn).add_done_callback(told)
-        return committed
+        try:
+            self._check_room()
+            sent = self._group.submit(listed, txn=txn)
+        except BaseException as error:
+            self._retries.fail(txn, result, error)
+            raise
+        sent.add_done_callback(ended)
+        return result
 
     def flush(self) -> int:
         """Put what is in memory into layers; returns the LSN up to which layers have it. Anybody may."""
@@ -155,12 +234,29 @@ class PageDb(PageReader):
                 if pages.branch(self.name).slot < flush.slot:
                     raise
             self.flush_failure = None
-            return self._take_root(pages).branch.lsn
+            view = self._take_root(pages)
+        if self._background is not None:
+            self._background.wake(is_sooner=True)
+        return view.branch.lsn
 
     @property
     def stopped(self) -> WormError | None:
         """Why this writer takes no more commits."""
         return self._group.writer.stopped
+
+    @property
+    def token(self) -> str:
+        """Names this writer in its segments."""
+        return self._group.writer.token
+
+    @property
+    def epoch(self) -> int:
+        return self._group.writer.epoch
+
+    @property
+    def is_contested(self) -> bool:
+        """Did others want to become the writer at the same time?"""
+        return self._group.writer.is_contested
 
     @property
     def unflushed(self) -> int:
@@ -178,8 +274,15 @@ class PageDb(PageReader):
         """Take no more commits, for this reason; those that wait are told so."""
         self._group.writer.stop(reason)
 
+    def maintain(self) -> CompactReport:
+        """Apply, compact and collect all branches, until nothing is due: for people without the workers."""
+        self.flush()
+        return maintain(self.store, self.root.keys.db_id, clock=self.clock, ids=self.ids)
+
     def close(self) -> None:
         """Take no more commits. What is committed and not flushed is in the log, and who comes next applies it."""
+        if self._background is not None:
+            self._background.close()
         self._group.close()
 
     def __enter__(self) -> Self:
@@ -195,12 +298,22 @@ class PageDb(PageReader):
         return self._writer
 
     def _records(self, pages: Mapping[str, bytes | None]) -> list[JsonObject]:
-        return [page_record(page, data, max_bytes=self.config.page_max_bytes) for page, data in pages.items()]
+        given: object = pages
+        if not isinstance(given, Mapping):
+            raise Invalid(f"pages are a mapping from ids to bytes, not {type_name(given)}", hint='{"a/1": b"one"}')
+        ordered = sorted(check_page(page) for page in given)  # the same pages are the same transaction, in any order
+        return [page_record(page, given[page], max_bytes=self.config.page_max_bytes) for page in ordered]
 
     def _checked(self, records: Iterable[JsonObject]) -> list[JsonObject]:
-        listed = list(records)
-        for record in listed:
+        given: object = records
+        if not isinstance(given, Iterable):
+            raise Invalid(f"the records of a transaction are a list, not {type_name(given)}")
+        listed: list[JsonObject] = []
+        for record in given:
+            if not isinstance(record, dict):
+                raise Invalid(f"a record is a JSON object, not {type_name(record)}")
             pages_of(record)
+            listed.append(record)
         return listed
 
     def _take(self, writer: LogWriter) -> None:
@@ -208,10 +321,8 @@ class PageDb(PageReader):
         segment = writer.end
         with self._lock:
             self._view.table.add(segment, self.keys.slot(segment.slot))
-            for entry in segment.entries:
-                self._known[entry.txn] = self._view.branch.base + entry.lsn
-            if len(self._known) > 2 * KNOWN_MAX:
-                self._known = dict(list(self._known.items())[-KNOWN_MAX:])
+        if self._background is not None:
+            self._background.wake()
 
     def flush_if_due(self) -> None:
         """Flush if enough is waiting, or for long enough. For whoever commits by `submit`."""
@@ -223,26 +334,44 @@ class PageDb(PageReader):
             try:
                 self.flush()
             except WormError as failure:  # the commit is durable whatever becomes of the flush; `_check_room` tells
-                self.flush_failure = failure
+                self.flush_failure, self._flushed = failure, self.clock.monotonic()
+
+    # In the background
+
+    def _upkeep_due(self) -> float | None:
+        """Seconds until there is something to do; None: nothing is waiting."""
+        if self._seen is None or self.stopped is not None:
+            return None
+        waits = []
+        now, view = self.clock.monotonic(), self._view
+        if sum(layer.level == 0 for layer in view.branch.layers) >= self.config.compaction_cadence_layers:
+            waits.append(self._compact_after - now)
+        if view.table.bytes:
+            waits.append(self._flushed + self.config.flush_interval_seconds - now)
+        return max(0.0, min(waits)) if waits else None
+
+    def _upkeep(self) -> None:
+        self.flush_if_due()
+        now = self.clock.monotonic()
+        is_due = sum(layer.level == 0 for layer in self._view.branch.layers) >= self.config.compaction_cadence_layers
+        if not is_due or now < self._compact_after:
+            return
+        self._compact_after = now + COMPACT_SECONDS
+        limit = min(self.config.compaction_max_bytes, COMPACT_BYTES)
+        compactor = Compactor(self.store, self.root.keys.db_id, clock=self.clock, ids=self.ids, max_bytes=limit)
+        try:
+            with suppress(Fenced):  # another one compacts this branch
+                compactor.run(self.name, left=self._time_left)
+            self._take_root(self.root.read())
+            self.compact_failure = None
+        except WormError as failure:  # reads only ask more layers; the next round tries again
+            self.compact_failure = failure
+
+    def _time_left(self) -> float:
+        return 0.0 if self._background is not None and self._background.is_closed else 1.0
 
     def _check_room(self) -> None:
         """A memory that nobody flushes any more ends commits before they are made."""
         limit = ROOM_FACTOR * self.config.flush_threshold_bytes
         if self._view.table.bytes >= limit:
             self.flush()
-
-
-def recent_transactions(log: LogReader, end: int, base: int) -> dict[str, int]:
-    """The ids of the newest transactions in a log that ends with this slot, and their commit LSNs."""
-    slots = RECENT_SEGMENTS
-    while True:
-        boundary = log.boundary()
-        first = max(boundary, end - slots)
-        try:
-            segments = list(log.new_segments(first))
-        except Expired:
-            continue  # collected meanwhile: the boundary is higher now
-        is_all = first == boundary or slots >= RECENT_SLOTS
-        if is_all or sum(bool(segment.entries) for segment in segments) >= RECENT_SEGMENTS:
-            return {entry.txn: base + entry.lsn for segment in segments for entry in segment.entries}
-        slots = min(4 * slots, RECENT_SLOTS)

@@ -14,17 +14,27 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic.alias_generators import to_camel
 
 from worm.codec.strict_json import JsonObject
-from worm.errors import Corrupt, NotFound, SnapshotExpired
+from worm.errors import Corrupt, Invalid, NotFound, shown
 from worm.log.config import MIB, LogConfig
 from worm.log.root import BY_HAND, LogRoot
+from worm.position import before_the_kept
 
 MEMBER = "pages"
 MAIN = "main"
+WINDOW = "`pitr_window_seconds` says how long the past is kept; a pin keeps one state longer"
 MARKS_MAX = 512
 LEVELS = ("flushed", "merged", "image")
 """What a layer of each level is."""
 Count = Annotated[int, Field(ge=0)]
 DAY = 24 * 3600.0
+
+
+def branch_name(name: str) -> str:
+    """The trunk is `main`, and the empty text means it, too."""
+    given: object = name
+    if not isinstance(given, str):
+        raise Invalid(f"the name of a branch is a text, not {shown(given)}")
+    return given or MAIN
 
 
 class PageConfig(BaseModel):
@@ -138,7 +148,8 @@ class Written(_Part):
 
 class PageBranch(_Part):
     """One line of history. `id` is the name of its directory, empty for main. `slot` and `lsn`: applied up to there.
-    Below `horizon` only pinned states and forks can be read. `closing`: it is being deleted, and nobody may write."""
+    Below `horizon` only pinned states and forks can be read. `compaction` is the epoch of its newest compaction.
+    `closing`: it is being deleted, and nobody may write."""
 
     id: str = ""
     parent: str | None = None
@@ -146,6 +157,7 @@ class PageBranch(_Part):
     slot: Count = 0
     lsn: Count = 0
     horizon: Count = 0
+    compaction: Count = 0
     closing: bool = False
     created: str = ""
     layers: tuple[Layer, ...] = ()
@@ -170,10 +182,9 @@ class Pages(_Part):
     config: PageConfig = PageConfig()
     branches: Mapping[str, PageBranch] = {MAIN: PageBranch()}
     pins: Mapping[str, Pin] = {}
-    compaction: Count = 0
 
     def branch(self, name: str) -> PageBranch:
-        found = self.branches.get(name)
+        found = self.branches.get(branch_name(name))
         if found is None:
             known = ", ".join(sorted(self.branches))
             raise NotFound(f"there is no branch {name!r}", hint=f"there are: {known}")
@@ -204,10 +215,7 @@ class Pages(_Part):
         """`SnapshotExpired` if what the read needs may be gone."""
         for current, branch, at in self.lineage(name, lsn):
             if at < branch.horizon and at not in self.points(current):
-                raise SnapshotExpired(
-                    f"LSN {lsn} of branch {name!r} is not kept: {current!r} is readable from LSN {branch.horizon} on",
-                    hint="`pitr_window_seconds` says how long the past is kept; a pin keeps one state longer",
-                )
+                raise before_the_kept(f"branch {current!r}: LSN", lsn, branch.horizon, hint=WINDOW)
 
     def encode(self) -> JsonObject:
         shape: JsonObject = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)

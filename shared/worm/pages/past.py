@@ -10,17 +10,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from worm.clock import Clock, Ids, SystemClock
-from worm.errors import Invalid, NotFound, SnapshotExpired
 from worm.log.collect import store_time
-from worm.log.keys import DbKeys
-from worm.log.reader import LogReader, last_slot
 from worm.pages.apply import Applier
 from worm.pages.cache import BlockCache
 from worm.pages.db import PageDb
 from worm.pages.layers import LayerGone, LayerReader
-from worm.pages.manifest import MAIN, Mark, Pages, Pin
-from worm.pages.reader import PageReader
+from worm.pages.manifest import MAIN, Pages, Pin, branch_name
+from worm.pages.reader import PageReader, lsn_at
 from worm.pages.root import PagesRoot
+from worm.position import Position, past_the_end, position_of
 from worm.store.base import Store
 from worm.store.parallel import chunked
 
@@ -55,17 +53,19 @@ class Past:
         self._ids = ids or Ids.system(self._clock)
         self.root = PagesRoot(store, db_id, clock=self._clock, ids=self._ids)
 
-    def lsn_at(self, moment: datetime, branch: str = MAIN) -> int:
-        """The newest LSN of a branch at that time: O(log n) HEADs of slots after the last mark of the root."""
-        lsn = self._lsn_at(self.root.read(), branch, moment)
+    def lsn_at(self, at: Position, branch: str = MAIN) -> int:
+        """The LSN of a position that can be read; of a time, the newest that the branch had then."""
+        lsn = self._lsn_of(at, branch_name(branch))
         self.root.read().check_readable(branch, lsn)
         return lsn
 
-    def state(self, branch: str = MAIN, lsn: int | None = None) -> BranchPoint:
+    def state(self, branch: str = MAIN, at: Position | None = None) -> BranchPoint:
         """A state with everything up to it applied; by default all that is committed now."""
+        branch = branch_name(branch)
+        lsn = None if at is None else self._lsn_of(at, branch)
         applied = Applier(self._store, self._db_id, clock=self._clock, ids=self._ids).run(branch, upto=lsn)
         if lsn is not None and lsn > applied.lsn:
-            raise Invalid(f"LSN {lsn} is above the head of branch {branch!r}, which is {applied.lsn}")
+            raise past_the_end("LSN", lsn, applied.lsn)
         return BranchPoint(branch, applied.lsn if lsn is None else lsn)
 
     def differences(self, before: BranchPoint, after: BranchPoint) -> Iterator[PageDifference]:
@@ -75,16 +75,16 @@ class Past:
         one, other = self._open(before.branch), self._open(after.branch)
         written = self._written_since_fork(pages, before, after)
         if written is None:
-            seen = (version.page for db, at in ((one, before), (other, after)) for version in db.scan(lsn=at.lsn))
+            seen = (version.page for db, at in ((one, before), (other, after)) for version in db.scan(at=at.lsn))
             written = sorted(set(seen))
         for chunk in chunked(written, CHUNK):
             old, new = one.get_pages(chunk, before.lsn), other.get_pages(chunk, after.lsn)
             yield from (PageDifference(page, old[page], new[page]) for page in chunk if old[page] != new[page])
 
-    def restore(self, db: PageDb, lsn: int) -> int:
-        """Bring the pages of an older LSN back by new commits; returns how many changed. What fits into one segment of
-        the log is one transaction; more are several, and running it again finishes what was interrupted."""
-        before, now = self.state(db.name, lsn), self.state(db.name)
+    def restore(self, db: PageDb, at: Position) -> int:
+        """Bring the pages of an older position back by new commits; returns how many changed. What fits into a segment
+        of the log is one transaction; more are several, and running it again finishes what was interrupted."""
+        before, now = self.state(db.name, at), self.state(db.name)
         room = db.config.log.log_segment_max_bytes // 2
         batch: dict[str, bytes | None] = {}
         size = changed = 0
@@ -99,10 +99,10 @@ class Past:
             db.write(batch)
         return changed
 
-    def pin(self, lsn: int, *, branch: str = MAIN, seconds: float) -> str:
-        """Keep an LSN readable for so long, whatever the window; returns the pin's id."""
-        pin_id = self._ids.ulid()
-        self.state(branch, lsn)
+    def pin(self, at: Position, *, branch: str = MAIN, seconds: float) -> str:
+        """Keep a position readable for so long, whatever the window; returns the pin's id."""
+        pin_id, branch = self._ids.ulid(), branch_name(branch)
+        lsn = self.state(branch, at).lsn
         until = store_time(self._store, self.root.keys) + timedelta(seconds=seconds)
 
         def added(pages: Pages) -> Pages | None:
@@ -124,30 +124,14 @@ class Past:
 
         self.root.change(removed)
 
+    def _lsn_of(self, at: Position, branch: str) -> int:
+        place = position_of(at)
+        if isinstance(place, datetime):
+            place = lsn_at(self._store, self.root, branch, place, clock=self._clock, ids=self._ids)
+        return place
+
     def _open(self, branch: str) -> PageReader:
         return PageReader.open(self._store, self._db_id, branch=branch, clock=self._clock, ids=self._ids)
-
-    def _lsn_at(self, pages: Pages, name: str, moment: datetime) -> int:
-        branch = pages.branch(name)
-        keys, ms = DbKeys(self._db_id, branch.id), moment.timestamp() * 1000
-
-        def is_before(slot: int) -> bool:
-            info = self._store.head(keys.slot(slot))
-            return info is not None and info.last_modified.timestamp() * 1000 <= ms
-
-        known = [mark for mark in branch.marks if mark.ms <= ms]
-        low = known[-1] if known else Mark(ms=0, lsn=branch.base, slot=0)
-        if not known and LogReader(self._store, keys, clock=self._clock, ids=self._ids).boundary() > 0:
-            raise SnapshotExpired(f"{moment.isoformat()} is before what branch {name!r} keeps")
-        slot = last_slot(low.slot, is_before)
-        if slot > low.slot:
-            segment = LogReader(self._store, keys, clock=self._clock, ids=self._ids).segment(slot)
-            if segment is None:
-                raise NotFound("a slot that was there is gone", key=keys.slot(slot))
-            return branch.base + segment.last_lsn
-        if not known and branch.parent is not None:
-            return min(branch.base, self._lsn_at(pages, branch.parent, moment))
-        return low.lsn
 
     def _written_since_fork(self, pages: Pages, one: BranchPoint, other: BranchPoint) -> Sequence[str] | None:
         """Pages that were written on either way from the common past of two states; None: that is not kept."""

@@ -9,22 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from heapq import merge
 from pathlib import Path
-from threading import RLock
 from typing import Self
 
 from worm.clock import Clock, Ids, SystemClock
+from worm.codec.strict_json import type_name
 from worm.errors import Expired, Invalid, NotFound, Unavailable
+from worm.forks import in_child, new_rlock
 from worm.log.keys import DbKeys
-from worm.log.reader import LogReader
+from worm.log.reader import LogReader, last_slot, slot_is_before
+from worm.log.root import DatabaseKind
 from worm.pages.apply import Memtable
 from worm.pages.cache import BlockCache
 from worm.pages.layer_file import PageVersion
 from worm.pages.layers import LayerGone, LayerReader, Layers, merged, newest, page_ranges
-from worm.pages.manifest import MAIN, PageBranch, Pages
+from worm.pages.manifest import MAIN, WINDOW, Mark, PageBranch, Pages, branch_name
 from worm.pages.records import check_page
 from worm.pages.root import PagesRoot
+from worm.position import Position, before_the_kept, past_the_end, position_of
 from worm.store.base import Store
 
 ROUNDS_MAX = 5
@@ -39,29 +43,90 @@ class _View:
     table: Memtable
 
 
+def lsn_at(store: Store, root: PagesRoot, name: str, moment: datetime, *, clock: Clock, ids: Ids) -> int:
+    """The newest LSN of a branch at that time of the store: O(log n) HEADs of slots after the last mark of the root."""
+    pages = root.read()
+    branch = pages.branch(name)
+    keys, ms = DbKeys(root.keys.db_id, branch.id), moment.timestamp() * 1000
+    log = LogReader(store, keys, clock=clock, ids=ids)
+    known = [mark for mark in branch.marks if mark.ms <= ms]
+    low = known[-1] if known else Mark(ms=0, lsn=branch.base, slot=0)
+    if not known and log.boundary() > 0:
+        oldest = f"LSN {branch.horizon}"
+        raise before_the_kept(f"branch {name!r} at", moment.isoformat(), oldest, key=keys.log, hint=WINDOW)
+    slot = last_slot(low.slot, lambda one: slot_is_before(store, keys, one, moment))
+    if slot > low.slot:
+        segment = log.segment(slot)
+        if segment is None:
+            raise NotFound("a slot that was there is gone", key=keys.slot(slot))
+        return branch.base + segment.last_lsn
+    if not known and branch.parent is not None:
+        return min(branch.base, lsn_at(store, root, branch.parent, moment, clock=clock, ids=ids))
+    return low.lsn
+
+
 class PageReader:
     """One branch of a page store, open for reading. For several threads."""
 
     def __init__(
-        self, store: Store, db_id: str, branch: str, *, cache_directory: Path | None, clock: Clock, ids: Ids
+        self,
+        store: Store,
+        db_id: str,
+        branch: str,
+        *,
+        cache_directory: Path | None,
+        clock: Clock,
+        ids: Ids,
+        known: PageReader | None = None,
+        kind: DatabaseKind | None = None,
     ) -> None:
+        """`known`: a reader of the same branch whose blocks, root and place in the log this one begins with."""
         self.store = store
-        self.name = branch
-        self.root = PagesRoot(store, db_id, clock=clock, ids=ids)
-        pages = self.root.read()
+        self.name = branch_name(branch)
+        self.root: PagesRoot = PagesRoot(store, db_id, clock=clock, ids=ids, kind=kind) if known is None else known.root
+        seen = None if known is None else known.copied_view()
+        pages = self.root.read() if seen is None else seen.layers.pages
         self.config = pages.config
         self.clock, self.ids = clock, ids
-        self.keys = DbKeys(db_id, pages.branch(branch).id)
+        self.keys = DbKeys(db_id, pages.branch(self.name).id)
         disk = cache_directory if pages.config.cache_tier == "disk" else None
-        self.cache = BlockCache(
-            pages.config.cache_memory_bytes, disk=disk, disk_bytes=pages.config.cache_disk_bytes if disk else 0
+        room = pages.config.cache_disk_bytes if disk else 0
+        self.cache: BlockCache = (
+            BlockCache(pages.config.cache_memory_bytes, disk=disk, disk_bytes=room) if known is None else known.cache
         )
         self._reader = LayerReader(store, DbKeys(db_id), self.cache)
         self._has_log_root = self.keys.root == self.root.keys.root
         read_root = self.root.read_root if self._has_log_root else None
         self._log = LogReader(store, self.keys, read_root=read_root, clock=clock, ids=ids)
-        self._lock = RLock()
-        self._view = self._view_of(pages, None)
+        self._lock = new_rlock()
+        self._seen: _View | None = self._view_of(pages, None) if seen is None else seen
+        in_child(self._begin_again)
+
+    def _begin_again(self) -> None:
+        self._seen = None
+
+    @property
+    def _view(self) -> _View:
+        seen = self._seen
+        return self._look_again() if seen is None else seen
+
+    def copied_view(self) -> _View:
+        """What is known here, for another reader: its memory goes its own way from here."""
+        with self._lock:
+            view = self._view
+            return _View(view.layers, view.branch, view.table.copy())
+
+    def _look_again(self) -> _View:
+        """In a forked child: another thread of the parent may have been in the middle of a change."""
+        with self._lock:
+            if self._seen is None:
+                self._seen = self._view_of(self.root.read(), None)
+                try:
+                    PageReader.refresh(self)
+                except BaseException:
+                    self._seen = None
+                    raise
+            return self._seen
 
     @classmethod
     def open(
@@ -71,12 +136,15 @@ class PageReader:
         *,
         branch: str = MAIN,
         cache_directory: Path | None = None,
+        kind: DatabaseKind | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> Self:
-        """Open for reading. `cache_directory` is used where the store's `cache_tier` is `disk`."""
+        """Open for reading. `cache_directory` is used where the store's `cache_tier` is `disk`. With `kind`, any other
+        one is refused; by default the pages of a space can be read, too."""
         clock = clock or SystemClock()
-        db = cls(store, db_id, branch, cache_directory=cache_directory, clock=clock, ids=ids or Ids.system(clock))
+        ids = ids or Ids.system(clock)
+        db = cls(store, db_id, branch, cache_directory=cache_directory, clock=clock, ids=ids, kind=kind)
         db.refresh()
         return db
 
@@ -116,47 +184,51 @@ class PageReader:
             self._take_root(self.root.known())
         return True
 
-    def get_page(self, page: str, lsn: int | None = None) -> bytes | None:
-        """The page as it was at or before the LSN (default: the newest known here); None: it does not exist."""
-        return self.get_pages([page], lsn)[page]
+    def get_page(self, page: str, at: Position | None = None) -> bytes | None:
+        """The page as it was at a position: an LSN or a time (default: the newest known here); None: it does not
+        exist."""
+        return self.get_pages([page], at)[page]
 
-    def get_pages(self, pages: Iterable[str], lsn: int | None = None) -> dict[str, bytes | None]:
-        """Several pages at one LSN; requests go out together."""
-        found = self.find(pages, lsn)
+    def get_pages(self, pages: Iterable[str], at: Position | None = None) -> dict[str, bytes | None]:
+        """Several pages at one position; requests go out together."""
+        found = self.find(pages, at)
         return {page: None if version is None else version.data for page, version in found.items()}
 
-    def find(self, pages: Iterable[str], lsn: int | None = None) -> dict[str, PageVersion | None]:
+    def find(self, pages: Iterable[str], at: Position | None = None) -> dict[str, PageVersion | None]:
         """Like `get_pages`, with the LSN of each version; a page that was deleted lately is a version without data."""
-        wanted = [check_page(page) for page in pages]
-        at = self._at(lsn)
+        given: object = pages
+        if isinstance(given, str) or not isinstance(given, Iterable):
+            raise Invalid(f"pages are a list of ids, not {type_name(given)}")
+        wanted = [check_page(page) for page in given]
+        lsn = self.lsn_of(at)
         for _ in range(ROUNDS_MAX):
             with self._lock:
                 view = self._view
-                found = {page: view.table.find(page, at) for page in wanted}
+                found = {page: view.table.find(page, lsn) for page in wanted}
             rest = [page for page, version in found.items() if version is None]
             try:
-                return found | self._reader.find_many(view.layers, self.name, rest, at)
+                return found | self._reader.find_many(view.layers, self.name, rest, lsn)
             except LayerGone as gone:
-                at = self._after(gone, at, is_head=lsn is None)
+                lsn = self._after(gone, lsn, is_head=at is None)
         raise Unavailable("layers went faster than they could be read", key=self.root.keys.root, hint="try again")
 
-    def scan(self, start: str = "", end: str | None = None, lsn: int | None = None) -> Iterator[PageVersion]:
-        """The pages from `start` up to `end`, in order, as they were at the LSN."""
-        at = self._at(lsn)
+    def scan(self, start: str = "", end: str | None = None, at: Position | None = None) -> Iterator[PageVersion]:
+        """The pages from `start` up to `end`, in order, as they were at a position."""
+        lsn = self.lsn_of(at)
         last, rounds = "", 0
         while True:
             with self._lock:
                 view = self._view
-                fresh = [version for version in view.table.between(start, end) if version.lsn <= at]
+                fresh = [version for version in view.table.between(start, end) if version.lsn <= lsn]
             try:
-                for version in self._scanned(view, fresh, start, end, at):
+                for version in self._scanned(view, fresh, start, end, lsn):
                     if version.page > last or not last:
                         last = version.page
                         if version.data is not None:
                             yield version
                 return
             except LayerGone as gone:
-                self._after(gone, at, is_head=False)
+                self._after(gone, lsn, is_head=False)
                 start, rounds = max(start, last), rounds + 1
                 if rounds > ROUNDS_MAX:
                     raise Unavailable("layers went faster than they could be read", key=gone.key) from gone
@@ -169,15 +241,19 @@ class PageReader:
         unflushed = ((version, at) for version in fresh)
         return newest(merge(stored, unflushed, key=lambda item: (item[0].page, item[0].lsn)))
 
-    def _at(self, lsn: int | None) -> int:
-        if lsn is None:
+    def lsn_of(self, at: Position | None) -> int:
+        """The LSN of a position that can be read; None is the newest that is known here."""
+        if at is None:
             return self.head_lsn
-        if lsn > self.head_lsn:
+        place = position_of(at)
+        if isinstance(place, datetime):
+            place = lsn_at(self.store, self.root, self.name, place, clock=self.clock, ids=self.ids)
+        if place > self.head_lsn:
             self.refresh()
-        if not 0 <= lsn <= self.head_lsn:
-            raise Invalid(f"LSN {lsn} is not in the log of branch {self.name!r}: its head is {self.head_lsn}")
-        self.pages.check_readable(self.name, lsn)
-        return lsn
+        if place > self.head_lsn:
+            raise past_the_end("LSN", place, self.head_lsn, key=self.keys.log)
+        self.pages.check_readable(self.name, place)
+        return place
 
     def _after(self, gone: LayerGone, lsn: int, *, is_head: bool) -> int:
         """A layer was not there: does the root of now still name it? Where to read on: who asked for the newest that is
@@ -192,7 +268,7 @@ class PageReader:
     def _take_root(self, pages: Pages) -> _View:
         with self._lock:
             if pages is not self._view.layers.pages:
-                self._view = self._view_of(pages, self._view.table)
+                self._seen = self._view_of(pages, self._view.table)
             return self._view
 
     def _view_of(self, pages: Pages, table: Memtable | None) -> _View:
@@ -200,6 +276,9 @@ class PageReader:
         if branch is None or branch.id != self.keys.branch:
             what = f"branch {self.name!r} was deleted or reset"
             raise NotFound(what, key=self.root.keys.root, hint="open it again, if it is there")
+        if table is not None and branch.lsn < table.after:
+            what = "the root was rebuilt from an older one, and the log is not applied again yet"
+            raise Unavailable(what, key=self.root.keys.root, hint="try again")
         if table is None or table.slot < branch.slot:  # the log up to there may be collected
             table = Memtable(branch.slot, branch.lsn, branch.base)
         else:

@@ -12,7 +12,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
-from worm.codec.strict_json import JsonObject
+from worm.codec.strict_json import JsonObject, type_name
 from worm.errors import Corrupt, Invalid
 from worm.log.segment import VERIFY, Segment
 from worm.pages.layer_file import PageVersion
@@ -24,8 +24,10 @@ PAGE_NAME_MAX = 1024
 _CONTROLS = bytes(range(32))
 
 
-def check_page(page: str) -> str:
+def check_page(page: object) -> str:
     """The page's id: 1 to 1,024 bytes of UTF-8."""
+    if not isinstance(page, str):
+        raise Invalid(f"a page's id is a text, not {type_name(page)}")
     try:
         size = len(page.encode())
     except UnicodeEncodeError:
@@ -36,6 +38,9 @@ def check_page(page: str) -> str:
 
 
 def check_data(page: str, data: bytes, max_bytes: int) -> None:
+    given: object = data
+    if not isinstance(given, bytes):
+        raise Invalid(f"page {page!r:.80} is {type_name(given)}, not bytes", hint="None deletes a page")
     if len(data) > max_bytes:
         raise Invalid(
             f"page {page!r:.80} has {len(data)} bytes, more than {max_bytes}",

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from threading import RLock
 
 from worm.clock import Clock, Ids
 from worm.errors import Corrupt, Fenced, NotFound
+from worm.forks import new_rlock
 from worm.log import fence
 from worm.log.invariants import ROOT
 from worm.log.keys import DbKeys
-from worm.log.root import LogRoot
+from worm.log.root import BY_HAND, DatabaseKind, LogRoot
 from worm.pages.invariants import PAGES
 from worm.pages.manifest import MEMBER, Pages, pages_of
 from worm.store.base import Store
@@ -74,24 +74,37 @@ _RULES = Rules(
 
 
 class PagesRoot:
-    """The root of a page store. For several threads."""
+    """The root of a page store. For several threads. With `kind`, one of another kind is refused (`Invalid`)."""
 
-    def __init__(self, store: Store, db_id: str, *, clock: Clock, ids: Ids) -> None:
+    def __init__(self, store: Store, db_id: str, *, clock: Clock, ids: Ids, kind: DatabaseKind | None = None) -> None:
         self.keys = DbKeys(db_id)
+        self._store = store
+        self._clock, self._ids = clock, ids
+        self._kind = kind
         self._file: CasFile[_Manifest] = CasFile(
             store, self.keys.root, _Manifest.decode, _Manifest.encode, ids=ids, clock=clock, rules=_RULES
         )
-        self._lock = RLock()
+        self._lock = new_rlock()
 
     def read(self) -> Pages:
         """One conditional GET."""
-        return self._there(self.find())
+        with self._lock:
+            return self._there(self._file.read())
 
     def find(self) -> Pages | None:
-        """Like `read`; None where there is no page store."""
+        """Like `read`; None where there is no page store, or a deleted one. `Corrupt` if only its root is gone."""
         with self._lock:
             found = self._file.read()
-            return None if found is None else found.pages
+            if found is None:
+                fence.is_blank(self._store, self.keys, self._file.read)
+            return None if found is None or found.root.deleted else found.pages
+
+    @property
+    def kind(self) -> DatabaseKind:
+        """As it was read last: no request."""
+        with self._lock:
+            found = self._file.held.value
+            return "pages" if found is None else found.root.kind
 
     def read_root(self) -> LogRoot | None:
         """All of it, as the log sees it. One conditional GET."""
@@ -102,35 +115,47 @@ class PagesRoot:
     def known(self) -> Pages:
         """As it was read last, by whoever did: no request."""
         with self._lock:
-            found = self._file.held.value
-            return self._there(None if found is None else found.pages)
+            return self._there(self._file.held.value)
 
-    def create(self, pages: Pages) -> bool:
-        """False: there is one already."""
-        created = False
+    def create(self, pages: Pages, kind: DatabaseKind = "pages") -> bool:
+        """False: there is one already. What it was made with is kept a second time, for a repair."""
+        with self._lock:
+            found = self._file.read()
+            if found is None and fence.is_blank(self._store, self.keys, self._file.read):
+                made = _Manifest(LogRoot(kind=kind), None).with_pages(pages)
+                stored = self._file.update(lambda there: made if there is None else None)
+                if stored is not None and stored.pages == pages:
+                    self._store.put_if_absent(self.keys.backup, stored.encode())
+                    return True
+            self._there(self._file.held.value, kind)
+            return False
 
-        def added(found: _Manifest | None) -> _Manifest | None:
-            nonlocal created
-            if found is not None and found.pages is not None:
-                return None
-            created = True
-            return (found or _Manifest(LogRoot(), None)).with_pages(pages)
+    def back_up(self) -> Pages:
+        """Keep the root as it is now a second time, unless a newer one is kept; returns its pages."""
+
+        def newer(kept: LogRoot | None) -> LogRoot | None:
+            return None if kept is not None and kept.version >= root.version else root
 
         with self._lock:
-            self._file.update(added)
-        return created
+            found = self._file.read()
+            pages = self._there(found)
+            root = LogRoot() if found is None else found.root
+            backup = CasFile(
+                self._store, self.keys.backup, LogRoot.decode, LogRoot.encode, ids=self._ids, clock=self._clock
+            )
+            backup.update(newer)
+            return pages
 
     def change(self, change: Callable[[Pages], Pages | None]) -> Pages:
         """Change it until that is stored; None: nothing to do. The change must be idempotent. Returns what is there."""
 
         def changed(found: _Manifest | None) -> _Manifest | None:
-            before = self._there(None if found is None else found.pages)
+            before = self._there(found)
             after = change(before)
             return None if after is None or found is None else found.with_pages(after)
 
         with self._lock:
-            found = self._file.update(changed)
-            return self._there(None if found is None else found.pages)
+            return self._there(self._file.update(changed))
 
     @contextmanager
     def while_there(self, name: str, branch_id: str) -> Iterator[None]:
@@ -144,11 +169,16 @@ class PagesRoot:
                 raise
             raise Fenced(f"branch {name!r} was deleted or reset", key=self.keys.root) from damage
 
-    def _there(self, pages: Pages | None) -> Pages:
-        if pages is None:
-            raise NotFound(
-                f"there is no page store {self.keys.db_id!r}",
-                key=self.keys.root,
-                hint="`worm db create` makes one",
-            )
-        return pages
+    def _there(self, found: _Manifest | None, kind: DatabaseKind | None = None) -> Pages:
+        if found is None:
+            fence.is_blank(self._store, self.keys, self._file.read)
+            hint = "`worm db create` makes one"
+            raise NotFound(f"there is no page store {self.keys.db_id!r}", key=self.keys.root, hint=hint)
+        wanted = kind or self._kind
+        if wanted is not None:
+            found.root.check(wanted, self.keys.root)
+        found.root.check_there(self.keys.root)
+        if found.pages is None:
+            found.root.check("pages", self.keys.root)
+            raise Corrupt("the root of a page store without its pages", key=self.keys.root, hint=BY_HAND)
+        return found.pages

@@ -216,7 +216,9 @@ def _add_revisions(pages: dict[str, bytes], record: Mapping[str, Any], seq: int,
     pages[branch_end_page(branch)] = dumps({"seq": seq})
     ops, snapshots = record["ops"], record.get("snapshots", {})
     last = {op["id"]: index for index, op in enumerate(ops)}
-    heads = {entity: EntityHead.of_short(shape, seq) for entity, shape in zip(last, record["heads"], strict=True)}
+    heads = {
+        entity: EntityHead.of_short(shape, seq) for entity, shape in zip(last, record.get("heads", []), strict=True)
+    }
     for index, op in enumerate(ops):
         entity, kind = op["id"], OPS.index(op["op"])
         data = None if op["op"] not in DATA else dumps(op[DATA[op["op"]]])

@@ -12,19 +12,19 @@ Memory: of every row that matches, the values of the fields that are named are h
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from fractions import Fraction
 from math import floor
 from typing import Protocol, TypeAlias, TypeVar
 
-from worm.codec.strict_json import JsonValue, Missing, dumps, type_name
+from worm.codec.strict_json import JsonValue, Missing, dumps, normal, type_name
 from worm.collections.entries import Row
-from worm.errors import Invalid
-from worm.query.filters import Filter, identity, normal
+from worm.errors import Invalid, shown
+from worm.query.filters import Filter, identity
 from worm.tables.columns import FALSE, TRUE, Columns, SortKey, sort_key
-from worm.tables.index import entry_key
+from worm.tables.index import exact_key
 from worm.tables.parts import Cell, Several
+from worm.values import dataclass
 
 MISSING_GROUP = "=missing"
 """The group of rows without the field. No value has this name: after `=` a value's JSON follows."""
@@ -120,11 +120,12 @@ class Aggregate:
 
     def _with_having(self, having: Filter) -> Aggregate:
         if self.group_by is None:
-            raise Invalid("having chooses groups", path="having", hint="name a group_by, or use filter for documents")
+            hint = "name the field to group by; documents are chosen by a filter"
+            raise Invalid("having chooses groups", path="having", hint=hint)
         known = self._named({}, 0)
         unknown = sorted(having.fields - known.keys())
         if unknown:
-            raise Invalid(f"{unknown[0]!r} is not computed", path="having", hint=f"computed: {', '.join(known)}")
+            raise Invalid(f"{shown(unknown[0])} is not computed", path="having", hint=f"computed: {', '.join(known)}")
         return Aggregate(self.filter, self.count, self.measures, self.percentiles, self.group_by, having)
 
     def fields(self) -> set[str]:
@@ -181,8 +182,8 @@ class Aggregate:
         for field, ranks in self.percentiles:
             values = ranked.get(field) if isinstance(ranked, dict) else None
             for rank in ranks:
-                shown = _rank_name(rank)
-                named[f"percentiles.{field}.{shown}"] = values.get(shown) if isinstance(values, dict) else None
+                place = _rank_name(rank)
+                named[f"percentiles.{field}.{place}"] = values.get(place) if isinstance(values, dict) else None
         return named
 
 
@@ -197,7 +198,7 @@ class Distinct:
     def of(cls, field: str, filter: Mapping[str, object] | None = None) -> Distinct:
         given: object = field
         if not isinstance(given, str) or not given:
-            raise Invalid("takes the name of one field", path="distinct", hint='distinct("status")')
+            raise Invalid("takes the name of one field", path="distinct", hint='such as "status"')
         return cls(Filter.compile(filter), field)
 
     def fields(self) -> set[str]:
@@ -320,7 +321,7 @@ def _place(value: JsonValue | Missing) -> tuple[bool, SortKey]:
 
 
 def _name(value: JsonValue | Missing) -> str:
-    return MISSING_GROUP if isinstance(value, Missing) else entry_key(value)
+    return MISSING_GROUP if isinstance(value, Missing) else exact_key(value)
 
 
 def _key(fields: Sequence[str], key: Key) -> JsonValue:
@@ -341,9 +342,9 @@ def _only_numbers(columns: Columns, field: str, positions: Sequence[int], name: 
         if wrong is not None:
             (entity_id,) = columns.ids_at([wrong])
             raise Invalid(
-                f"{field!r} of document {entity_id!r} is not a number but of type {type_name(values[wrong])}",
+                f"{shown(field)} of document {shown(entity_id)} is not a number but of type {type_name(values[wrong])}",
                 path=name,
-                hint=f'mend it, or leave such documents out: filter={{"{field}": {{"$type": "number"}}}}',
+                hint=f'correct it, or leave such documents out by the filter {{"{field}": {{"$type": "number"}}}}',
             )
     return _numbers(columns, field, positions)
 

@@ -4,6 +4,12 @@
 ids that indexes name, the rows that may match. What the session wrote is in every answer: over the rows of the
 manifest, and among the candidates of an index.
 
+A row may lack values that are too large for the manifest (`entries.CUT`). Where such a value decides whether a row is
+in the answer, or at which place, the document is read instead before anything is chosen; where it is only shown, the
+documents of the page are read.
+
+Where a file of the table turns out to be damaged on the way, the question is asked once more without the table.
+
 Then the rows of the manifest answer, or documents that are read and filtered again, so an index or a manifest that is
 behind gives no false row. No more of them are read than a page needs: where the manifest can filter and sort, the page
 is found there first; where nothing is sorted, candidates are read in the order of their ids until the page is full.
@@ -11,23 +17,24 @@ is found there first; where nothing is sorted, candidates are read in the order 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import field, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import TypeVar, cast
 
+from worm.codec.shapes import WHOLE, check_shape, record
 from worm.codec.strict_json import JsonValue, loads_own
 from worm.collections.collection import Collection
 from worm.collections.documents import NO_VERSION, DocumentVersion
-from worm.collections.entries import APART, Document, Row, table_row
+from worm.collections.entries import APART, Document, Row, is_cut, table_row
 from worm.errors import Corrupt, Invalid
 from worm.query.aggregate import Aggregate, Computed, Distinct
-from worm.query.filters import Filter
+from worm.query.filters import And, Filter
 from worm.query.needs import Needs, Request
 from worm.query.own_writes import DocumentState, NoWrites, OwnWrite, OwnWrites, is_doubtful
 from worm.query.planner import (
+    CUT,
     TOLD_BEHIND,
     Actual,
     Cost,
@@ -44,11 +51,14 @@ from worm.query.sort import decode_cursor
 from worm.schema import IndexDef
 from worm.schema.fields import typed_problem
 from worm.store.base import Object, Read
+from worm.store.parallel import Portions
 from worm.tables.columns import Columns
 from worm.tables.table import Table
 from worm.tables.view import Size, TableView
+from worm.values import dataclass
 
 CHUNK = 500
+COUNTED = record("a sentinel", {}, {"count": WHOLE})
 R = TypeVar("R")
 
 
@@ -71,6 +81,8 @@ class Search:
         self._read: TableView | None = None
         self._scan: ScanFacts | None = None
         self._overlay: Mapping[str, OwnWrite] = {}
+        self._completed: Mapping[str, Row | None] = {}  # documents in the place of rows that were cut; None: no match
+        self._versions: dict[str, DocumentVersion | None] = {}
         self._kept: Sequence[int] | None = None  # which rows of the view `columns` has, before own ones; None: all
         self._hidden: list[str] = []
 
@@ -115,7 +127,9 @@ class Search:
 
     def _ids_with(self, index: IndexDef, values: Sequence[JsonValue]) -> set[str] | None:
         found = self._table.ids_with(index, values)
-        return None if found is None else found | self._own.ids_with(index, values)
+        if found is None or self._own.is_ahead(self._table.view):
+            return None
+        return found | self._own.ids_with(index, values)
 
     def _readable(self, view: TableView | None) -> TableView | None:
         """The view with its rows read; None where a file of it is damaged, or was replaced meanwhile."""
@@ -131,7 +145,9 @@ class Search:
         needs, columns = self.needs, None if self.view is None else self._candidates(self.view)
         if columns is None or needs.narrowing is None:
             return None
-        return len(needs.request.query.picked(columns)[0] if needs.orders else needs.narrowing.positions(columns))
+        if needs.orders:
+            return len(needs.request.query.picked(columns)[0]) + len(self._unsure(columns, needs.sorted))
+        return len({*needs.narrowing.positions(columns), *self._unsure(columns)})
 
     def _candidates(self, view: TableView) -> Columns | None:
         """The rows that may match, what the session wrote among them; None where they are not read yet."""
@@ -140,20 +156,64 @@ class Search:
             return None
         own, base = self._own.own_writes(view), view.columns
         self._overlay, self._kept, self._hidden = own, None, []
-        if not own:
+        if not own and not self._completed:
             return base
         matching = narrowing.positions(base)
+        matching = sorted({*matching, *self._unsure(base)}) if base.cut else matching
         self._hidden = [base.ids[at] for at in matching if base.ids[at] in own]
-        kept = self._kept = [at for at in matching if base.ids[at] not in own]
+        row_of = self._table.collection.uncut_row
+        written = {one: None if of.document is None else row_of(of.document) for one, of in own.items()}
+        newer: Mapping[str, Row | None] = {**self._completed, **written}
+        kept = self._kept = [at for at in matching if base.ids[at] not in newer]
         ids, rows = base.ids_at(kept), [base.rows[at] for at in kept]
-        for entity_id, written in own.items():
-            row = self._table.collection.row(written.document)
+        for entity_id, row in newer.items():
             if row is not None:
                 ids.append(entity_id)
                 rows.append(row)
         return Columns.of(ids, rows)
 
-    def doubtful(self, now: datetime) -> dict[str, OwnWrite]:
+    # Rows that lack values
+
+    def _unsure(self, columns: Columns, decisive: Iterable[str] = ()) -> list[int]:
+        """The positions of rows of which the table does not tell whether they match; or which do, but lack a decisive
+        field."""
+        narrowing = self.needs.narrowing
+        if narrowing is None or not columns.cut:
+            return []
+        rows = {at: columns.rows[at] for at in columns.cut}
+        found = {at for at, row in rows.items() if _may_match(narrowing, columns.ids[at], row)}
+        fields = tuple(decisive)
+        if fields:
+            matching = set(narrowing.positions(columns))
+            found |= {at for at in matching & rows.keys() if any(is_cut(rows[at], one) for one in fields)}
+        return sorted(found)
+
+    def unsure_ids(self, decisive: Iterable[str] = ()) -> list[str]:
+        """Their ids, ascending."""
+        return [] if self.columns is None else sorted(self.columns.ids_at(self._unsure(self.columns, decisive)))
+
+    def completed(self, rows: Mapping[str, Row | None], versions: Mapping[str, DocumentVersion | None]) -> None:
+        """The candidates again, with documents in the place of rows."""
+        self._completed = rows
+        self._versions |= {one: versions.get(one) for one in rows}
+        if self._read is not None:
+            self.columns = self._candidates(self._read)
+
+    def cut_reads(self) -> int:
+        """How many documents a scan reads for rows that lack values. Of a partitioned table the root tells how many
+        such rows there are, so at most."""
+        needs, view = self.needs, self.view
+        if view is None:
+            return 0
+        query, columns = needs.request.query, self._candidates(view)
+        if view.is_partitioned or columns is None:
+            decides = needs.filter.fields or query.sort or query.limit is None
+            return view.cut_hint if decides else min(view.cut_hint, query.limit or 0)
+        unsure, picked = self._unsure(columns, needs.sorted), query.picked(columns)[0]
+        cut = set(columns.cut)
+        return len({*unsure, *(at for at in picked if at in cut and needs.is_short(columns.rows[at]))})
+
+    def doubtful(self, now: float) -> dict[str, OwnWrite]:
         """Own writes that were the newest a while ago and that the table does not know still, as far as the answer
         depends on them: what they show on the page, and rows of the table that they hide."""
         old = {one: own for one, own in self._overlay.items() if is_doubtful(own, now)}
@@ -171,17 +231,24 @@ class Search:
         if self._read is not None:
             self.columns = self._candidates(self._read)
 
-    def versions(self, page: Page) -> Mapping[str, DocumentVersion]:
-        """Of the rows of a page of `columns`, each looked up when it is asked for, in the view that the row is of."""
-        return _RowVersions(page, dict(self._overlay), self._read, self._kept)
+    def versions(
+        self, page: Page, read: Mapping[str, DocumentVersion | None] | None = None
+    ) -> Mapping[str, DocumentVersion]:
+        """Of the rows of a page of `columns`, each looked up when it is asked for, in the view that the row is of.
+        `read`: of those whose documents were read instead."""
+        own = {one: None if of.version == NO_VERSION else of.version for one, of in self._overlay.items()}
+        return _RowVersions(page, {**self._versions, **own, **(read or {})}, self._read, self._kept)
 
     def plan(self, decision: Decision, size: Size, read: int | None = None) -> Plan:
         """The plan, with the estimate for a collection of this size; `read` documents, where that is known."""
         strategy, reason, as_of = decision.strategy, decision.reason, None
         lookup = self.needs.lookup if strategy == "index_lookup" else None
+        if strategy == "manifest_scan" and read:
+            reason += f"; {CUT}: {read}"
         if strategy in ("manifest_scan", "manifest_targeted") and self._view is not None:
             as_of = self._view.last_updated
             reason += f"; {TOLD_BEHIND}" if self._view.etag == self._table.told_behind else ""
+        reason += f"; {self._own.about}" if self._own.about else ""
         return Plan(
             strategy,
             reason,
@@ -197,11 +264,15 @@ class _RowVersions(Mapping[str, DocumentVersion]):
     """Versions of rows by id. Most are never asked for."""
 
     def __init__(
-        self, page: Page, overlay: Mapping[str, OwnWrite], view: TableView | None, kept: Sequence[int] | None
+        self,
+        page: Page,
+        known: Mapping[str, DocumentVersion | None],
+        view: TableView | None,
+        kept: Sequence[int] | None,
     ) -> None:
         self._ids = [str(row["id"]) for row in page.rows]
         self._positions = page.positions
-        self._overlay = overlay
+        self._known = known
         self._view = view
         self._kept = kept
 
@@ -210,9 +281,9 @@ class _RowVersions(Mapping[str, DocumentVersion]):
         return dict(zip(self._ids, self._positions, strict=True))
 
     def __getitem__(self, entity_id: str) -> DocumentVersion:
-        at, own = self._places[entity_id], self._overlay.get(entity_id)
-        if own is not None:
-            found = None if own.version == NO_VERSION else own.version
+        at = self._places[entity_id]
+        if entity_id in self._known:
+            found = self._known[entity_id]
         else:
             found = None if self._view is None else self._view.version(at if self._kept is None else self._kept[at])
         if found is None:
@@ -226,12 +297,27 @@ class _RowVersions(Mapping[str, DocumentVersion]):
         return sum(1 for _ in self)
 
 
+def _may_match(filter: Filter, entity_id: str, row: Row) -> bool:
+    """May the document of this row match, although what the row lacks decides that? Not where another part that must
+    hold does not."""
+    parts = [Filter(part, b"") for part in (filter.tree.children if isinstance(filter.tree, And) else (filter.tree,))]
+    told = [part for part in parts if not any(is_cut(row, field) for field in part.fields)]
+    return len(told) < len(parts) and all(part.matches({"id": entity_id, **row}) for part in told)
+
+
 # Documents
 
 
-def live_ids(collection: Collection) -> list[str]:
-    """The ids of all documents there are, from a listing, ascending."""
-    return sorted(one for one, version in collection.latest_versions() if not version.is_delete_marker)
+def live_ids(collection: Collection, own: OwnWrites) -> list[str]:
+    """The ids of all documents there are, ascending, from a listing unless they are known; of those that count instead,
+    as they say."""
+
+    def listed() -> list[str]:
+        return [one for one, version in collection.latest_versions() if not version.is_delete_marker]
+
+    known, instead = own.live_ids(listed), own.instead
+    there = {one for one, state in instead.items() if state.document is not None}
+    return sorted(there.union(one for one in known if one not in instead))
 
 
 def read_documents(collection: Collection, ids: Sequence[str]) -> dict[str, Document]:
@@ -242,26 +328,34 @@ def read_documents(collection: Collection, ids: Sequence[str]) -> dict[str, Docu
 
 class DocumentReads:
     """The documents of one answer, as rows. Counts those that it reads. `versions` are those of the rows, without those
-    that are of no object: where a raw upload broke one. Totals need none."""
+    that are of no object: where a raw upload broke one. Totals need none. `own` has documents that count in the place
+    of the stored ones."""
 
-    def __init__(self, collection: Collection, *, for_totals: bool = False) -> None:
+    def __init__(self, collection: Collection, own: OwnWrites, *, for_totals: bool = False) -> None:
         self._collection = collection
+        self._own = own
         self._for_totals = for_totals
         self.read = 0
         self.versions: dict[str, DocumentVersion] = {}
 
     def rows(self, ids: Sequence[str], *, first: int = CHUNK) -> Iterator[Row]:
         """In the order of the ids; read in chunks, of which the first may be smaller."""
-        start, size = 0, max(1, min(first, CHUNK))
-        while start < len(ids):
-            chunk = _possible(self._collection, ids[start : start + size])
-            self.read += len(chunk)
-            for entity_id, state in _read(self._collection, chunk).items():
+        turns = Portions(most=CHUNK, enough=max(1, first))
+        for chunk in turns.of(_possible(self._collection, ids)):
+            stored = [one for one in chunk if one not in self._own.instead]
+            self.read += len(stored)
+            read = self._own.settled(stored, _read(self._collection, stored, turns))
+            found = read if len(stored) == len(chunk) else self._in_order(chunk, read)
+            for entity_id in list(found):
+                state = found.pop(entity_id)  # the caller may hold on to one row at a time
                 if state.version is not None and not self._for_totals:
                     self.versions[entity_id] = state.version
                 if state.document is not None:
                     yield as_row(self._collection, entity_id, state.document)
-            start, size = start + size, CHUNK
+
+    def _in_order(self, ids: Sequence[str], read: Mapping[str, DocumentState]) -> dict[str, DocumentState]:
+        known = {**self._own.instead, **read}
+        return {one: known[one] for one in ids if one in known}
 
     def versions_of(self, rows: Sequence[Row]) -> dict[str, DocumentVersion]:
         ids = (str(row["id"]) for row in rows)
@@ -295,13 +389,15 @@ def _possible(collection: Collection, ids: Sequence[str]) -> list[str]:
     return [one for one in ids if typed_problem(collection.definition.id_type, one) is None]
 
 
-def _read(collection: Collection, ids: Sequence[str]) -> dict[str, DocumentState]:
+def _read(collection: Collection, ids: Sequence[str], turns: Portions | None = None) -> dict[str, DocumentState]:
     """Of each id for which there is an object."""
     reads = [Read(collection.documents.key(one)) for one in ids]
     found: dict[str, DocumentState] = {}
     for entity_id, item in zip(ids, collection.store.get_many(reads, max_bytes=collection.max_bytes), strict=True):
         if isinstance(item, Exception) and not isinstance(item, Invalid):
             raise item
+        if isinstance(item, Object) and turns is not None:
+            turns.took(len(item.body))
         if item is not None:
             found[entity_id] = _valid(collection, entity_id, item)
     return found
@@ -311,12 +407,12 @@ def current_states(collection: Collection, ids: Sequence[str]) -> dict[str, Docu
     """What is true of documents now, where that can be told: a broken object tells nothing of what was written before.
     Of a model in a space the log tells, which objects may be behind."""
     truth = collection.origins.truth
-    if truth is not None:
-        said = {one: found for one in ids if (found := truth(one)) is not None}
-        return {one: DocumentState(found.value, DocumentVersion(commit=found.seq)) for one, found in said.items()}
-    states = _read(collection, ids)
-    gone = {one: DocumentState(None, None) for one in ids if one not in states}
-    return gone | {one: state for one, state in states.items() if state.version is not None}
+    said = {} if truth is None else {one: found for one in ids if (found := truth(one)) is not None}
+    told = {one: DocumentState(found.value, DocumentVersion(commit=found.seq)) for one, found in said.items()}
+    stored = [one for one in ids if one not in told]
+    states = _read(collection, stored)
+    gone = {one: DocumentState(None, None) for one in stored if one not in states}
+    return told | gone | {one: state for one, state in states.items() if state.version is not None}
 
 
 def _valid(collection: Collection, entity_id: str, found: Object | Invalid) -> DocumentState:
@@ -360,13 +456,32 @@ class Reader:
 
     def run(self, request: Request) -> Answer:
         """The rows of the request, not populated."""
-        search, decision = self._decided(request)
-        needs, columns, documents = search.needs, search.columns, DocumentReads(self._collection)
+        return self._answered(lambda: self._run(request))
+
+    def _answered(self, work: Callable[[], R]) -> R:
+        """What the work gives; where it meets damage of the table, what it gives without the table."""
+        try:
+            return work()
+        except Corrupt as damage:
+            with self._lock:
+                is_of_table = self._table.distrust(damage)
+            if not is_of_table:
+                raise
+            return work()
+
+    def _run(self, request: Request) -> Answer:
+        documents = DocumentReads(self._collection, self._own)
+        search, decision = self._decided(request, documents)
+        needs, columns = search.needs, search.columns
         if columns is not None and decision.strategy == "manifest_scan":
-            page = needs.request.query.page_columns(columns)
-            versions = search.versions(page)
+            if columns.cut:
+                page, read = self._in_order(needs, columns, documents, only_short=True)
+                versions = search.versions(page, {one: documents.versions.get(one) for one in read})
+            else:
+                page = needs.request.query.page_columns(columns)
+                versions = search.versions(page)
         elif columns is not None and needs.orders:
-            page = self._in_order(needs, columns, documents)
+            page, _ = self._in_order(needs, columns, documents)
             versions = documents.versions_of(page.rows)
         else:
             page = _filtered(needs.request.query, self._ids(search), documents)
@@ -377,30 +492,37 @@ class Reader:
 
     def count(self, filter: Filter) -> int:
         """How many documents match."""
-        search, decision = self._decided(Request(Query(filter, select=("id",))))
+        return self._answered(lambda: self._count(filter))
+
+    def _count(self, filter: Filter) -> int:
+        documents = DocumentReads(self._collection, self._own, for_totals=True)
+        search, decision = self._decided(Request(Query(filter, select=("id",))), documents)
         if search.columns is not None and decision.strategy == "manifest_scan":
             return len(filter.positions(search.columns))
-        rows = DocumentReads(self._collection, for_totals=True).rows(self._ids(search))
-        return sum(filter.matches(row) for row in rows)
+        return sum(filter.matches(row) for row in documents.rows(self._ids(search)))
 
     def aggregate(self, aggregate: Aggregate) -> dict[str, JsonValue]:
         """The totals, from the manifest where it has the fields, else from documents."""
-        return self._computed(aggregate)
+        return self._answered(lambda: self._computed(aggregate))
 
     def distinct(self, distinct: Distinct) -> list[JsonValue]:
         """The different values of a field, found as the totals are."""
-        return self._computed(distinct)
+        return self._answered(lambda: self._computed(distinct))
 
     def _computed(self, computed: Computed[R]) -> R:
         wanted = Query(computed.filter, select=tuple(sorted(computed.fields())))
-        search, decision = self._decided(Request(wanted))
+        documents = DocumentReads(self._collection, self._own, for_totals=True)
+        search, decision = self._decided(Request(wanted), documents, computed.fields())
         if search.columns is not None and decision.strategy == "manifest_scan":
             return computed.run_columns(search.columns)
-        return computed.run(DocumentReads(self._collection, for_totals=True).rows(self._ids(search)))
+        return computed.run(documents.rows(self._ids(search)))
 
     def explain(self, request: Request) -> Plan:
         """The plan without running it: the root of the manifest is read, and where there is none, the count that the
         collection's sentinel tells."""
+        return self._answered(lambda: self._explain(request))
+
+    def _explain(self, request: Request) -> Plan:
         with self._lock:
             search = Search(self._table, self._own, request)
             return self._estimated(search, search.decide(only_root=True))
@@ -425,18 +547,39 @@ class Reader:
         view = search.view
         size = search.size or Size.counted(counted(self._table))
         is_told = view is not None and not view.is_partitioned and decision.strategy == "manifest_targeted"
-        return search.plan(decision, size, search.at_hand() if is_told else None)
+        read = search.cut_reads() if decision.strategy == "manifest_scan" else search.at_hand() if is_told else None
+        return search.plan(decision, size, read)
 
-    def _decided(self, request: Request) -> tuple[Search, Decision]:
+    def _decided(
+        self, request: Request, documents: DocumentReads, decisive: Iterable[str] | None = None
+    ) -> tuple[Search, Decision]:
+        """`decisive`: what must be known of every row that matches; by default the fields that sort."""
         with self._lock:
             search = Search(self._table, self._own, request)
             decision = search.decide()
         self._confirm(search)
+        if decision.strategy == "manifest_scan" or search.needs.orders:
+            self._complete(search, documents, search.needs.sorted if decisive is None else decisive)
         return search, decision
+
+    def _complete(self, search: Search, documents: DocumentReads, decisive: Iterable[str]) -> None:
+        """Read what rows lack that decides. Of documents that match, what the request names is kept."""
+        asked = search.unsure_ids(decisive)
+        if not asked:
+            return
+        needs, query = search.needs, search.needs.request.query
+        named = None if query.select is None else {part for one in query.fields() for part in (one, one.split(".")[0])}
+        rows: dict[str, Row | None] = dict.fromkeys(asked)
+        for row in documents.rows(asked):
+            if (needs.narrowing or needs.filter).matches(row):
+                is_all = named is None
+                rows[str(row["id"])] = row if is_all else {one: row[one] for one in row if one in (named or ())}
+        with self._lock:
+            search.completed(rows, documents.versions)
 
     def _confirm(self, search: Search) -> None:
         """Own writes that the table does not know after a while do not hide what others did since."""
-        now, known = self._collection.clock.now(), set[str]()
+        now, known = self._collection.clock.monotonic(), set[str]()
         while asked := {one: own for one, own in search.doubtful(now).items() if one not in known}:
             known |= asked.keys()
             found = current_states(self._collection, list(asked))
@@ -447,19 +590,30 @@ class Reader:
         """The ids of the candidates, ascending."""
         if search.columns is not None:
             narrowing = search.needs.narrowing or search.needs.filter
-            return sorted(search.columns.ids_at(narrowing.positions(search.columns)))
-        return live_ids(self._collection) if search.ids is None else search.ids
+            found = search.columns.ids_at(narrowing.positions(search.columns))
+            return sorted({*found, *search.unsure_ids()} if search.columns.cut else found)
+        return live_ids(self._collection, self._own) if search.ids is None else search.ids
 
-    def _in_order(self, needs: Needs, columns: Columns, documents: DocumentReads) -> Page:
-        """The page as the manifest orders it. A document that does not match any more makes room for the next."""
-        query, rows = needs.request.query, list[Row]()
+    def _in_order(
+        self, needs: Needs, columns: Columns, documents: DocumentReads, *, only_short: bool = False
+    ) -> tuple[Page, set[str]]:
+        """The page as the manifest orders it, and the ids whose documents were read: all, or `only_short` rows. A
+        document that does not match any more makes room for the next."""
+        query, rows, places, read = needs.request.query, list[Row](), list[int](), set[str]()
+        cut = frozenset(columns.cut)
         while True:
             positions, cursor = query.picked(columns)
-            found = documents.rows(columns.ids_at(positions))
-            rows += [query.project(row) for row in found if needs.filter.matches(row)]
+            ids = dict(zip(positions, columns.ids_at(positions), strict=True))
+            told = [at for at in positions if only_short and not (at in cut and needs.is_short(columns.rows[at]))]
+            asked = [ids[at] for at in positions if at not in set(told)] if told else list(ids.values())
+            found = {str(row["id"]): query.project(row) for row in documents.rows(asked) if needs.filter.matches(row)}
+            found |= {ids[at]: row for at, row in zip(told, query.copies(columns, told), strict=True)}
+            read |= {*asked}
+            places += [at for at in positions if ids[at] in found]
+            rows += [found[ids[at]] for at in positions if ids[at] in found]
             missing = (needs.request.query.limit or 0) - len(rows)
             if cursor is None or missing <= 0:
-                return Page(rows, cursor)
+                return Page(rows, cursor, places), read
             place = decode_cursor(cursor, query.model, query.filter, query.sort)
             query = replace(query, limit=missing, offset=0, place=place)
 
@@ -482,9 +636,13 @@ def _filtered(query: Query, ids: list[str], documents: DocumentReads) -> Page:
 
 def counted(table: Table) -> int | None:
     """How many documents the collection's sentinel tells of, as of the last fold; for estimates only. None where no
-    fold keeps it."""
+    fold keeps it, or where it is damaged: it is only a note."""
     if not table.collection.definition.oplog and not table.is_kept:
         return None
-    stored = table.sentinel.read()
-    count = None if stored is None else loads_own(stored, table.sentinel.key).get("count")
-    return count if isinstance(count, int) else None
+    stored, key = table.sentinel.read(), table.sentinel.key
+    try:
+        shape = {} if stored is None else loads_own(stored, key)
+        check_shape(shape, COUNTED, key)
+    except Corrupt:
+        return None
+    return cast("int | None", shape.get("count"))

@@ -11,14 +11,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from worm.codec.strict_json import JsonValue, dumps, loads
-from worm.errors import Invalid
+from worm.errors import Invalid, shown
 from worm.query.filters import Filter
 from worm.schema import FieldDef, ModelDef
 from worm.schema.definition import TIME_FIELDS, find_field
 from worm.schema.fields import is_datetime_start
+from worm.values import dataclass
 
 OPERATORS = {
     "=": "$eq",
@@ -65,7 +65,7 @@ class _Condition:
         return self.text == "null" and not self.is_quoted
 
     def refused(self, problem: str, hint: str | None = None) -> Invalid:
-        return Invalid(f"--filter: {self.field!r} is {problem}", hint=hint)
+        return Invalid(f"--filter: {shown(self.field)} is {problem}", hint=hint)
 
 
 def parse_filter(definition: ModelDef | None, texts: Iterable[str]) -> JsonFilter:
@@ -133,7 +133,9 @@ def parse_sort(text: str | None) -> list[dict[str, str]]:
         else:
             field, order = part.removeprefix("-"), "desc" if part.startswith("-") else "asc"
         if not field or order not in ("asc", "desc"):
-            raise Invalid(f"--sort {part!r} is not understood", hint="write field, -field, field:asc or field:desc")
+            raise Invalid(
+                f"--sort {shown(part)} is not understood", hint="write field, -field, field:asc or field:desc"
+            )
         orders.append({"field": field, "order": order})
     return orders
 
@@ -149,7 +151,7 @@ def parse_names(text: str | None, option: str) -> list[str]:
         return []
     names = [name.strip() for name in text.split(",")]
     if "" in names:
-        raise Invalid(f"{option} {text!r} has an empty name")
+        raise Invalid(f"{option} {shown(text)} has an empty name")
     return names
 
 
@@ -162,7 +164,7 @@ def parse_percentiles(text: str | None) -> dict[str, list[float]]:
         listed = [number for number in numbers if isinstance(number, int | float) and not isinstance(number, bool)]
         if not field or not listed or len(listed) < len(numbers):
             hint = "write field:50 or, for several, field:50:95"
-            raise Invalid(f"--percentiles {part!r} is not understood", hint=hint)
+            raise Invalid(f"--percentiles {shown(part)} is not understood", hint=hint)
         found.setdefault(field, []).extend(listed)
     return found
 
@@ -176,7 +178,7 @@ def columns_of(definition: ModelDef, select: Sequence[str] | None) -> list[str]:
 def _twice(field: str, one: JsonValue, other: JsonValue) -> Invalid:
     """`status=a,status=b`: by AND nothing matches, and who writes it mostly means OR."""
     wanted = dumps({field: {"$in": [one, other]}}).decode()
-    return Invalid(f"the filter names two values of {field!r}", hint=f"for any of several: --where '{wanted}'")
+    return Invalid(f"the filter names two values of {shown(field)}", hint=f"for any of several: --where '{wanted}'")
 
 
 def _conditions(text: str) -> Iterator[_Condition]:
@@ -200,11 +202,11 @@ def _conditions(text: str) -> Iterator[_Condition]:
 
 
 def _not_understood(text: str, at: int, sign: str | None) -> Invalid:
-    what = "this is" if sign is None else f"the operator {sign!r} is"
+    what = "this is" if sign is None else f"the operator {shown(sign)} is"
     hint = UNDERSTOOD
     if sign is not None and any(sign.startswith(known) for known in OPERATORS):
         hint += "; a value that starts with a sign goes in double quotes"
-    return Invalid(f"--filter {text!r}: {what} not understood at character {at + 1}", hint=hint)
+    return Invalid(f"--filter {shown(text)}: {what} not understood at character {at + 1}", hint=hint)
 
 
 def _value(text: str, start: int) -> tuple[str, bool, int]:
@@ -213,9 +215,9 @@ def _value(text: str, start: int) -> tuple[str, bool, int]:
         try:
             quoted, end = _DECODER.raw_decode(text, start)
         except ValueError as error:
-            raise Invalid(f"--filter {text!r}: the quoted text does not end", hint=UNDERSTOOD) from error
+            raise Invalid(f"--filter {shown(text)}: the quoted text does not end", hint=UNDERSTOOD) from error
         if end < len(text) and text[end] != ",":
-            raise Invalid(f"--filter {text!r}: a comma must follow the quoted text", hint=UNDERSTOOD)
+            raise Invalid(f"--filter {shown(text)}: a comma must follow the quoted text", hint=UNDERSTOOD)
         return quoted, True, end
     end = text.find(",", start)
     end = len(text) if end < 0 else end
@@ -227,7 +229,7 @@ def _pattern(text: str, start: int) -> tuple[str, str, int]:
     found = _PATTERN.match(text, start)
     if found is None:
         hint = "write name=~/^acme/i; a value that starts with a sign goes in double quotes"
-        raise Invalid(f"--filter {text!r}: a pattern stands between slashes", hint=hint)
+        raise Invalid(f"--filter {shown(text)}: a pattern stands between slashes", hint=hint)
     return re.sub(r"\\(.)", lambda one: "/" if one[1] == "/" else one[0], found[1]), found[2], found.end()
 
 
@@ -269,7 +271,9 @@ def _text(declared: FieldDef | None, condition: _Condition) -> str:
 def _moment(condition: _Condition) -> str:
     """A time or the start of one; anything else no document has."""
     if not is_datetime_start(condition.text):
-        raise condition.refused(f"a time; {condition.text!r} is none", "write 2026-02-24T12:00:00Z, or the start of it")
+        raise condition.refused(
+            f"a time; {shown(condition.text)} is none", "write 2026-02-24T12:00:00Z, or the start of it"
+        )
     return condition.text
 
 
@@ -295,7 +299,7 @@ def _scalar(declared: FieldDef | None, condition: _Condition) -> JsonValue:
         raise condition.refused("of type object and has no single value to compare", hint)
     if kind == "boolean":
         if condition.is_quoted or condition.text not in ("true", "false"):
-            raise condition.refused(f"boolean; write true, false or null, not {condition.text!r}")
+            raise condition.refused(f"boolean; write true, false or null, not {shown(condition.text)}")
         return condition.text == "true"
     if kind in ("number", "integer"):
         return _number(condition, kind)
@@ -317,7 +321,7 @@ def _number(condition: _Condition, kind: str) -> int | float:
     number = None if condition.is_quoted else _json_scalar(condition.text)
     if isinstance(number, bool) or not isinstance(number, int | float):
         article = "an" if kind == "integer" else "a"
-        raise condition.refused(f"{article} {kind}; write a number or null, not {condition.text!r}")
+        raise condition.refused(f"{article} {kind}; write a number or null, not {shown(condition.text)}")
     if kind == "integer" and isinstance(number, float):
         if not number.is_integer():
             raise condition.refused(f"an integer; no document has {condition.text}")

@@ -16,15 +16,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from itertools import compress, repeat
 from typing import TypeAlias, cast
 
 from worm.codec.strict_json import (
-    INT_MAX,
-    INT_MIN,
     MISSING,
     JsonValue,
     Missing,
@@ -33,12 +30,14 @@ from worm.codec.strict_json import (
     child_path,
     dumps,
     loads_own,
+    normal,
     type_name,
 )
-from worm.errors import Invalid
+from worm.errors import Invalid, shown
 from worm.query.patterns import Pattern, check_options
 from worm.tables.columns import Column, Columns, comparable
 from worm.tables.parts import Cell, Several, reader
+from worm.values import dataclass
 
 One: TypeAlias = "Callable[[JsonValue | Missing], bool]"
 FacetTest: TypeAlias = Callable[[Iterable[object]], Iterable[object]]
@@ -140,17 +139,6 @@ def condition(op: str, value: JsonValue) -> Condition:
 def identity(value: JsonValue) -> bytes:
     """Equal for equal JSON values and for no others."""
     return dumps(normal(value))
-
-
-def normal(value: JsonValue) -> JsonValue:
-    """The value with whole floats written as integers, all the way down."""
-    if isinstance(value, float) and value.is_integer() and INT_MIN <= value <= INT_MAX:
-        return int(value)
-    if isinstance(value, list):
-        return [normal(item) for item in value]
-    if isinstance(value, dict):
-        return {name: normal(item) for name, item in value.items()}
-    return value
 
 
 def _is_python_equality(value: JsonValue) -> bool:
@@ -422,7 +410,7 @@ def _check_size(filter: object) -> None:
         children: list[object] = []
         for item in level:
             if isinstance(item, dict):
-                characters += sum(map(len, map(str, item)))
+                characters += sum(len(name) for name in item if isinstance(name, str))
                 children += item.values()
             elif isinstance(item, list | tuple | set | frozenset):
                 children += item
@@ -480,7 +468,7 @@ class _Parser:
         plain = [name for name in value if not name.startswith("$")]
         if plain:
             raise Invalid(
-                f"mixes operators with the plain key {plain[0]!r}",
+                f"mixes operators with the plain key {shown(plain[0])}",
                 path=path,
                 hint='for a field inside an object use a dotted name, for equality with an object {"$eq": {…}}',
             )
@@ -561,7 +549,7 @@ def _misplaced(name: str, path: str) -> Invalid:
     near = get_close_matches(name.lower(), [known.lower() for known in (*OPERATORS, *LOGICAL)], cutoff=0.6)
     meant = [known for known in (*OPERATORS, *LOGICAL) if known.lower() in near]
     hint = f"did you mean {' or '.join(meant)}? {_KNOWN}" if meant else _KNOWN
-    return Invalid(f"unknown operator {name!r}", path=path, hint=hint)
+    return Invalid(f"unknown operator {shown(name)}", path=path, hint=hint)
 
 
 _BARE = {name[1:]: name for name in (*OPERATORS, "$not")} | {name[1:].lower(): name for name in OPERATORS}
@@ -574,7 +562,7 @@ def _check_literal(value: JsonValue, path: str) -> None:
     literal = dumps(value).decode() if len(value) <= 3 else "{…}"
     meant = " and ".join("$options" if name == "options" else _BARE[name] for name in value)
     raise Invalid(
-        f"{next(iter(value))!r} is not an operator without its $",
+        f"{shown(next(iter(value)))} is not an operator without its $",
         path=path,
         hint=f'did you mean {meant}? For equality with this object write {{"$eq": {literal}}}',
     )

@@ -7,8 +7,7 @@ are filtered again), so a condition counts only where its index cannot miss a do
   (in an array, equality would also find an element);
 - the same and `$contains` on a multiValue index whose field the schema declares as an array (in a text, `$contains`
   would also find a part);
-- never null, which also matches documents that lack the field and so have no entry; nor numbers from 2^53 on, of which
-  an integer and a float that are equal have different entry keys.
+- never null, which also matches documents that lack the field and so have no entry.
 `id` with `$eq` or `$in` is a look-up without an index. Without `autoUpdate` no index is asked: nothing tells whether it
 is behind.
 """
@@ -16,16 +15,17 @@ is behind.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
 
 from worm.codec.strict_json import JsonValue
-from worm.errors import Invalid
+from worm.collections.entries import APART, CUT, Row, is_cut
+from worm.errors import Invalid, shown
 from worm.query.filters import And, Filter, Leaf, Node, Or
 from worm.query.query import Query
 from worm.schema import IndexDef, ModelDef
 from worm.schema.definition import find_field
+from worm.values import dataclass
 
 Strategy = Literal["index_lookup", "manifest_scan", "manifest_targeted", "full_scan"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
@@ -47,7 +47,7 @@ class Request:
     @classmethod
     def of(cls, query: Query, populate: tuple[str, ...] = (), strategy: str | None = None) -> Request:
         if strategy is not None and strategy not in STRATEGIES:
-            raise Invalid(f"unknown strategy {strategy!r}; known: {', '.join(STRATEGIES)}", path="strategy")
+            raise Invalid(f"unknown strategy {shown(strategy)}; known: {', '.join(STRATEGIES)}", path="strategy")
         return cls(query, populate, strategy)
 
 
@@ -70,6 +70,16 @@ class Needs:
     def orders(self) -> bool:
         """Can the manifest filter and sort?"""
         return self.narrowing is self.filter and not self._lacking(name for name, _ in self.request.query.sort)
+
+    @property
+    def sorted(self) -> tuple[str, ...]:
+        """The fields that the rows are sorted by."""
+        return tuple(name for name, _ in self.request.query.sort)
+
+    def is_short(self, row: Row) -> bool:
+        """Does the row, which was cut, lack something that the answer shows?"""
+        select = self.request.query.select
+        return CUT in row and (select is None or any(is_cut(row, name) for name in select))
 
     @cached_property
     def scanned(self) -> tuple[str, ...]:
@@ -113,8 +123,10 @@ def _narrowing(definition: ModelDef, filter: Filter) -> Filter | None:
 def is_covered(definition: ModelDef, name: str) -> bool:
     """Does the manifest tell of this field all that the document would? It does where it keeps the document, the field
     or the whole object that the field is in. A dotted name that it keeps by itself must be declared: elsewhere the path
-    may lead through an array, of which a row keeps nothing."""
+    may lead through an array, of which a row keeps nothing. Members of rows that are not fields never count."""
     table = definition.table_fields()
+    if name in (APART, CUT):
+        return False
     if definition.keeps_whole_rows or name == "id" or name.split(".", 1)[0] in table:
         return True
     return name in table and find_field(definition.fields, name)[1] is not None
@@ -122,8 +134,6 @@ def is_covered(definition: ModelDef, name: str) -> bool:
 
 # Look-ups
 
-
-EXACT_MAX = 2**53
 
 Ids = Callable[[IndexDef, Sequence[JsonValue]], "set[str] | None"]
 """The ids of documents with one of these values; None: the index cannot answer now."""
@@ -275,13 +285,7 @@ def _values(leaf: Leaf) -> tuple[JsonValue, ...]:
     """The values that are looked up, empty when one of them cannot be."""
     listed = leaf.value if leaf.op == "$in" and isinstance(leaf.value, list) else [leaf.value]
     values = tuple(listed) if leaf.op in ("$eq", "$in", "$contains") else ()
-    return values if all(_is_exact(value) for value in values) else ()
-
-
-def _is_exact(value: JsonValue) -> bool:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return abs(value) < EXACT_MAX
-    return isinstance(value, str | bool)
+    return values if all(isinstance(value, str | bool | int | float) for value in values) else ()
 
 
 def _answers(definition: ModelDef, index: IndexDef, op: str) -> bool:

@@ -1,20 +1,24 @@
-"""What queries ask a session for: its own writes, which tables may not know yet, and which others may have overwritten.
+"""What queries ask for beside the table: writes of the session, which the table may not know yet, and which others may
+have overwritten; or documents as they are on a branch, or were at a moment.
 
-The session keeps them (`sdk/memory.py`), above this room; a reader that wrote nothing has `NoWrites`.
+The session keeps its writes (`sdk/memory.py`), above this room; a reader that wrote nothing has `NoWrites`, and one
+that looks at another state than the newest has `OtherStates`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Protocol
 
-from worm.codec.strict_json import JsonValue
-from worm.collections.documents import DocumentVersion
+from worm.codec.strict_json import JsonValue, Missing, field_value
+from worm.collections.documents import NO_VERSION, DocumentVersion
 from worm.collections.entries import Document, Row
-from worm.schema import IndexDef
+from worm.schema import IndexDef, ModelDef
+from worm.tables.index import entry_key
 from worm.tables.view import TableView
+from worm.values import dataclass
 
 CONFIRM_AFTER = timedelta(seconds=5)
 """A table mostly knows a write by then; if it does not, a query on which the write bears reads the document again."""
@@ -29,7 +33,7 @@ class OwnWrite(Protocol):
     @property
     def version(self) -> DocumentVersion: ...
     @property
-    def checked(self) -> datetime: ...
+    def checked(self) -> float: ...
     def is_in(self, row: Row | None) -> bool: ...
 
 
@@ -44,6 +48,32 @@ class DocumentState:
 
 class OwnWrites(Protocol):
     """What the session wrote."""
+
+    @property
+    def instead(self) -> Mapping[str, DocumentState]:
+        """Documents that count instead of the stored ones."""
+        ...
+
+    @property
+    def about(self) -> str:
+        """What a plan says of it; empty for own writes."""
+        ...
+
+    def live_ids(self, listed: Callable[[], Iterable[str]]) -> Iterable[str]:
+        """The ids of all documents, as a listing tells, unless it knows better."""
+        ...
+
+    def settled(self, ids: Sequence[str], read: dict[str, DocumentState]) -> dict[str, DocumentState]:
+        """What counts of documents that were read now (of some of these ids there may be none)."""
+        ...
+
+    def is_ahead(self, view: Callable[[], TableView | None]) -> bool:
+        """May the table, or an index of it, know changes that do not count? Then its rows are compared one by one."""
+        ...
+
+    def has(self, entity_id: str, version: DocumentVersion | None) -> bool:
+        """Does a row of this version count?"""
+        ...
 
     def own_writes(self, known: TableView) -> Mapping[str, OwnWrite]:
         """What the table does not know yet."""
@@ -62,8 +92,30 @@ class OwnWrites(Protocol):
         ...
 
 
-class NoWrites:
-    """A reader that wrote nothing."""
+class AsStored:
+    """What is stored counts as it is."""
+
+    instead: Mapping[str, DocumentState] = {}
+    about = ""
+
+    def live_ids(self, listed: Callable[[], Iterable[str]]) -> Iterable[str]:
+        return listed()
+
+    def settled(self, ids: Sequence[str], read: dict[str, DocumentState]) -> dict[str, DocumentState]:
+        return read
+
+    def is_ahead(self, view: Callable[[], TableView | None]) -> bool:
+        return False
+
+    def has(self, entity_id: str, version: DocumentVersion | None) -> bool:
+        return True
+
+
+class NoWrites(AsStored):
+    """A reader that wrote nothing. `about`: what its plans say."""
+
+    def __init__(self, about: str = "") -> None:
+        self.about = about
 
     def own_writes(self, known: TableView) -> Mapping[str, OwnWrite]:
         return {}
@@ -78,5 +130,85 @@ class NoWrites:
         """There is nothing to confirm."""
 
 
-def is_doubtful(own: OwnWrite, now: datetime) -> bool:
-    return now - own.checked >= CONFIRM_AFTER
+@dataclass(frozen=True, slots=True)
+class StateElsewhere:
+    """A document of another state. No row of the table knows it, and nothing has to confirm it."""
+
+    document: Document | None
+    version: DocumentVersion
+
+    @property
+    def checked(self) -> float:
+        return math.inf
+
+    def is_in(self, row: Row | None) -> bool:
+        return False
+
+
+class OtherStates(AsStored):
+    """A collection as it is on a branch, or was at a moment: the table, but for these documents. `about` says so in
+    plans."""
+
+    def __init__(self, definition: ModelDef, states: Mapping[str, DocumentState], about: str) -> None:
+        self.instead: dict[str, DocumentState] = {}
+        self.about = about
+        self._written: dict[str, StateElsewhere] = {}
+        self._values = [(index, IndexedValues(index)) for index in definition.indexes.values()]
+        self._count_in(states)
+
+    def _count_in(self, states: Mapping[str, DocumentState]) -> None:
+        """From now on these count, too."""
+        for one, state in states.items():
+            before = self.instead.get(one)
+            for _, values in self._values:
+                if before is not None:
+                    values.remove(one, before.document)
+                values.add(one, state.document)
+            self.instead[one] = state
+            self._written[one] = StateElsewhere(state.document, state.version or NO_VERSION)
+
+    def own_writes(self, known: TableView) -> Mapping[str, OwnWrite]:
+        return self._written
+
+    def recent_writes(self) -> Mapping[str, OwnWrite]:
+        return self._written
+
+    def ids_with(self, index: IndexDef, values: Sequence[JsonValue]) -> set[str]:
+        kept = next((kept for known, kept in self._values if known == index), None)
+        return set() if kept is None else kept.ids(values)
+
+    def confirm(self, asked: Mapping[str, OwnWrite], found: Mapping[str, DocumentState]) -> None:
+        """There is nothing to confirm."""
+
+
+class IndexedValues:
+    """Which of some documents have a value in an indexed field."""
+
+    def __init__(self, index: IndexDef) -> None:
+        self._index = index
+        self._ids: dict[str, set[str]] = {}
+
+    def ids(self, values: Sequence[JsonValue]) -> set[str]:
+        return set().union(*(self._ids.get(entry_key(value), ()) for value in values))
+
+    def add(self, entity_id: str, document: Document | None) -> None:
+        for key in self._keys(document):
+            self._ids.setdefault(key, set()).add(entity_id)
+
+    def remove(self, entity_id: str, document: Document | None) -> None:
+        for key in self._keys(document):
+            self._ids[key].discard(entity_id)
+            if not self._ids[key]:
+                del self._ids[key]
+
+    def _keys(self, document: Document | None) -> set[str]:
+        value = field_value(document, self._index.field) if document is not None else None
+        if document is None or isinstance(value, Missing):
+            return set()
+        is_multiple = self._index.type == "multiValue" and isinstance(value, list)
+        return {entry_key(item) for item in value} if is_multiple and isinstance(value, list) else {entry_key(value)}
+
+
+def is_doubtful(own: OwnWrite, now: float) -> bool:
+    """`now` is monotonic: the wall clock may be set."""
+    return now - own.checked >= CONFIRM_AFTER.total_seconds()

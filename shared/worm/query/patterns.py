@@ -21,10 +21,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
-from worm.errors import Invalid
+from worm.errors import Invalid, shown
+from worm.values import dataclass
 
 PATTERN_MAX = 1_000
 GROUPS_MAX = 32
@@ -432,7 +433,7 @@ def _single(text: str, flags: re.RegexFlag) -> Test:
     try:
         return re.compile(text, flags).fullmatch
     except re.error as error:
-        raise Invalid(f"{text!r} in the pattern is not understood: {error.msg}") from error
+        raise Invalid(f"{shown(text)} in the pattern is not understood: {error.msg}") from error
 
 
 def check_options(options: Iterable[str]) -> str:
@@ -440,5 +441,5 @@ def check_options(options: Iterable[str]) -> str:
     unknown = [option for option in options if option not in OPTIONS]
     if unknown:
         hint = "known are i (either case), m (^ and $ at every line), s (a dot also matches a newline)"
-        raise Invalid(f"unknown option {unknown[0]!r}", hint=hint)
+        raise Invalid(f"unknown option {shown(unknown[0])}", hint=hint)
     return "".join(sorted(set(options)))

@@ -32,15 +32,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Literal
 
 from worm.codec.strict_json import JsonValue
-from worm.errors import Invalid
+from worm.errors import Hint, Invalid
 from worm.query.needs import Lookup, Needs, Strategy, leaves
 from worm.tables.index import entry_key
 from worm.tables.view import ASSUMED_BYTES, Size
+from worm.values import dataclass
 
 PROMISED = 10
 """A look-up that promises no more ids is made even where one GET of the manifest would do."""
@@ -56,8 +57,10 @@ ENTRY_BYTES = 40
 """Of an index, for each document."""
 LIST_PAGE = 1000
 UNUSABLE = "the manifest is missing, damaged or behind"
+REBUILD = "`worm table rebuild` rebuilds it"
 COVERED = "manifest has all needed fields"
 FORCED = "the caller asked for it"
+CUT = "values that are too large for the manifest are read from documents"
 TOLD_BEHIND = "the manifest was behind when its status was asked for"
 
 Question = Literal["root", "ids", "rows"]
@@ -214,7 +217,7 @@ def _forced(facts: Facts, strategy: Strategy) -> Decision:
         if is_obstacle and needs.lacks is not None:
             raise Invalid(f"{strategy} is not possible: {needs.lacks}", path="strategy")
         if not facts.has_rows():
-            hint = "build_manifest() or `worm table rebuild` rebuilds it"
+            hint = Hint("build_manifest() rebuilds it", REBUILD)
             raise Invalid(f"{strategy} is not possible: {UNUSABLE}", path="strategy", hint=hint)
     return Decision(strategy, FORCED)
 
@@ -233,7 +236,7 @@ def _check_lookup(facts: Facts) -> None:
         raise Invalid(
             f"index_lookup is not possible: {', '.join(lookup.names)} is missing, damaged or of another definition",
             path="strategy",
-            hint="build_indexes() or `worm table rebuild` rebuilds it",
+            hint=Hint("build_indexes() rebuilds it", REBUILD),
         )
 
 
@@ -360,7 +363,8 @@ def _spent(cost: Cost) -> str:
 def estimate(needs: Needs, strategy: Strategy, size: Size, read: int | None = None) -> Cost:
     """What the strategy takes; `read` are the documents, where it is known how many."""
     if strategy == "manifest_scan":
-        return _manifest(size)
+        cut, each = read or 0, max(size.each, needs.definition.manifest.max_field_bytes)
+        return _manifest(size) + Cost({"GET": cut} if cut else {}, cut * each)
     documents = _expected(needs, strategy, size) if read is None else read
     return _first(needs, strategy, size) + _documents(needs, documents, size)
 

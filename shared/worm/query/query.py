@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from worm.codec.strict_json import JsonValue, Missing, field_value, type_name
@@ -17,6 +16,7 @@ from worm.query.filters import Filter
 from worm.query.sort import Order, Place, after, arrange, decode_cursor, encode_cursor, place_of
 from worm.tables.columns import Columns
 from worm.tables.parts import copied
+from worm.values import dataclass
 
 __all__ = ["Page", "Query", "Row", "Sort"]
 
@@ -108,7 +108,7 @@ class Query:
 
     def _page(self, columns: Columns, matching: Sequence[int]) -> Page:
         positions, cursor = self._picked(columns, matching)
-        return Page(self._copies(columns, positions), cursor, positions)
+        return Page(self.copies(columns, positions), cursor, positions)
 
     def _picked(self, columns: Columns, matching: Sequence[int]) -> tuple[Sequence[int], str | None]:
         if self.place is not None:
@@ -120,7 +120,7 @@ class Query:
             return chosen, None
         return chosen, encode_cursor(self.model, self.filter, self.sort, place_of(columns, chosen[-1], self.sort))
 
-    def _copies(self, columns: Columns, positions: Sequence[int]) -> list[Row]:
+    def copies(self, columns: Columns, positions: Sequence[int]) -> list[Row]:
         """Copies for the caller, who may change them: the rows themselves belong to the cached manifest."""
         if self.select is None:
             return columns.copies(positions)

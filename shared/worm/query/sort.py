@@ -18,13 +18,13 @@ import binascii
 import hashlib
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 from worm.codec.strict_json import MISSING, JsonValue, Missing, dumps, loads
-from worm.errors import Invalid
+from worm.errors import Invalid, shown
 from worm.query.filters import Filter
 from worm.tables.columns import Column, Columns, sort_key
+from worm.values import dataclass
 
 Order: TypeAlias = tuple[str, bool]
 """A field, and whether the order is descending."""
@@ -156,9 +156,9 @@ def decode_cursor(cursor: str, model: str, filter: Filter, orders: Sequence[Orde
     """The place that the cursor names; `Invalid` unless it is a cursor of this model, filter and sort."""
     version, binding, values, entity_id = _parts(cursor)
     if version != VERSION:
-        raise Invalid(f"cursor version {version!r}; this code reads version {VERSION}", path="cursor", hint=_HINT)
+        raise Invalid(f"cursor version {shown(version)}; this code reads version {VERSION}", path="cursor", hint=_HINT)
     if binding != _binding(model, filter, orders):
-        hint = "a cursor continues a query of the same model, filter and sort; leave it out to start a new one"
+        hint = "a cursor continues a query of the same model, filter, sort and moment; leave it out to start a new one"
         raise Invalid("the cursor belongs to another query", path="cursor", hint=hint)
     if not isinstance(values, list) or len(values) != len(orders) or not isinstance(entity_id, str):
         raise _damaged()

@@ -3,6 +3,7 @@
 - Where the filter names few ids or values of a unique index, and where the manifest cannot answer but an index can,
   the documents that they name are read.
 - Else the rows of the table, partition by partition; else all documents.
+- A row that lacks something that is asked for, because it is too large for the table, is read from its document.
 Batches are in the order of ids, except that documents which the session wrote and which the table does not know yet
 come last, read again. If a file of the table turns out to be gone or damaged on the way, the rest is read from the
 documents."""
@@ -11,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
+from operator import itemgetter
 
 from worm.collections.documents import DocumentVersion
-from worm.collections.entries import Row
+from worm.collections.entries import Row, is_cut
 from worm.errors import Corrupt, Invalid
 from worm.query.execute import Answer, DocumentReads, Search, counted, given_rows, live_ids
 from worm.query.needs import Request
@@ -40,12 +43,14 @@ class Stream:
     ) -> None:
         self._collection = table.collection
         self._lock = lock or nullcontext()
+        self._states = own or NoWrites()
         with self._lock:
-            search = Search(table, own or NoWrites(), request)
+            search = Search(table, self._states, request)
             decision = search.decide(decide_stream)
             self._needs, self._ids = search.needs, search.ids
             self._view = search.view if decision.strategy == "manifest_scan" else None
-            self._own = dict((own or NoWrites()).recent_writes())
+            self._compares = self._view is not None and self._states.is_ahead(lambda: self._view)
+            self._own = dict(self._states.recent_writes())
             read = None if self._ids is None else len(self._ids)
             size = search.size or (Size.counted(counted(table)) if read is None else Size())
             self.plan = search.plan(decision, size, read)
@@ -72,23 +77,39 @@ class Stream:
 
     def _groups(self, size: int) -> Iterator[_Group]:
         if self._view is None:
-            yield from self._documents(live_ids(self._collection) if self._ids is None else self._ids, size)
+            yield from self._documents(
+                live_ids(self._collection, self._states) if self._ids is None else self._ids, size
+            )
             return
-        last, rest = "", set[str]()
+        last, rest, seen = "", set[str](), set[str]()
         try:
             for batch in self._locked(self._view):
-                yield self._of_table(batch)
+                yield from self._of_table(batch, size)
                 last = max(batch.rows, default=last)
+                seen.update(batch.rows if self._compares else ())
+            if self._compares:  # what the table does not have any more may have been there
+                rest = {one for one in live_ids(self._collection, self._states) if one not in seen}
         except Corrupt:  # the documents have everything; `worm verify` speaks of the damage
-            rest = {one for one in live_ids(self._collection) if one > last}
-        now = self._collection.clock.now()
+            rest = {one for one in live_ids(self._collection, self._states) if one > last}
+        now = self._collection.clock.monotonic()
         written = {one for one, own in self._own.items() if own.document is not None or is_doubtful(own, now)}
         yield from self._documents(sorted(rest | written), size)
 
-    def _of_table(self, batch: RowBatch) -> _Group:
-        rows = self._needs.request.query.run(self._known(batch.rows))
-        found = ((one, batch.version(one)) for row in rows if (one := str(row["id"])))
-        return rows, {one: version for one, version in found if version is not None}
+    def _of_table(self, batch: RowBatch, size: int) -> Iterator[_Group]:
+        """Where rows lack something that is asked for, the documents are read in their place, `size` rows at a time."""
+        rows = list(self._known(batch.rows))
+        wanting = {str(row["id"]) for row in rows if self._is_short(row)}
+        if self._compares:
+            wanting |= {one for row in rows if not self._states.has(one := str(row["id"]), batch.version(one))}
+        for some in chunked(sorted(rows, key=itemgetter("id")), size) if wanting else [rows]:
+            documents, query = DocumentReads(self._collection, self._states), self._needs.request.query
+            short = [one for row in some if (one := str(row["id"])) in wanting]
+            found = query.run(chain((row for row in some if row["id"] not in wanting), documents.rows(short)))
+            versions = ((one, batch.version(one)) for row in found if (one := str(row["id"])) not in wanting)
+            yield found, {one: known for one, known in versions if known is not None} | documents.versions_of(found)
+
+    def _is_short(self, row: Row) -> bool:
+        return self._needs.is_short(row) or any(is_cut(row, field) for field in self._needs.filter.fields)
 
     def _locked(self, view: TableView) -> Iterator[RowBatch]:
         """The table is asked under the lock, batch by batch."""
@@ -112,6 +133,6 @@ class Stream:
 
     def _documents(self, ids: list[str], size: int) -> Iterator[_Group]:
         for chunk in chunked(ids, size):
-            documents = DocumentReads(self._collection)
+            documents = DocumentReads(self._collection, self._states)
             rows = self._needs.request.query.run(documents.rows(chunk))
             yield rows, documents.versions_of(rows)

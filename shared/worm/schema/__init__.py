@@ -15,9 +15,11 @@ from worm.schema.definition import (
     Schema,
     SnapshotsDef,
     StorageDef,
+    load_pushed,
     load_schema,
 )
-from worm.schema.fields import FieldDef, IdType, Problem
+from worm.schema.fields import FieldDef, IdType
+from worm.schema.members import Problem
 
 __all__ = [
     "FieldDef",
@@ -32,5 +34,6 @@ __all__ = [
     "Schema",
     "SnapshotsDef",
     "StorageDef",
+    "load_pushed",
     "load_schema",
 ]

@@ -13,12 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from pydantic import AfterValidator, Field, PrivateAttr, ValidationError
+from typing import Literal, get_args
 
 from worm.codec.strict_json import (
     JsonObject,
@@ -30,24 +27,40 @@ from worm.codec.strict_json import (
     loads,
     type_name,
 )
-from worm.errors import Invalid, NotFound
+from worm.errors import Corrupt, Invalid, NotFound, shown
 from worm.schema.fields import (
     ID_TYPES,
     Check,
-    Definition,
     FieldDef,
     IdType,
-    Problem,
     compile_object,
+    field_definition,
     field_name_problems,
     field_problems,
     id_problem,
     segment_problem,
 )
+from worm.schema.members import (
+    Definition,
+    Problem,
+    boolean,
+    choice,
+    dict_of,
+    invalid,
+    list_of,
+    member,
+    needed,
+    nullable,
+    text,
+    whole,
+)
+from worm.values import dataclass
 
 DIRECTORY_BYTES_MAX = 400  # with the longest id, file and system names a whole key stays under S3's 1,024 bytes
+VERSIONS: tuple[Literal["1.0"], ...] = ("1.0",)
 LOG_FOLDER = "db"  # `db/` holds the commit logs
 
+_NAME = "_name"
 _ID = re.compile(r"\((\w+):(\w+)\)")
 _EXPECTED = "expected #folder/@collection/(id:type)"
 
@@ -80,7 +93,7 @@ def parse_path(text: str) -> ModelPath:
     folders = tuple(_folder(part) for part in parts)
     path = ModelPath(folders, _segment("collection", collection[1:]), id_type)
     if (folders or (path.collection,))[0] == LOG_FOLDER:
-        raise ValueError(f"the first folder must not be {LOG_FOLDER!r}, which holds the commit logs")
+        raise ValueError(f"the first folder must not be {shown(LOG_FOLDER)}, which holds the commit logs")
     if len(path.directory) > DIRECTORY_BYTES_MAX:
         raise ValueError(f"folders and collection are longer than {DIRECTORY_BYTES_MAX} bytes")
     return path
@@ -88,28 +101,29 @@ def parse_path(text: str) -> ModelPath:
 
 def _folder(part: str) -> str:
     if not part.startswith("#"):
-        raise ValueError(f"part {part!r} must start with # (folder), {_EXPECTED}")
+        raise ValueError(f"part {shown(part)} must start with # (folder), {_EXPECTED}")
     return _segment("folder", part[1:])
 
 
 def _segment(role: str, name: str) -> str:
     problem = segment_problem(name)
     if problem:
-        raise ValueError(f"{role} {name!r} {problem}")
+        raise ValueError(f"{role} {shown(name)} {problem}")
     return name
 
 
 def _id_type(part: str) -> IdType:
     match = _ID.fullmatch(part)
     if not match or match[1] != "id":
-        raise ValueError(f"part {part!r} must be (id:type)")
+        raise ValueError(f"part {shown(part)} must be (id:type)")
     for known in ID_TYPES:
         if match[2] == known:
             return known
-    raise ValueError(f"id type {match[2]!r} is unknown, choose one of {', '.join(ID_TYPES)}")
+    raise ValueError(f"id type {shown(match[2])} is unknown, choose one of {', '.join(ID_TYPES)}")
 
 
 Layout = Literal["root", "collection", "inline"]
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 Mode = Literal["readonly", "readwrite", "append"]
 IndexType = Literal["standard", "multiValue"]
 
@@ -118,6 +132,8 @@ SYSTEM_FIELDS = frozenset(("id", *TIME_FIELDS))
 EVERYTHING_ELSE = "."
 """Among the fields of a manifest: rows hold all other fields of their documents too. No field of a schema has a dot in
 its own name."""
+FIELD_BYTES_MAX, ROW_BYTES_MAX = 1 << 20, 4 << 20
+"""No schema may let a row have more: partitions and change sets are cut between rows."""
 
 _DURATION = re.compile(r"([1-9]\d{0,5})([smhdw])", re.ASCII)
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -133,43 +149,30 @@ def duration_seconds(text: str) -> int:
     return int(match[1]) * _UNIT_SECONDS[match[2]]
 
 
-def _duration(text: str) -> str:
-    duration_seconds(text)
-    return text
-
-
-def _archive_age(text: str) -> str:
+def _check_archive_age(text: str) -> None:
     if text != "never" and duration_seconds(text) < _UNIT_SECONDS["d"]:
         raise ValueError("must be at least 1d, or never")
-    return text
 
 
-def _file_name(text: str) -> str:
+def _check_file_name(text: str) -> None:
     problem = segment_problem(text)
     if problem or len(text) > _FILE_BYTES_MAX:
         raise ValueError(f"file name {problem or f'must have at most {_FILE_BYTES_MAX} bytes'}")
-    return text
 
 
-def _space_name(text: str) -> str:
+def _check_space_name(text: str) -> None:
     problem = segment_problem(text)
     if problem or len(text) > _SPACE_BYTES_MAX:
         raise ValueError(f"name of a space {problem or f'must have at most {_SPACE_BYTES_MAX} bytes'}")
-    return text
-
-
-def _path_text(text: str) -> str:
-    parse_path(text)
-    return text
 
 
 class SnapshotsDef(Definition):
     """Periodic full copies: every `every` oplog entries, pruned by age and count."""
 
-    enabled: bool = False
-    every: Annotated[int, Field(ge=1)] = 10
-    max_age: Annotated[str, AfterValidator(_duration)] = "30d"
-    max_count: Annotated[int, Field(ge=1)] = 50
+    enabled: bool = member(boolean, default=False)
+    every: int = member(whole(1), default=10)
+    max_age: str = member(text(duration_seconds), default="30d")
+    max_count: int = member(whole(1), default=50)
 
     @property
     def max_age_seconds(self) -> int:
@@ -178,31 +181,34 @@ class SnapshotsDef(Definition):
 
 class ManifestDef(Definition):
     """The collection's table. `fields` None means all fields of the schema and, with `extra`, all others that documents
-    have."""
+    have. What is larger than `max_field_bytes` of canonical JSON stays out of the rows, and so does what makes a row
+    larger than `max_row_bytes`."""
 
-    enabled: bool = False
-    fields: list[str] | None = None
-    extra: bool = True
-    auto_update: bool = True
-    partition_threshold: Annotated[int, Field(ge=1)] = 10_000
-    max_partitions: Annotated[int, Field(ge=1, le=4096)] = 16
+    enabled: bool = member(boolean, default=False)
+    fields: list[str] | None = member(nullable(list_of(text())), default=None)
+    extra: bool = member(boolean, default=True)
+    auto_update: bool = member(boolean, default=True)
+    partition_threshold: int = member(whole(1), default=10_000)
+    max_partitions: int = member(whole(1, 4096), default=16)
+    max_field_bytes: int = member(whole(1, FIELD_BYTES_MAX), default=32 << 10)
+    max_row_bytes: int = member(whole(1, ROW_BYTES_MAX), default=128 << 10)
 
 
 class IndexDef(Definition):
     """A lookup table by one field, which may be a dotted path into an object."""
 
-    field: str
-    unique: bool = False
-    type: IndexType = "standard"
+    field: str = needed(text())
+    unique: bool = member(boolean, default=False)
+    type: IndexType = member(choice(get_args(IndexType)), default="standard")
 
 
 class StorageDef(Definition):
     """Where oplog, snapshots and trash lie; the three overrides take precedence over `layout`."""
 
-    layout: Layout = "root"
-    oplog: Layout | None = None
-    snapshots: Layout | None = None
-    trash: Layout | None = None
+    layout: Layout = member(choice(LAYOUTS), default="root")
+    oplog: Layout | None = member(nullable(choice(LAYOUTS)), default=None)
+    snapshots: Layout | None = member(nullable(choice(LAYOUTS)), default=None)
+    trash: Layout | None = member(nullable(choice(LAYOUTS)), default=None)
 
     @property
     def oplog_layout(self) -> Layout:
@@ -220,25 +226,30 @@ class StorageDef(Definition):
 class ModelDef(Definition):
     """One model. `name` is its key under `models`."""
 
-    path: Annotated[str, AfterValidator(_path_text)]
-    file: Annotated[str, AfterValidator(_file_name)] = "data.json"
-    mode: Mode = "readwrite"
-    fields: dict[str, FieldDef] = Field(default_factory=dict)
-    oplog: bool = False
-    soft_delete: bool = False
-    trash_ttl_days: Annotated[int, Field(ge=0)] = 30
-    archive_after: Annotated[str, AfterValidator(_archive_age)] | None = None
-    snapshots: SnapshotsDef = SnapshotsDef()
-    manifest: ManifestDef = ManifestDef()
-    indexes: dict[str, IndexDef] = Field(default_factory=dict)
-    strict: bool = False
-    space: Annotated[str, AfterValidator(_space_name)] | None = None
-
-    _name: str = PrivateAttr(default="")
+    path: str = needed(text(parse_path))
+    file: str = member(text(_check_file_name), default="data.json")
+    mode: Mode = member(choice(get_args(Mode)), default="readwrite")
+    fields: dict[str, FieldDef] = member(dict_of(field_definition), default={})
+    oplog: bool = member(boolean, default=False)
+    soft_delete: bool = member(boolean, default=False)
+    trash_ttl_days: int = member(whole(0), default=30)
+    archive_after: str | None = member(nullable(text(_check_archive_age)), default=None)
+    snapshots: SnapshotsDef = member(SnapshotsDef.read, default=SnapshotsDef())
+    manifest: ManifestDef = member(ManifestDef.read, default=ManifestDef())
+    indexes: dict[str, IndexDef] = member(dict_of(IndexDef.read), default={})
+    strict: bool = member(boolean, default=False)
+    space: str | None = member(nullable(text(_check_space_name)), default=None)
 
     @property
     def name(self) -> str:
-        return self._name
+        return str(self.__dict__.get(_NAME, ""))
+
+    def called(self, name: str) -> None:
+        """What the schema that it is in calls it."""
+        self.__dict__[_NAME] = name
+
+    def _compared(self) -> tuple[object, ...]:
+        return (self.name, *super()._compared())
 
     @cached_property
     def location(self) -> ModelPath:
@@ -290,8 +301,10 @@ class ModelDef(Definition):
 
     @cached_property
     def row_form(self) -> tuple[str, ...]:
-        """What tells how rows are made: their named fields, then `EVERYTHING_ELSE` where rows are whole documents."""
-        return (*self._table_fields, EVERYTHING_ELSE) if self.keeps_whole_rows else self._table_fields
+        """What tells how rows are made: their named fields, then `EVERYTHING_ELSE` where rows are whole documents, then
+        the limits."""
+        limits = f".cut {self.manifest.max_field_bytes}/{self.manifest.max_row_bytes}"
+        return (*self._table_fields, *((EVERYTHING_ELSE,) if self.keeps_whole_rows else ()), limits)
 
     def defaults(self) -> JsonObject:
         """The declared default values, as a fresh copy."""
@@ -303,10 +316,9 @@ class ModelDef(Definition):
     def _check(self) -> Check:
         return compile_object(self.fields, strict=self.strict, always=SYSTEM_FIELDS)
 
-    def __getstate__(self) -> dict[Any, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Without the compiled check, which is made again."""
-        state = super().__getstate__()
-        return {**state, "__dict__": {name: value for name, value in state["__dict__"].items() if name != "_check"}}
+        return {name: value for name, value in self.__dict__.items() if name != "_check"}
 
     def validate_document(self, document: JsonValue, *, id: str | None = None) -> list[Problem]:
         """Every rule the document breaks. `id` is the one of its key, which a field `id` must equal."""
@@ -321,7 +333,7 @@ class ModelDef(Definition):
             return []
         if self.id_type == "int" and isinstance(value, int) and not isinstance(value, bool) and str(value) == id:
             return []
-        return [Problem("id", f"must equal the id of the key, {id!r}, not {value!r}")]
+        return [Problem("id", f"must equal the id of the key, {shown(id)}, not {shown(value)}")]
 
     def check_document(
         self,
@@ -344,14 +356,15 @@ class ModelDef(Definition):
 class Schema(Definition):
     """All models of one bucket."""
 
-    version: Literal["1.0"] = "1.0"
-    bucket: str | None = None
-    storage: StorageDef = StorageDef()
-    models: dict[str, ModelDef]
+    version: Literal["1.0"] = member(choice(VERSIONS), default="1.0")
+    bucket: str | None = member(nullable(text()), default=None)
+    storage: StorageDef = member(StorageDef.read, default=StorageDef())
+    models: dict[str, ModelDef] = needed(dict_of(ModelDef.read))
 
-    def model_post_init(self, context: object, /) -> None:
+    def __init__(self, **values: object) -> None:
+        super().__init__(**values)
         for name, model in self.models.items():
-            model._name = name
+            model.called(name)
 
     def __repr__(self) -> str:
         return f"<Schema {self.version} ({', '.join(self.models)})>"
@@ -360,7 +373,7 @@ class Schema(Definition):
         """The model of this name; `NotFound` lists the known ones."""
         found = self.models.get(name)
         if found is None:
-            raise NotFound(f"no model {name!r} in the schema; known: {', '.join(self.models) or 'none'}")
+            raise NotFound(f"no model {shown(name)} in the schema; known: {', '.join(self.models) or 'none'}")
         return found
 
     def to_json(self) -> bytes:
@@ -368,17 +381,7 @@ class Schema(Definition):
 
         Models and fields keep their order, which is the order of a table's columns; everything else has one form.
         """
-        return dumps_document(self.model_dump(mode="json", by_alias=True, exclude_unset=True))
-
-
-def invalid(what: str, problems: list[Problem], *, key: str | None = None) -> Invalid:
-    """One error for all problems: a single one has its path in front, several are listed."""
-    if len(problems) == 1:
-        return Invalid(problems[0].message, path=problems[0].path or "$", key=key)
-    listed = "; ".join(str(problem) for problem in problems)
-    error = Invalid(f"{what} has {len(problems)} mistakes: {listed}", key=key)
-    error.path = problems[0].path
-    return error
+        return dumps_document(self.shape())
 
 
 def find_field(fields: Mapping[str, FieldDef], dotted: str) -> tuple[bool, FieldDef | None]:
@@ -403,7 +406,7 @@ def undeclared_fields(model: ModelDef, names: Iterable[str]) -> list[str]:
     for name in unknown if model.strict else ():
         if not _is_possible(model.fields, name):
             known = ", ".join(("id", *(one for one in model.fields if one != "id")))
-            raise Invalid(f"{model.name} has no field {name!r}; it has {known}")
+            raise Invalid(f"{model.name} has no field {shown(name)}; it has {known}")
     return unknown
 
 
@@ -432,11 +435,8 @@ def load_schema(source: Mapping[str, object] | bytes | str | Path) -> Schema:
     if not isinstance(raw, dict):
         raise Invalid(f"a schema must be a JSON object, not {type_name(raw)}")
     problems: list[Problem] = []
-    schema: Schema | None = None
-    try:
-        schema = Schema.model_validate(raw)
-    except ValidationError as error:
-        problems += _problems(error, "")
+    read = Schema.read(raw, "", problems)
+    schema = None if problems else read
     raw_models = raw.get("models")
     known = raw_models if isinstance(raw_models, dict) else {}
     models = schema.models if schema else _well_formed(known)
@@ -446,6 +446,15 @@ def load_schema(source: Mapping[str, object] | bytes | str | Path) -> Schema:
     if problems or schema is None:
         raise invalid("schema", problems)
     return schema
+
+
+def load_pushed(body: bytes, key: str) -> Schema:
+    """The schema that was pushed to a place; `Corrupt`, naming the key, where what is there is none."""
+    try:
+        return load_schema(body)
+    except Invalid as error:
+        hint = "push a good one with `worm push --force`"
+        raise Corrupt(f"the pushed schema is not valid: {error.message}", key=key, hint=hint) from error
 
 
 def _read(source: Mapping[str, object] | bytes | str | Path) -> JsonValue:
@@ -463,6 +472,8 @@ def _read(source: Mapping[str, object] | bytes | str | Path) -> JsonValue:
             return loads(body, max_bytes=SCHEMA_BYTES_MAX)
         except Invalid as error:
             raise Invalid(f"{path}: {error.message}", hint=error.hint) from error
+    if not isinstance(source, Mapping):
+        raise Invalid(f"a schema is an object, its JSON, or the path of a file, not {type(source).__name__}")
     return check_json(dict(source))
 
 
@@ -470,40 +481,11 @@ def _well_formed(raw_models: Mapping[str, JsonValue]) -> dict[str, ModelDef]:
     """The models that can be checked further although another one has a mistake."""
     models: dict[str, ModelDef] = {}
     for name, raw in raw_models.items():
-        try:
-            models[name] = ModelDef.model_validate(raw)
-        except ValidationError:
-            continue  # reported by the validation of the whole schema
+        problems: list[Problem] = []  # reported by the reading of the whole schema
+        model = ModelDef.read(raw, "", problems)
+        if not problems:
+            models[name] = model
     return models
-
-
-def _problems(error: ValidationError, path: str) -> list[Problem]:
-    problems = []
-    for detail in error.errors(include_url=False, include_context=False, include_input=True):
-        where = path
-        for part in detail["loc"]:
-            where = child_path(where, part)
-        problems.append(Problem(where or "$", _message(detail["type"], detail["msg"], detail["input"])))
-    return problems
-
-
-def _message(kind: str, message: str, found: object) -> str:
-    if kind == "missing":
-        return "is required"
-    if kind == "extra_forbidden":
-        return "unknown field"
-    if kind == "value_error":
-        return message.removeprefix("Value error, ")
-    if kind == "model_type":
-        return f"must be an object, not {type_name(found)}"
-    text = message.removeprefix("Input should be ")
-    if text == message:
-        return message
-    return f"must be {text.removeprefix('a valid ')}, not {_shown(found)}"
-
-
-def _shown(found: object) -> str:
-    return f"{found!r}" if isinstance(found, str | int | float | bool) and len(repr(found)) <= 60 else type_name(found)
 
 
 def cross_check(models: Mapping[str, ModelDef], known: Mapping[str, object]) -> list[Problem]:
@@ -529,7 +511,7 @@ def _manifest_problems(model: ModelDef, path: str) -> list[Problem]:
     for at, name in enumerate(model.manifest.fields or ()):
         if not find_field(model.fields, name)[0]:
             where = child_path(f"{path}.manifest.fields", at)
-            problems.append(Problem(where, f"unknown field {name!r}, known: {_known(model)}"))
+            problems.append(Problem(where, f"unknown field {shown(name)}, known: {_known(model)}"))
     return problems
 
 
@@ -544,7 +526,7 @@ def _index_problems(model: ModelDef, path: str) -> list[Problem]:
         owner.setdefault(index.field, name)
         exists, field = find_field(model.fields, index.field)
         if not exists:
-            problems.append(Problem(f"{where}.field", f"unknown field {index.field!r}, known: {_known(model)}"))
+            problems.append(Problem(f"{where}.field", f"unknown field {shown(index.field)}, known: {_known(model)}"))
         elif field is not None:
             problems += _index_type_problems(index, field, where)
         if index.unique and index.type == "multiValue":
@@ -554,37 +536,34 @@ def _index_problems(model: ModelDef, path: str) -> list[Problem]:
 
 def _index_type_problems(index: IndexDef, field: FieldDef, where: str) -> list[Problem]:
     if index.type == "multiValue" and field.type != "array":
-        return [Problem(f"{where}.type", f"multiValue needs an array field, {index.field!r} is {field.type}")]
+        return [Problem(f"{where}.type", f"multiValue needs an array field, {shown(index.field)} is {field.type}")]
     if index.type == "standard" and field.type in ("array", "object"):
         hint = ', use "type": "multiValue"' if field.type == "array" else ""
-        return [Problem(f"{where}.field", f"{index.field!r} is {field.type} and has no single value{hint}")]
+        return [Problem(f"{where}.field", f"{shown(index.field)} is {field.type} and has no single value{hint}")]
     return []
 
 
 def _place_problems(models: Mapping[str, ModelDef]) -> list[Problem]:
     problems: list[Problem] = []
     owner: dict[str, str] = {}
+    by_directory: dict[str, str] = {}
     for name, model in models.items():
         path = f"{child_path('models', name)}.path"
         if model.collection in owner:
             message = f"collection {model.collection!r} is already the one of model {owner[model.collection]}"
             problems.append(Problem(path, f"{message}; system directories are named by collection"))
         owner.setdefault(model.collection, name)
-        for other_name, other in models.items():
-            inside = _entity_inside(other, model)
-            if other_name != name and inside:
-                message = f"{model.location.directory!r} is also the document {inside!r} of model {other_name}"
-                problems.append(Problem(path, message))
+        if not model.is_singleton:
+            by_directory.setdefault(model.location.directory, name)
+    for name, model in models.items():
+        segments = model.location.directory.split("/")
+        for at in range(1, len(segments)):
+            outer = by_directory.get("/".join(segments[:at]))
+            id_type = None if outer is None else models[outer].id_type
+            if id_type is not None and not id_problem(id_type, segments[at]):
+                message = f"{model.location.directory!r} is also the document {segments[at]!r} of model {outer}"
+                problems.append(Problem(f"{child_path('models', name)}.path", message))
     return problems
-
-
-def _entity_inside(outer: ModelDef, inner: ModelDef) -> str | None:
-    """The id of `outer` whose directory is, or contains, the directory of `inner`."""
-    prefix = f"{outer.location.directory}/"
-    if outer.id_type is None or not inner.location.directory.startswith(prefix):
-        return None
-    segment = inner.location.directory[len(prefix) :].split("/")[0]
-    return None if id_problem(outer.id_type, segment) else segment
 
 
 def _known(model: ModelDef) -> str:

@@ -25,19 +25,27 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Literal, get_args
+from typing import Literal, get_args
 from uuid import UUID
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
-from pydantic import JsonValue as PydanticJson
-from pydantic.alias_generators import to_camel
-
 from worm.clock import Ids
-from worm.codec.strict_json import JsonValue, child_path, dumps, type_name
-from worm.errors import Invalid
+from worm.codec.strict_json import INT_MAX, JsonValue, child_path, dumps, type_name
+from worm.errors import Invalid, shown
+from worm.schema.members import (
+    Definition,
+    Problem,
+    boolean,
+    choice,
+    dict_of,
+    json_value,
+    list_of,
+    member,
+    needed,
+    nullable,
+    text,
+)
 
 IdType = Literal["uuid", "string", "slug", "int", "ulid"]
 ID_TYPES: tuple[IdType, ...] = get_args(IdType)
@@ -141,8 +149,10 @@ def unescaped(segment: str) -> str | None:
         return None
 
 
-def segment_problem(text: str) -> str | None:
+def segment_problem(text: object) -> str | None:
     """Why `text` cannot be the name of a folder, a file, a database or a branch, or None when it can."""
+    if not isinstance(text, str):
+        return "must be text"
     if _SAFE.fullmatch(text):
         return None
     if not text:
@@ -163,56 +173,41 @@ FIELD_TYPES: tuple[FieldType, ...] = get_args(FieldType)
 _DATETIME = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:\d\d)?)?", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One broken rule and the JSON path of the value that breaks it."""
-
-    path: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.message}"
-
-
 Check = Callable[[JsonValue, str, list[Problem]], None]
 
 
-class Definition(BaseModel):
-    """Base of everything in schema.json: camelCase names, no unknown fields, no silent conversions."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, alias_generator=to_camel, hide_input_in_errors=True
-    )
+def _item(value: JsonValue, path: str, problems: list[Problem]) -> FieldDef | None:
+    if isinstance(value, str):
+        value = {"type": value}
+    return None if value is None else FieldDef.read(value, path, problems)
 
 
-def _expand_item(value: object) -> object:
-    return {"type": value} if isinstance(value, str) else value
+def _shortened(item: FieldDef | None) -> JsonValue:
+    if item is not None and item.given == {"type"}:
+        return item.type
+    return None if item is None else item.shape()
 
 
-def _shorten_item(value: FieldDef | None) -> object:
-    if value is not None and value.model_fields_set == {"type"}:
-        return value.type
-    return None if value is None else value.model_dump(mode="json", by_alias=True, exclude_unset=True)
+def field_definition(value: JsonValue, path: str, problems: list[Problem]) -> FieldDef:
+    """A field from JSON, also for those that come before the class."""
+    return FieldDef.read(value, path, problems)
 
 
 class FieldDef(Definition):
     """One field. `items` of an array may be written as a type name or as a field definition."""
 
-    type: FieldType
-    required: bool = False
-    enum: list[PydanticJson] | None = None
-    default: PydanticJson = None
-    description: str | None = None
-    items: Annotated[FieldDef | None, BeforeValidator(_expand_item), PlainSerializer(_shorten_item)] = None
-    properties: dict[str, FieldDef] | None = None
-    model: str | None = None
+    type: FieldType = needed(choice(FIELD_TYPES))
+    required: bool = member(boolean, default=False)
+    enum: list[JsonValue] | None = member(nullable(list_of(json_value)), default=None)
+    default: JsonValue = member(json_value, default=None)
+    description: str | None = member(nullable(text()), default=None)
+    items: FieldDef | None = member(_item, default=None, write=_shortened)
+    properties: dict[str, FieldDef] | None = member(nullable(dict_of(field_definition)), default=None)
+    model: str | None = member(nullable(text()), default=None)
 
     @property
     def has_default(self) -> bool:
-        return "default" in self.model_fields_set
-
-
-FieldDef.model_rebuild()
+        return "default" in self.given
 
 
 def field_problems(field: FieldDef, path: str, models: Mapping[str, object]) -> list[Problem]:
@@ -224,10 +219,10 @@ def field_problems(field: FieldDef, path: str, models: Mapping[str, object]) -> 
     if field.type == "ref" and field.model is None:
         problems.append(Problem(child_path(path, "model"), "a ref must name the model it points to"))
     elif field.type == "ref" and field.model not in models:
-        problems.append(Problem(child_path(path, "model"), f"unknown model {field.model!r}"))
-    check = compile_field(field.model_copy(update={"enum": None}))
-    for at, member in enumerate(field.enum or ()):
-        check(member, child_path(child_path(path, "enum"), at), problems)
+        problems.append(Problem(child_path(path, "model"), f"unknown model {shown(field.model)}"))
+    check = compile_field(field.changed(enum=None))
+    for at, one in enumerate(field.enum or ()):
+        check(one, child_path(child_path(path, "enum"), at), problems)
     if field.enum is not None and not field.enum:
         problems.append(Problem(child_path(path, "enum"), "must name at least one value"))
     if field.default is not None:
@@ -285,13 +280,13 @@ def _compile_type(field: FieldDef) -> Check:
 
 def _with_enum(check: Check, members: list[JsonValue]) -> Check:
     allowed = frozenset(dumps(member) for member in members)
-    shown = ", ".join(dumps(member).decode() for member in members)
+    listed = ", ".join(dumps(member).decode() for member in members)
 
     def check_enum(value: JsonValue, path: str, problems: list[Problem]) -> None:
         before = len(problems)
         check(value, path, problems)
         if len(problems) == before and dumps(value) not in allowed:
-            problems.append(Problem(path, f"must be one of {shown}"))
+            problems.append(Problem(path, f"must be one of {listed}"))
 
     return check_enum
 
@@ -385,7 +380,7 @@ def check_id(id_type: IdType | None, id: str) -> str:
     """Return the id, or raise `Invalid` with the reason. `id_type` None is a singleton."""
     problem = typed_problem(id_type, id)
     if problem:
-        raise Invalid(f"id {id!r} {problem}")
+        raise Invalid(f"id {shown(id)} {problem}")
     return id
 
 
@@ -398,7 +393,7 @@ def id_text(id_type: IdType | None, value: object) -> str:
     if id_type == "int" and isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     wanted = "a whole number or its digits as a string" if id_type == "int" else "a string"
-    raise Invalid(f"must be {wanted}, not {value!r}", path="id")
+    raise Invalid(f"must be {wanted}, not {shown(value)}", path="id")
 
 
 def typed_problem(id_type: IdType | None, id: str) -> str | None:
@@ -414,7 +409,7 @@ def check_safe(id: str) -> str:
     """Return the id when it can be one whatever its type, or raise `Invalid`."""
     problem = _text_problem(id)
     if problem:
-        raise Invalid(f"id {id!r} {problem}")
+        raise Invalid(f"id {shown(id)} {problem}")
     return id
 
 
@@ -423,14 +418,19 @@ def id_of(id_type: IdType | None, given: object) -> str:
     `uuid`. Anything else is `Invalid`."""
     if isinstance(given, str):
         return check_id(id_type, str.__str__(given))
-    if id_type == "int" and isinstance(given, int) and not isinstance(given, bool):
+    if id_type == "int" and isinstance(given, int) and not isinstance(given, bool) and abs(given) <= INT_MAX:
         return check_id(id_type, str(int(given)))
     if id_type == "uuid" and isinstance(given, UUID):
         return str(given)
     wanted = {"int": "a whole number or its digits", "uuid": "a UUID or its text"}.get(id_type or "", "a string")
-    shown = "None" if given is None else f"{type(given).__name__} {given!r}"
-    is_plain = isinstance(given, int | UUID) and not isinstance(given, bool)
-    raise Invalid(f"an id must be {wanted}, not {shown}", hint=f"pass {str(given)!r}" if is_plain else _ID_HINT)
+    said = "None" if given is None else f"{type(given).__name__} {shown(given)}"
+    is_plain = isinstance(given, UUID) or (type(given) is int and abs(given) <= INT_MAX)
+    raise Invalid(f"an id must be {wanted}, not {said}", hint=f"pass {shown(str(given))}" if is_plain else _ID_HINT)
+
+
+def id_shown(given: object) -> str:
+    """What a caller gave as an id, as results name it, whether or not it can be one."""
+    return str(given) if isinstance(given, str | UUID) else shown(given)
 
 
 def new_id(id_type: IdType | None, ids: Ids) -> str:

@@ -1,45 +1,72 @@
 """What every verb needs: checked ids, access modes, one conditional write, one read, and the maintenance after a write.
 
-Inline maintenance does at once what the deployed workers do after the event: reconcile, then fold. It works on any
-number of entities at once, so a bulk is folded once. When it fails the document is stored all the same, and the error
-says so; the next save, sweep or `worm repair` makes it good.
+After a write, the same is done that the deployed workers do after the event: reconcile, then fold; any number of
+entities at once, so a bulk is folded once. With `maintenance="background"` the fold is left to the session's folder
+(`folding.py`). When one of them fails the document is stored all the same, and the error says so; the next save, sweep
+or `worm repair` makes it good.
 """
 
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Generic
+from itertools import islice
+from typing import TYPE_CHECKING, Generic
 
-from worm.bridge.commits import SpaceModel
 from worm.clock import attempts, iso_millis
-from worm.codec.strict_json import JsonObject, JsonValue, check_json, dumps_document, loads_document
+from worm.codec.strict_json import JsonObject, JsonValue, check_json, dumps_document, loads_document, loads_own
 from worm.collections.claiming import Claiming
-from worm.collections.claims import Holders
+from worm.collections.claims import Holders, Reservation
 from worm.collections.collection import Collection
-from worm.collections.documents import NO_VERSION, DocumentVersion, write_metadata
+from worm.collections.documents import AGAIN, EXISTS, NO_VERSION, DocumentVersion, write_metadata
 from worm.collections.entries import Change, Document, Head, Heads
-from worm.collections.reconcile import Reconciled, Sighting
-from worm.errors import CommitStateUnknown, Conflict, Invalid, NotFound, Unavailable, WormError
-from worm.maintenance.materialize import Materializer
+from worm.collections.reconcile import Reconciled, Sighting, Survey
+from worm.collections.recording import RECORDED_AT_ONCE, StoredWrite, record_unit
+from worm.errors import (
+    CommitStateUnknown,
+    Conflict,
+    Corrupt,
+    Denied,
+    Hint,
+    Invalid,
+    NotFound,
+    Unavailable,
+    WormError,
+    shown,
+)
 from worm.schema import IndexDef
 from worm.schema.definition import TIME_FIELDS
 from worm.schema.fields import id_of, is_datetime
 from worm.sdk.document import About, DocumentDict, Provenance, note_of_write
-from worm.sdk.memory import Memory
-from worm.sdk.objects import D, Shape
+from worm.sdk.memory import Memory, RecordedHeads
+from worm.sdk.shapes import D, Shape
 from worm.session import Session
-from worm.spaces.opening import database_id
-from worm.store.base import Gone, Lost, Object, ObjectInfo, Won
-from worm.store.parallel import in_parallel
+from worm.store.base import Gone, IfAbsent, IfMatch, Lost, Object, ObjectInfo, Put, Version, Won, is_remote
+from worm.store.open import in_the_way
+from worm.store.parallel import chunked, in_parallel
+from worm.values import dataclass
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from worm.bridge.commits import SpaceModel
 
 RECONCILE_ATTEMPTS = 5
-WAYS_OUT = (
-    "get() or find_by_id() it, change that and save it; or use modify(), update(), patch() to change what is there, "
-    "upsert() to replace it"
+AHEAD_MAX = 100
+DELETED = Hint(
+    "insert() creates it again, restore() brings it back",
+    "`worm put` creates it again, `worm trash restore` brings it back",
+)
+REPLACEABLE = Hint("replace() or upsert() replaces it", "`worm put` replaces it")
+RECORDED_BEFORE = Hint(
+    "replace() or upsert() replaces it, get_history() has its last valid state",
+    "`worm put` replaces it, `worm history` shows its last valid state",
+)
+IN_TRASH = Hint(
+    "if it was deleted, it may be in trash: list_trashed(), restore()",
+    "if it was deleted, it may be in trash: `worm trash list`, `worm trash restore`",
 )
 __all__ = ["Access", "D", "Result", "Seen", "Touched", "check_time", "missing"]
 
@@ -47,23 +74,26 @@ __all__ = ["Access", "D", "Result", "Seen", "Touched", "check_time", "missing"]
 @dataclass(frozen=True, slots=True)
 class Result(Generic[D]):
     """What became of one item: `document` is the one saved, found or deleted (None: there was none), `error` why not.
-    Both: it is done, but history and table are behind. `created`: it was not there before."""
+    Both: it is done, but history and table are behind. `created`: it was not there before. `unchanged`: it was there
+    already, and nothing was written."""
 
     id: str
     document: D | None = None
     error: WormError | None = None
     created: bool = False
+    unchanged: bool = False
 
     @property
     def ok(self) -> bool:
         return self.error is None
 
     def __repr__(self) -> str:
-        done = "nothing" if self.document is None else "created" if self.created else "done"
+        kind = "created" if self.created else "unchanged" if self.unchanged else "done"
+        done = "nothing" if self.document is None else kind
         state = done if self.error is None else repr(self.error)
         late = "" if self.error is None or self.document is None else "done, but "
-        shown = "" if self.document is None else f", {self.document!r}"
-        return f"<Result {self.id!r}: {late}{state}{shown}>"
+        document = "" if self.document is None else f", {self.document!r}"
+        return f"<Result {self.id!r}: {late}{state}{document}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +104,15 @@ class Seen:
     document: Document | None = None
     version_id: str | None = None
     commit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What recording a write needs to know, looked up while the write was on its way: what is recorded so far, and all
+    versions (None: too many, or it could not be told)."""
+
+    hint: Head | None = None
+    listed: Sequence[Version] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +127,39 @@ class Touched:
     version: DocumentVersion = NO_VERSION
     body: bytes | None = None
     is_new: bool = False
+    metadata: Mapping[str, str] | None = None
+    """What was sent with the bytes, where this session itself stored the object."""
+    ahead: Future[Ahead] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A checked document whose unique values are reserved: all that is left is the conditional write."""
+
+    id: str
+    document: Document
+    parent: Seen | None
+    put: Put
+    before: Document | None
+    reservation: Reservation
+
+
+@dataclass(frozen=True, slots=True)
+class Unfolded:
+    """A change that the table is to learn: what is recorded of it, or (None: a model without oplog) what its document
+    says then; and the number of the session's write, if it was one."""
+
+    id: str
+    change: Change | None
+    number: int | None
+
+
+def is_older(one: Unfolded, other: Unfolded) -> bool:
+    """Whether the other was recorded after this one."""
+    mine, its = one.change, other.change
+    if mine is None or its is None or mine.head is None or its.head is None:
+        return False
+    return mine.head.seq < its.head.seq
 
 
 class Access(Generic[D]):
@@ -98,16 +170,25 @@ class Access(Generic[D]):
         self.table = session.table(name)
         self._session = session
         self._shape = shape
-        self._collection = collection = self.table.collection
+        self._collection = collection = self._seen_collection(self.table.collection)
         self._memory = Memory(session.clock, collection.definition)
-        self._tables = threading.RLock()  # a table is for one thread at a time
+        self._tables = session.table_lock(name)  # also of other models on it, such as those of tasks of a Spark job
+        self._heads = RecordedHeads()
+        self._backlog = session.folder.new_backlog(self._fold, is_older)
         self._claiming = Claiming(collection, self._ids_with, self._memory.forget)
         space = collection.definition.space
-        self.logged = (
-            None
-            if space is None
-            else SpaceModel(collection, self._memory, self._claiming, partial(session.space, space))
-        )
+        self.logged: SpaceModel | None = None
+        if space is not None:
+            self.logged = self._memory.log = self._open_log(space)
+
+    def _seen_collection(self, collection: Collection) -> Collection:
+        """The collection as this model sees it."""
+        return collection
+
+    def _open_log(self, space: str) -> SpaceModel:
+        from worm.bridge.commits import SpaceModel  # here, because most models are in no space
+
+        return SpaceModel(self._collection, self._memory, self._claiming, partial(self._session.space, space))
 
     @property
     def name(self) -> str:
@@ -132,6 +213,8 @@ class Access(Generic[D]):
         if self.mode == "append" and not creates:
             raise self._append_only()
         self._session.ensure_safe_store()
+        if self._session.settings.maintenance == "background":
+            self._session.folder.note.leave(self.name)
 
     def check_removing(self) -> None:
         """`Invalid` when the access mode forbids to remove documents."""
@@ -170,41 +253,102 @@ class Access(Generic[D]):
         when one is taken. `accepted`: a document that was valid when it was written, whose mistakes it may keep.
         """
         old = accepted if parent is None else parent.document
-        body, actor = self._encoded(entity_id, document, old), self._actor(about)
+        body = self._encoded(entity_id, document, old)
         note = {**(self._note(about) or {}), **(note or {})} or None
         if self.logged is not None:
-            done = self.logged.put(entity_id, document, parent, actor, op=op, note=note, holders=holders)
+            done = self.logged.put(entity_id, document, parent, self._actor(about), op=op, note=note, holders=holders)
             version = DocumentVersion("", commit=done.seq)
             return Touched(entity_id, unfreed=done.unfreed, version=version, body=body, is_new=parent is None)
-        etag = None if parent is None else parent.etag
+        put = self._conditional(entity_id, body, parent, self._actor(about), note, op)
+        prepared = self._reserved(entity_id, document, parent, put, holders)
+        ahead = self._look_ahead(entity_id, is_new=parent is None)
+        self._writing([entity_id])
+        with self._claiming.around(prepared.reservation):
+            outcome = self._stored(put)
+            if not isinstance(outcome, Won):
+                self._follows([entity_id])
+            won = self._won(prepared, outcome)
+        return self._completed(prepared, won, ahead)
+
+    def _conditional(
+        self,
+        entity_id: str,
+        body: bytes,
+        parent: Seen | None,
+        actor: str | None,
+        note: JsonObject | None,
+        op: str | None = None,
+    ) -> Put:
+        """The write of a document: over `parent`, or where nothing is."""
         metadata = write_metadata(
             actor=actor,
-            parent=etag,
+            parent=None if parent is None else parent.etag,
             parent_version=None if parent is None else parent.version_id,
             written=self._session.clock.now(),
             op=op,
             note=note,
         )
+        condition = IfAbsent() if parent is None else IfMatch(parent.etag)
+        return Put(self._collection.documents.key(entity_id), body, condition, metadata)
+
+    def _reserved(
+        self, entity_id: str, document: Document, parent: Seen | None, put: Put, holders: Holders | None
+    ) -> Prepared:
         before = self._before(entity_id, parent)
         reservation = self._claiming.reserve(entity_id, before, document, holders)
-        with self._claiming.around(reservation):
-            outcome = self._stored(entity_id, body, etag, metadata)
-        version = DocumentVersion(outcome.etag, outcome.version_id)
-        self._memory.wrote(entity_id, document, before, version)
-        self._claiming.confirm(reservation, outcome, before, is_new=parent is None)
-        unfreed = self._claiming.free(reservation)
-        return Touched(entity_id, parent, unfreed=unfreed, version=version, body=body, is_new=parent is None)
+        return Prepared(entity_id, document, parent, put, before, reservation)
 
-    def _stored(self, entity_id: str, body: bytes, etag: str | None, metadata: dict[str, str]) -> Won:
-        key, store = self._collection.documents.key(entity_id), self._session.store
-        outcome: Won | Lost | Gone
-        if etag is None:
-            outcome = store.put_if_absent(key, body, metadata=metadata)
-        else:
-            outcome = store.put_if_match(key, body, etag, metadata=metadata)
+    def _writing(self, ids: Iterable[str]) -> None:
+        """These may be stored soon, and an interrupt may keep their history from following."""
+        if self._session.settings.maintenance == "background":
+            self._session.folder.note.writing(self.name, ids)
+
+    def _follows(self, ids: Iterable[str]) -> None:
+        """Their history is written, or they were not stored."""
+        self._session.folder.note.followed(self.name, ids)
+
+    def _won(self, prepared: Prepared, outcome: Won | Lost | Gone | WormError) -> Won:
+        """`Conflict`, or what went wrong, if the write was not the one that counts."""
+        if isinstance(outcome, WormError):
+            raise outcome
         if not isinstance(outcome, Won):
-            raise self._defeat(entity_id, etag, outcome)
+            raise self._defeat(prepared.id, None if prepared.parent is None else prepared.parent.etag, outcome)
         return outcome
+
+    def _completed(self, prepared: Prepared, won: Won, ahead: Future[Ahead] | None = None) -> Touched:
+        """The document is stored. `UniqueViolation`, and it is undone, if a claim was lost meanwhile."""
+        version, is_new = DocumentVersion(won.etag, won.version_id), prepared.parent is None
+        written = loads_own(prepared.put.body, prepared.put.key)  # the caller may go on changing the document
+        self._memory.wrote(prepared.id, written, prepared.before, version)
+        self._claiming.confirm(prepared.reservation, won, prepared.before, is_new=is_new)
+        unfreed = self._claiming.free(prepared.reservation)
+        if won.in_doubt:
+            ahead = None  # it took several attempts; what happened meanwhile is not in the listing
+        put, parent = prepared.put, prepared.parent
+        return Touched(prepared.id, parent, None, unfreed, version, put.body, is_new, put.metadata, ahead)
+
+    def _look_ahead(self, entity_id: str, *, is_new: bool) -> Future[Ahead] | None:
+        """Have looked up, during a write that takes its time, what recording it will need. Not for `inline`, which
+        records exactly what is there after the write."""
+        is_wanted = self._session.settings.maintenance == "background" and self._collection.definition.oplog
+        if not is_wanted or not is_remote(self._session.store):
+            return None
+        return self._session.submit(lambda: self._ahead(entity_id, is_new=is_new))
+
+    def _ahead(self, entity_id: str, *, is_new: bool) -> Ahead:
+        try:
+            hint = None if is_new else self._hints([Touched(entity_id)]).get(entity_id)
+            versions = self._session.store.versions(self._collection.documents.key(entity_id))
+            listed = list(islice(versions, AHEAD_MAX))
+        except WormError:  # recording asks again, and reports what is wrong then
+            return Ahead()
+        return Ahead(hint, listed if len(listed) < AHEAD_MAX else None)
+
+    def _stored(self, put: Put) -> Won | Lost | Gone:
+        store = self._session.store
+        if isinstance(put.condition, IfMatch):
+            return store.put_if_match(put.key, put.body, put.condition.etag, metadata=put.metadata)
+        return store.put_if_absent(put.key, put.body, metadata=put.metadata)
 
     def _actor(self, about: About) -> str | None:
         return about.get("actor") or self._session.settings.actor
@@ -256,14 +400,11 @@ class Access(Generic[D]):
 
     def _conflict(self, entity_id: str, expected: str | None, found: ObjectInfo | None) -> Conflict:
         if expected is None:
-            what, hint = "exists already", WAYS_OUT
+            what, hint = "exists already", EXISTS
         elif found is None:
-            what, hint = "was deleted since it was read", "insert() creates it again, restore() brings it back"
+            what, hint = "was deleted since it was read", DELETED
         else:
-            what, hint = (
-                "changed since it was read",
-                "refresh() it, apply your change to that and save; or use modify()",
-            )
+            what, hint = "changed since it was read", AGAIN
         return Conflict(
             f"{self.name} '{entity_id}' {what}",
             key=self._collection.documents.key(entity_id),
@@ -272,14 +413,22 @@ class Access(Generic[D]):
             hint=hint,
         )
 
+    def _stored_now(self, entity_id: str) -> Object | None:
+        """The stored object, valid or not; of a model in a space, what its log has where that is newer."""
+        found = self._session.store.get(self._collection.documents.key(entity_id))
+        return found if self.logged is None else self.logged.latest(entity_id, found)
+
+    def _current_object(self, entity_id: str) -> Object | None:
+        """The same; `Invalid` for one that is too large."""
+        found = self._collection.documents.current(entity_id)
+        return found if self.logged is None else self.logged.latest(entity_id, found)
+
     def _current(self, entity_id: str) -> tuple[Object, Document] | None:
         """The stored object and its document. `Invalid` where it is broken."""
         try:
-            found = self._collection.documents.current(entity_id)
+            found = self._current_object(entity_id)
         except Invalid as mistake:
             raise self._broken(entity_id, mistake) from mistake
-        if self.logged is not None:
-            found = self.logged.latest(entity_id, found)
         return None if found is None else (found, self._parsed(entity_id, found))
 
     def _parsed(self, entity_id: str, found: Object) -> Document:
@@ -290,11 +439,12 @@ class Access(Generic[D]):
 
     def _broken(self, entity_id: str, mistake: Invalid) -> Invalid:
         """The error of a stored document that is not valid."""
-        recorded = ", `worm history` shows its last valid state" if self._collection.definition.oplog else ""
+        key = self._collection.documents.key(entity_id)
+        usual = RECORDED_BEFORE if self._collection.definition.oplog else REPLACEABLE
         error = Invalid(
             f"the stored document is not valid: {mistake.message}",
-            key=self._collection.documents.key(entity_id),
-            hint=f"`worm put`, replace() or upsert() replaces it{recorded}",
+            key=key,
+            hint=in_the_way(self._session.store, key) or usual,
         )
         error.path = mistake.path
         return error
@@ -324,78 +474,196 @@ class Access(Generic[D]):
 
     # Maintenance
 
-    def _maintain(self, touched: Sequence[Touched]) -> dict[str, Head]:
-        """Do at once what the deployed workers would do after the events. What is recorded of each, where it is."""
+    def _maintain(self, touched: Sequence[Touched], damages: dict[str, WormError] | None = None) -> dict[str, Head]:
+        """Do at once what the deployed workers would do after the events. What is recorded of each, where it is. Errors
+        of single documents go into `damages` by id; without it the first is raised, once all others are done."""
         heads: dict[str, Head] = {}
-        if self._session.settings.maintenance == "inline" and touched:
-            with self._tables:
-                heads = self._catch_up(touched)
+        failed: dict[str, WormError] = {} if damages is None else damages
+        if self._session.settings.maintenance != "events" and touched:
+            heads = self._catch_up(touched, failed)
+        if damages is None and failed:
+            raise next(iter(failed.values()))
         for one in touched:
             if one.unfreed is not None:
                 raise one.unfreed
         return heads
 
-    def _catch_up(self, touched: Sequence[Touched]) -> dict[str, Head]:
-        unfolded, space = self._memory.unfolded(one.id for one in touched), self._collection.definition.space
-        heads: dict[str, Head] = {}
+    def _catch_up(self, touched: Sequence[Touched], failed: dict[str, WormError]) -> dict[str, Head]:
         try:
-            if self.logged is not None and space is not None:
-                Materializer(self._session).run(database_id(space), lambda: math.inf)
-                self.logged.applied(one.id for one in touched)
-            if self._collection.definition.oplog:
-                heads = self._record(touched)
+            unfolded = self._followed(touched, failed)
+            if self._session.settings.maintenance == "inline":
+                self._fold(list(unfolded.values()))
             else:
-                self.table.fold_documents(one.id for one in touched)
-                in_parallel(self._collection.keep_snapshot, [one.id for one in touched])
-            # Without `autoUpdate` the manifest is known to be behind now, and queries read the documents.
-            self._memory.folded(unfolded)
-        except Unavailable as error:
-            names = ", ".join(f"'{one.id}'" for one in touched[:3]) + (" …" if len(touched) > 3 else "")
-            raise Unavailable(
-                f"{self.name} {names}: the change is stored, but history and table are behind: {error.message}",
-                key=error.key,
-                hint="the next save of it, the sweep or `worm repair` makes it good",
-            ) from error
-        return heads
+                self._session.folder.add(self._backlog, unfolded)
+        except WormError as error:
+            raise self._behind([one.id for one in touched], error) from error
+        self._follows(one.id for one in touched)
+        return heads_of(unfolded)
 
-    def _record(self, touched: Sequence[Touched]) -> dict[str, Head]:
-        heads = self.table.heads.among(one.id for one in touched) or Heads(self.name)
-        results = in_parallel(lambda one: self._reconcile(one, heads), touched)
-        changes: dict[str, Change] = {}
-        for result in results:
+    def _followed(self, touched: Sequence[Touched], failed: dict[str, WormError]) -> dict[str, Unfolded]:
+        """History follows what was written. What the table is to learn of it, by id."""
+        numbers, space = self._memory.unfolded(one.id for one in touched), self._collection.definition.space
+        changes: Mapping[str, Change | None]
+        if self.logged is not None and space is not None:
+            from worm.maintenance.materialize import Materializer
+            from worm.spaces.opening import database_id
+
+            Materializer(self._session).run(database_id(space), lambda: math.inf)
+            self.logged.applied(one.id for one in touched)
+        if self._collection.definition.oplog:
+            changes = self._record(touched, failed)
+        else:
+            changes = dict.fromkeys(one.id for one in touched)
+            in_parallel(self._collection.keep_snapshot, list(changes))
+        return {one: Unfolded(one, change, numbers.get(one)) for one, change in changes.items()}
+
+    def _fold(self, unfolded: Sequence[Unfolded]) -> None:
+        """Without `autoUpdate` the manifest is known to be behind now, and queries read the documents."""
+        with self._tables:
+            if self._collection.definition.oplog:
+                self.table.fold([one.change for one in unfolded if one.change is not None])
+            else:
+                self.table.fold_documents(one.id for one in unfolded)
+        self._memory.folded({one.id: one.number for one in unfolded if one.number is not None})
+
+    def _behind(self, ids: Sequence[str], error: WormError) -> WormError:
+        known = (kind for kind in (Corrupt, Denied, Unavailable) if isinstance(error, kind))
+        kind = next(known, Corrupt if isinstance(error, Invalid) else WormError)
+        return self._told_stored(kind, ids, "history and table are behind", error)
+
+    def _told_stored(self, kind: type[WormError], ids: Sequence[str], what: str, error: WormError) -> WormError:
+        """The error of what follows a change, which says that the change itself is stored."""
+        names = ", ".join(f"'{one}'" for one in ids[:3]) + (" …" if len(ids) > 3 else "")
+        hint = "the next save of it, the sweep or `worm repair` makes it good" if kind is Unavailable else error.hint
+        told = kind(f"{self.name} {names}: the change is stored, but {what}: {error.message}", key=error.key, hint=hint)
+        told.is_stored = True
+        return told
+
+    def _record(self, touched: Sequence[Touched], failed: dict[str, WormError]) -> dict[str, Change]:
+        """What cannot be recorded keeps nothing else from being recorded; it goes into `failed`. Of a damaged history
+        the table serves the document."""
+        heads = dict(self._hints([one for one in touched if not _is_plain_creation(one)]))
+        changes = self._record_units(touched, heads)
+        rest = [one for one in touched if one.id not in changes]
+        heads |= self._hints([one for one in rest if one.id not in heads])
+        damaged: list[str] = []
+        for one, result in zip(rest, in_parallel(lambda one: self._attempted(one, heads), rest), strict=True):
+            if isinstance(result, Corrupt) and self._collection.damage_of(one.id, result) is not None:
+                failed[one.id] = self._told_stored(Corrupt, [one.id], "its history cannot be continued", result)
+                damaged.append(one.id)
+            elif isinstance(result, WormError):
+                failed[one.id] = self._behind([one.id], result)
             # `rejected`: somebody put an invalid document there after our write. It is theirs to hear about.
-            if result.head is not None:
-                self._memory.recorded(result.id, result.head.seq)
-                changes[result.id] = Change(result.id, result.head, self._collection.row(result.state()))
-        if changes:
-            self.table.fold(list(changes.values()))
-        return {one: change.head for one, change in changes.items() if change.head is not None}
+            elif result.head is not None:
+                changes[result.id] = self._news_of(result.id, result.head, result.state())
+            if isinstance(result, WormError):
+                failed[one.id].__cause__ = result
+        if damaged:
+            with self._tables:
+                self.table.serve(damaged)
+        return changes
 
-    def _reconcile(self, touched: Touched, heads: Heads) -> Reconciled:
+    def _news_of(self, entity_id: str, head: Head, document: Document | None) -> Change:
+        self._memory.recorded(entity_id, head.seq)
+        self._heads.add(entity_id, head)
+        return Change(entity_id, head, self._collection.row(document))
+
+    def _record_units(self, touched: Sequence[Touched], heads: Mapping[str, Head]) -> dict[str, Change]:
+        """The entries of several writes of this session together, as far as it is certain what they are."""
+        changes: dict[str, Change] = {}
+        known = [(one, found) for one in touched if one.ahead is None and (found := self._written(one)) is not None]
+        for unit in chunked(known, RECORDED_AT_ONCE) if len(known) > 1 else ():
+            writes = [StoredWrite(one.id, found, *_replaced(one.parent)) for one, found in unit]
+            for write, head in record_unit(self._collection, writes, heads):
+                changes[write.id] = self._news_of(write.id, head, write.document)
+        return changes
+
+    def _hints(self, touched: Sequence[Touched]) -> Mapping[str, Head]:
+        """What is recorded of these, as far as it is known: to the session, else to the table."""
+        if not touched:
+            return {}
+        known = self._heads.of(one.id for one in touched)
+        looked_up = {one.id: one.ahead.result().hint for one in touched if one.ahead is not None}
+        known = {one: head for one, head in looked_up.items() if head is not None} | known
+        asked = [one.id for one in touched if not one.is_new]  # of a new one there is mostly nothing to know
+        others = [one for one in asked if one not in known and one not in looked_up]
+        if others:
+            with self._tables:
+                found = self.table.heads.among(others) or Heads(self.name)
+            known |= {one: head for one in others if (head := found.get(one)) is not None}
+        return known
+
+    def _attempted(self, touched: Touched, heads: Mapping[str, Head]) -> Reconciled | WormError:
+        try:
+            return self._reconcile(touched, heads)
+        except WormError as error:
+            return error
+
+    def _reconcile(self, touched: Touched, heads: Mapping[str, Head]) -> Reconciled:
         parent = touched.parent
         known = {} if parent is None or parent.document is None else {parent.etag: parent.document}
         sightings = () if touched.deletion is None else (touched.deletion,)
         reconciler = self._collection.reconciler(known)
         for attempt in attempts(RECONCILE_ATTEMPTS, self._session.clock, self._session.ids):
             try:
-                return reconciler.reconcile(touched.id, heads.get(touched.id), sightings)
+                head = heads.get(touched.id)
+                listed = None if attempt else self._listed_ahead(touched)
+                return reconciler.reconcile(
+                    touched.id, head, sightings, written=self._written(touched), survey=Survey(listed=listed)
+                )
             except Unavailable:
                 if attempt == RECONCILE_ATTEMPTS - 1:
                     raise
         raise AssertionError("unreachable")
 
+    def _listed_ahead(self, touched: Touched) -> Sequence[Version] | None:
+        """The versions that were listed during the write, if they are those it met: the condition of the write tells
+        what was there then. Else something happened between the two, and recording lists again."""
+        listed = None if touched.ahead is None else touched.ahead.result().listed
+        if listed is None:
+            return None
+        newest, parent = listed[0] if listed else None, touched.parent
+        if newest is None or newest.is_delete_marker:
+            return listed if parent is None else None
+        if newest.version_id is not None and newest.version_id == touched.version.version_id:
+            return listed
+        is_parent = parent is not None and newest.etag == parent.etag
+        return listed if is_parent else None
+
+    def _written(self, touched: Touched) -> Object | None:
+        """The object as it was stored."""
+        version, body = touched.version, touched.body
+        if version.etag is None or body is None or touched.metadata is None:
+            return None
+        key, now = self._collection.documents.key(touched.id), self._session.clock.now()
+        return Object(key, version.etag, len(body), now, version.version_id, touched.metadata, body)
+
+
+def _is_plain_creation(one: Touched) -> bool:
+    """Was it written where nothing was? Then mostly nothing is recorded either, and the unit finds out by itself."""
+    return one.is_new and one.metadata is not None and one.ahead is None
+
+
+def heads_of(unfolded: Mapping[str, Unfolded]) -> dict[str, Head]:
+    """What is recorded of each, where it is."""
+    return {
+        one: each.change.head
+        for one, each in unfolded.items()
+        if each.change is not None and each.change.head is not None
+    }
+
+
+def _replaced(parent: Seen | None) -> tuple[str | None, Document | None]:
+    return (None, None) if parent is None else (parent.etag, parent.document)
+
 
 def missing(collection: Collection, entity_id: str) -> NotFound:
-    trash = (
-        "if it was deleted, it may be in trash: list_trashed(), restore()"
-        if collection.definition.soft_delete
-        else None
-    )
     key = collection.documents.key(entity_id)
-    return NotFound(f"there is no {collection.name} '{entity_id}'", key=key, hint=trash)
+    hint = in_the_way(collection.store, key) or (IN_TRASH if collection.definition.soft_delete else None)
+    return NotFound(f"there is no {collection.name} '{entity_id}'", key=key, hint=hint)
 
 
 def check_time(name: str, given: JsonValue) -> None:
     """A time that the caller gives at creation is kept; tables and overlays compare it, so it must be one."""
     if not isinstance(given, str) or not is_datetime(given):
-        raise Invalid(f"must be a time such as 2026-02-24T12:00:00.000Z, not {given!r}", path=name)
+        raise Invalid(f"must be a time such as 2026-02-24T12:00:00.000Z, not {shown(given)}", path=name)

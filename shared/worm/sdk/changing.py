@@ -3,7 +3,7 @@ when somebody else was faster it does so again. Nobody's change gets lost, and t
 
 With `if_version` a change is for that version only: then another's write in between is a `Conflict`.
 
-A module of its own because it is one group of verbs: `Model` (`model.py`) is made of six such groups.
+A module of its own because it is one group of verbs: `Model` (`model.py`) is made of seven such groups.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from typing import Unpack, cast
 
 from worm.codec.strict_json import JsonValue
 from worm.collections.entries import Document
-from worm.errors import Conflict, Invalid
+from worm.errors import Conflict, Invalid, shown
 from worm.query.execute import as_row
 from worm.query.filters import Filter
+from worm.schema.fields import id_shown
 from worm.sdk.access import D, Result, Seen, Touched
+from worm.sdk.bulk import Bulk
 from worm.sdk.document import About, DocumentDict, provenance_of
 from worm.sdk.operators import check_operators, check_patch, merged, updated
 from worm.sdk.reading import Reading
-from worm.sdk.values import as_changes
-from worm.sdk.writing import Writing
+from worm.sdk.values import as_changes, check_function
 
 Change = Callable[[Document], Document]
 Wanted = Callable[[Document], bool]
 
 
-class Changing(Writing[D], Reading[D]):
+class Changing(Bulk[D], Reading[D]):
     """`patch`, `update`, `modify`, `refresh`, `update_many`, `delete_many`."""
 
     def patch(
@@ -48,8 +49,7 @@ class Changing(Writing[D], Reading[D]):
     def modify(self, id: object, function: Callable[[D], D | None], **about: Unpack[About]) -> D:
         """Read the document, let the function change it (in place, or return another one), and save. The function is
         called again with the newer document when somebody else was faster, so it must do nothing else."""
-        if not callable(function):
-            raise Invalid(f"takes a function, not {function!r}", path="function")
+        check_function(function, "function")
         self._begin_write()
         entity_id = self._checked(id)
         for is_last in self._tries():
@@ -119,7 +119,7 @@ class Changing(Writing[D], Reading[D]):
             raise Invalid("takes a filter or a list of ids", path="delete_many", hint="delete(id) takes one id")
         else:
             return self._bulk(
-                [str(one) for one in which], which, lambda one: self._delete_one(one, None, about, dry_run=dry_run)
+                [id_shown(one) for one in which], which, lambda one: self._delete_one(one, None, about, dry_run=dry_run)
             )
         return self._bulk(ids, ids, lambda one: self._delete_one(one, compiled, about, dry_run=dry_run))
 
@@ -182,7 +182,7 @@ class Changing(Writing[D], Reading[D]):
     def _check_id_kept(self, entity_id: str, after: Document) -> None:
         """Nothing else looks at it where the change leaves all other fields as they are."""
         if "id" in after and not self._collection.definition.is_singleton and str(after["id"]) != entity_id:
-            raise Invalid(f"must equal the id of the key, {entity_id!r}, not {after['id']!r}", path="id")
+            raise Invalid(f"must equal the id of the key, {shown(entity_id)}, not {shown(after['id'])}", path="id")
 
     def _tried(self, entity_id: str, after: Document, parent: Seen) -> Document:
         """What a dry run shows: checked as a save would."""

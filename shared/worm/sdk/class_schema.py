@@ -23,7 +23,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from worm.codec.strict_json import JsonObject, JsonValue, check_json, child_path, dumps, number_of
-from worm.errors import Invalid
+from worm.errors import Invalid, shown
 from worm.schema import FieldDef, IdType, ModelDef, Problem, Schema, StorageDef, load_schema
 from worm.schema.definition import TIME_FIELDS, parse_path
 from worm.schema.fields import compile_field, field_name_problems
@@ -38,7 +38,7 @@ from worm.sdk.classes import (
     collection_of,
     settings_of,
 )
-from worm.sdk.objects import model_name
+from worm.sdk.shapes import model_name
 
 _PLAIN = ("file", "mode", "oplog", "soft_delete", "trash_ttl_days", "archive_after", "strict", "space")
 _FACTORIES: dict[Callable[..., object], JsonValue] = {list: [], tuple: [], set: [], frozenset: [], dict: {}}
@@ -51,14 +51,14 @@ def schema_of(classes: Sequence[type[BaseModel]], *, storage: StorageDef | None 
     models: JsonObject = {}
     for cls in classes:
         if not _is_class(cls):
-            raise Invalid(f"{cls!r} is not a class of pydantic", hint="models=[Customer, Order], with the classes")
+            raise Invalid(f"{shown(cls)} is not a class of pydantic", hint="models=[Customer, Order], with the classes")
         name = model_name(cls)
         if name in models:
             raise Invalid(f"two classes make the model {name}", hint="give one of them another `worm_model`")
         models[name] = _model(cls)
     raw: JsonObject = {"version": "1.0"}
     if storage is not None:
-        raw["storage"] = storage.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        raw["storage"] = storage.shape()
     return load_schema({**raw, "models": models})
 
 
@@ -78,7 +78,7 @@ def _model(cls: type[BaseModel]) -> JsonObject:
     model: JsonObject = {"path": _path(cls, settings, reading.id_kind), "fields": fields}
     for name in _PLAIN:
         value = getattr(settings, name)
-        if value != ModelDef.model_fields[name].default:
+        if value != ModelDef.members[name].default:
             model[to_camel(name)] = value
     for name, part in (("snapshots", settings.snapshots), ("manifest", settings.manifest)):
         if part is not False:
@@ -122,7 +122,9 @@ def _indexes(cls: type[BaseModel], settings: ModelSettings, reading: _Reading) -
     for name, asked in settings.indexes.items():
         index = FieldIndex(asked) if isinstance(asked, str) else asked
         if index.field is None:
-            raise Invalid(f"the index {name} of {cls.__name__} names no field", hint=f"{{{name!r}: Index('field')}}")
+            raise Invalid(
+                f"the index {name} of {cls.__name__} names no field", hint=f"{{{shown(name)}: Index('field')}}"
+            )
         found[name] = _index(index.field, unique=index.unique, multi_value=bool(index.multi_value))
     for field, mark, is_array in reading.marked:
         chosen = mark["multiValue"]
@@ -411,7 +413,7 @@ def _default(field: JsonObject, given: JsonValue) -> JsonValue:
 
 def _fits(field: Mapping[str, JsonValue], *values: JsonValue) -> bool:
     """Is each a value of the field?"""
-    check = compile_field(FieldDef.model_validate({key: one for key, one in field.items() if key != "default"}))
+    check = compile_field(FieldDef.of({key: one for key, one in field.items() if key != "default"}))
     problems: list[Problem] = []
     for value in values:
         try:

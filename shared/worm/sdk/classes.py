@@ -29,11 +29,11 @@ from pydantic_core import CoreSchema
 from typing_extensions import TypeVar
 
 from worm.clock import moment_of
-from worm.errors import Invalid
+from worm.errors import Invalid, shown
 from worm.schema import IdType, Mode
 from worm.sdk.document import provenance_of
 from worm.sdk.html import document_html
-from worm.sdk.objects import model_name
+from worm.sdk.shapes import model_name
 
 INDEX_MARK = "x-worm-index"
 REF_MARK = "x-worm-ref"
@@ -57,13 +57,16 @@ class SnapshotSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ManifestSettings:
-    """The table of the collection. `fields` None keeps all fields, with `extra` also those that are not declared."""
+    """The table of the collection. `fields` None keeps all fields, with `extra` also those that are not declared.
+    Values above `max_field_bytes`, and the largest of a row above `max_row_bytes`, stay in the documents alone."""
 
     fields: list[str] | None = None
     extra: bool = True
     auto_update: bool = True
     partition_threshold: int = 10_000
     max_partitions: int = 16
+    max_field_bytes: int = 32 << 10
+    max_row_bytes: int = 128 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ class FieldIndex:
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         if self.field is not None:
             raise Invalid(
-                f"Index({self.field!r}) names a field, but it annotates one",
+                f"Index({shown(self.field)}) names a field, but it annotates one",
                 hint="write Index() in an annotation, or put Index(field) into ModelSettings.indexes",
             )
         mark = {"name": self.name, "unique": self.unique, "multiValue": self.multi_value}

@@ -13,8 +13,9 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import NoneType
 from typing import Any, Self, TypedDict, cast
 from urllib.parse import quote
@@ -22,7 +23,8 @@ from urllib.parse import quote
 from worm.codec.strict_json import JsonObject, JsonValue, check_json, dumps, dumps_document, loads_document
 from worm.collections.documents import RESERVED, TRUST, DocumentVersion
 from worm.collections.entries import Document
-from worm.errors import Invalid
+from worm.errors import Invalid, shown
+from worm.schema.definition import SYSTEM_FIELDS
 from worm.sdk.html import document_html
 
 ATTRIBUTE = "__worm__"
@@ -41,8 +43,8 @@ class About(TypedDict, total=False):
 @dataclass(slots=True)
 class Provenance:
     """Where a document came from. `body` is what is stored (None: not at hand), `read_at` when it was read or written.
-    `partial` says why it cannot be saved: it is not the whole document. `carried`: fields that an object's class does
-    not declare."""
+    `partial` says why it cannot be saved: it is not the whole document. `as_of`: it was found at a moment of the past,
+    so it cannot be saved either. `carried`: fields that an object's class does not declare."""
 
     model: str
     id: str
@@ -50,6 +52,7 @@ class Provenance:
     read_at: datetime | None = None
     body: bytes | None = None
     partial: str = ""
+    as_of: str = ""
     carried: Document = field(default_factory=dict)
 
     @property
@@ -65,8 +68,9 @@ class Provenance:
         return None if self.body is None else loads_document(self.body, max_bytes=len(self.body))
 
     def fresh_version_id(self, now: datetime) -> str | None:
-        """Equal bytes may have come back since: the id of the version counts only a short while."""
-        is_fresh = self.read_at is not None and now - self.read_at <= TRUST
+        """Equal bytes may have come back since: the id of the version counts only a short while, and not where the
+        clock was set back."""
+        is_fresh = self.read_at is not None and timedelta(0) <= now - self.read_at <= TRUST
         return self.at.version_id if is_fresh else None
 
 
@@ -175,12 +179,12 @@ def decode_version(version: object) -> DocumentVersion:
 
 def _no_version(given: object) -> Invalid:
     hint = "take it from a document that you read: document.version"
-    return Invalid(f"{given!r} is not the version of a document", path="if_version", hint=hint)
+    return Invalid(f"{shown(given)} is not the version of a document", path="if_version", hint=hint)
 
 
 # What a write says about itself
 
-OWN_NOTES = frozenset({"rollback", "snapshot"})
+OWN_NOTES = frozenset({"rollback", "snapshot", "restoredFrom"})
 NOTE_BYTES_MAX, ACTOR_BYTES_MAX = 1200, 300
 """All metadata of an S3 object together may have 2 kB, percent-encoded. So these count percent-encoded, too."""
 
@@ -189,16 +193,18 @@ def note_of_write(about: About) -> JsonObject | None:
     """What the history will say in the entry's `metadata`; `Invalid` where it cannot."""
     unknown = set(about) - About.__annotations__.keys()
     if unknown:
-        raise Invalid(f"unknown argument {min(unknown)!r}", hint="a write takes actor, reason and metadata")
+        raise Invalid(f"unknown argument {shown(min(unknown))}", hint="a write takes actor, reason and metadata")
     given: object = about.get("metadata")
     if given is not None and not isinstance(given, Mapping):
-        raise Invalid(f"takes an object, not {given!r}", path="metadata")
+        raise Invalid(f"takes an object, not {shown(given)}", path="metadata")
     note: JsonObject = dict(about.get("metadata") or {})
     if "reason" in note and about.get("reason") is not None:
         raise Invalid("metadata and reason= both say a reason", path="reason", hint="leave one out")
     taken = sorted(note.keys() & (RESERVED | OWN_NOTES))
     if taken:
-        raise Invalid(f"{taken[0]!r} is a name that the history uses itself", path="metadata", hint="choose another")
+        raise Invalid(
+            f"{shown(taken[0])} is a name that the history uses itself", path="metadata", hint="choose another"
+        )
     if about.get("reason") is not None:
         note["reason"] = about["reason"]
     _check_texts(about)
@@ -217,5 +223,14 @@ def _check_texts(about: About) -> None:
         if given is None:
             continue
         if not isinstance(given, str):
-            raise Invalid(f"takes text, not {given!r}", path=name)
+            raise Invalid(f"takes text, not {shown(given)}", path=name)
         check_json(given)  # no half of a surrogate pair: it has no bytes
+
+
+def bring_dict(item: object, document: DocumentDict) -> None:
+    """What the caller changed meanwhile stays as it is."""
+    if isinstance(item, DocumentDict):
+        for name, value in document.items():
+            if name in SYSTEM_FIELDS or name not in item:
+                item[name] = deepcopy(value)
+        item.provenance = document.provenance

@@ -6,7 +6,7 @@ once the workers have seen the event, usually seconds later. Nothing here waits 
 Snapshots are full copies of a document, taken on demand. The copies that the schema asks for (`snapshots.every`) are
 taken where entries are recorded, inline or by the workers.
 
-A module of its own because it is one group of verbs: `Model` (`model.py`) is made of six such groups.
+A module of its own because it is one group of verbs: `Model` (`model.py`) is made of seven such groups.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from worm.codec.diff import diff as document_diff
 from worm.codec.strict_json import JsonObject
 from worm.collections.documents import DocumentVersion
 from worm.collections.entries import Document, Head, Heads, OplogEntry
+from worm.collections.oplog import gap
 from worm.collections.snapshots import SnapshotInfo
-from worm.errors import Invalid, NotFound, Unavailable
+from worm.errors import Hint, Invalid, NotFound, Unavailable, shown
+from worm.position import moment_in_utc
 from worm.schema.fields import SINGLETON_ID
 from worm.sdk.access import D, Touched
 from worm.sdk.document import About, DocumentDict, Provenance
-from worm.sdk.searching import HistoryRows, HistorySource, moment_in_utc
+from worm.sdk.searching import HistoryRows, HistorySource
 from worm.sdk.writing import Writing
 from worm.store.base import ObjectInfo, Version
 
@@ -37,14 +39,15 @@ class History(Writing[D]):
         self, id: object = SINGLETON_ID, *, limit: int | None = None, before_seq: int | None = None
     ) -> HistoryRows[OplogEntry]:
         """Entries of a document's oplog, oldest first. With `limit`, the newest ones of those before `before_seq`; the
-        requests are as many as the entries, whatever the length of the history."""
+        requests are as many as the entries, whatever the length of the history. `Corrupt` where entries are missing."""
         entity_id = self._require_oplog(id)
         asked: dict[str, object] = {"limit": limit, "before_seq": before_seq}
         for name, number in asked.items():
             if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
-                raise Invalid(f"limit and before_seq must be at least 1, not {number!r}", path=name)
+                raise Invalid(f"limit and before_seq must be at least 1, not {shown(number)}", path=name)
         if limit is None and before_seq is None:
             entries = HistoryRows(self._collection.oplog.entries(entity_id))
+            self._check_end(entity_id, len(entries))
             if not entries:
                 raise self._no_history(entity_id)
             return entries
@@ -109,7 +112,7 @@ class History(Writing[D]):
             raise Invalid(
                 f"{self.name} '{entity_id}' was deleted at seq {to_seq}, there is no document to go back to",
                 key=self._document_key(entity_id),
-                hint="choose another entry (`worm history`, get_history), or delete it",
+                hint=Hint("choose another entry of get_history()", "choose another entry of `worm history`"),
             )
         return self._bring_back(entity_id, state, about, {"rollback": to_seq}, if_version)
 
@@ -154,7 +157,7 @@ class History(Writing[D]):
         if found is None:
             raise NotFound(
                 f"{self.name} '{entity_id}' has no snapshot {ts}",
-                hint="`worm snapshot list` (list_snapshots) names them",
+                hint=Hint("list_snapshots() names them", "`worm snapshot list` names them"),
             )
         return self._bring_back(entity_id, found.document, about, {"snapshot": ts}, if_version)
 
@@ -185,7 +188,8 @@ class History(Writing[D]):
 
     def _bring_back(self, entity_id: str, state: Document, about: About, note: JsonObject, if_version: str | None) -> D:
         """Save an earlier state over the current document, valid or not, or where there is none."""
-        found = self._session.store.head(self._document_key(entity_id))
+        is_logged = self.logged is not None
+        found = self._stored_now(entity_id) if is_logged else self._session.store.head(self._document_key(entity_id))
         parent = None if found is None else self._seen(entity_id, found, None)
         if parent is None and if_version is not None:
             raise self._conflict(entity_id, if_version, None)
@@ -200,19 +204,35 @@ class History(Writing[D]):
         with self._tables:
             head = (self.table.heads.among([entity_id]) or Heads(self.name)).get(entity_id)
         tail = self._collection.oplog.tail(entity_id, at_least=0 if head is None else head.seq)
+        if head is None:
+            self._check_end(entity_id, 0 if tail is None else tail.seq)
         if tail is None:
             raise self._no_history(entity_id)
         return tail
 
+    def _check_end(self, entity_id: str, last: int) -> None:
+        """`Corrupt` where entries lie behind the last one that was found: those between them are missing."""
+        oplog = self._collection.oplog
+        if not oplog.is_end(entity_id, last):
+            seqs = oplog.seqs(entity_id)
+            missing = seqs.missing
+            if missing is not None and seqs.last > last:
+                damage = gap(missing, oplog.key(entity_id, missing[0]))
+                damage.hint = Hint(
+                    f"get_history(before_seq={missing[0]}) has those before it; {damage.hint}",
+                    f"`worm history --before {missing[0]}` shows those before it; {damage.hint}",
+                )
+                raise damage
+
     def _state_at(self, entity_id: str, seq: int) -> Document | None:
         if isinstance(seq, bool) or not isinstance(seq, int):
-            raise Invalid(f"a seq is a whole number, not {seq!r}", path="seq")
+            raise Invalid(f"a seq is a whole number, not {shown(seq)}", path="seq")
         found = self._collection.oplog.at_seq(entity_id, seq) if seq >= 1 else None
         if found is None:
             raise NotFound(
-                f"{self.name} '{entity_id}' has no entry {seq}",
+                f"{self.name} '{entity_id}' has no entry {shown(seq)}",
                 key=self._document_key(entity_id),
-                hint="`worm history` (get_history) shows which there are",
+                hint=Hint("get_history() tells which there are", "`worm history` shows which there are"),
             )
         return found.document
 

@@ -7,7 +7,6 @@ same HTML.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from html import escape
 
 from worm.codec.strict_json import JsonValue, Missing, dumps, field_value
 from worm.collections.entries import OplogEntry
@@ -80,6 +79,8 @@ def change_text(entry: OplogEntry, show: Callable[[JsonValue], str]) -> str:
 
 def table_html(columns: Sequence[str], rows: Iterable[Sequence[str]], notes: Sequence[str] = ()) -> str:
     """A table of texts, which are escaped here."""
+    from html import escape  # with the names of all characters, which a command never shows
+
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)
     body = "".join(f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in rows)
     caption = f"<caption>{escape('; '.join(notes))}</caption>" if notes else ""

@@ -15,37 +15,62 @@ A module of its own because no verb is in it, and queries see only its protocol.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import replace
 from typing import Protocol
 
 from worm.clock import Clock, moment_of
-from worm.codec.strict_json import JsonValue, Missing, field_value
+from worm.codec.strict_json import JsonValue
 from worm.collections.documents import NO_VERSION, DocumentVersion
-from worm.collections.entries import Document, Row
-from worm.query.own_writes import DocumentState, OwnWrite
+from worm.collections.entries import Document, Head, Row
+from worm.forks import in_child, new_lock
+from worm.query.own_writes import AsStored, DocumentState, IndexedValues, OwnWrite
 from worm.schema import IndexDef, ModelDef
-from worm.tables.index import entry_key
+from worm.values import dataclass
 
 
-class Memory:
-    """Safe across threads."""
+class CommitsAhead(Protocol):
+    """What the log of a model's space has that stored documents may not have yet."""
+
+    def ahead(self) -> set[str]:
+        """The ids of documents that may be behind a commit of this session."""
+        ...
+
+    def settled(self, read: dict[str, DocumentState], ids: Sequence[str]) -> dict[str, DocumentState]:
+        """Of these, what the log has where it is newer than what was read."""
+        ...
+
+
+class Memory(AsStored):
+    """Safe across threads. `log`: of a model in a space."""
+
+    log: CommitsAhead | None = None
+
+    def live_ids(self, listed: Callable[[], Iterable[str]]) -> Iterable[str]:
+        return listed() if self.log is None else {*listed(), *self.log.ahead()}
+
+    def settled(self, ids: Sequence[str], read: dict[str, DocumentState]) -> dict[str, DocumentState]:
+        return read if self.log is None else self.log.settled(read, ids)
 
     def __init__(self, clock: Clock, definition: ModelDef) -> None:
-        self._lock = threading.Lock()
-        self._own = WriteOverlay(clock, definition)
+        self._clock, self._definition = clock, definition
+        self._lock = new_lock()
+        self._forget_all()
+        in_child(self._forget_all)
+
+    def _forget_all(self) -> None:
+        self._own = WriteOverlay(self._clock, self._definition)
 
     def wrote(
         self, entity_id: str, document: Document, over: Mapping[str, JsonValue] | None, version: DocumentVersion
     ) -> None:
-        """The session wrote this document, as this version, over that one (None: there was none)."""
+        """The session wrote this document, as this version, over that one (None: there was none). It is kept as it is:
+        nobody may change it."""
         with self._lock:
-            self._own.add(entity_id, deepcopy(document), _updated(document), _updated(over), version)
+            self._own.add(entity_id, document, _updated(document), _updated(over), version)
 
     def deleted(self, entity_id: str, document: Document | None) -> None:
         """The session deleted this document (None: one that could not be read)."""
@@ -99,6 +124,32 @@ class Memory:
             return self._own.ids_with(index, values)
 
 
+HEADS_MAX = 10_000
+
+
+class RecordedHeads:
+    """What the session recorded last of each document: hints, which others may have made stale. Safe across threads."""
+
+    def __init__(self) -> None:
+        self._lock = new_lock()
+        self._forget_all()
+        in_child(self._forget_all)
+
+    def _forget_all(self) -> None:
+        self._heads: OrderedDict[str, Head] = OrderedDict()
+
+    def add(self, entity_id: str, head: Head) -> None:
+        with self._lock:
+            self._heads.pop(entity_id, None)
+            self._heads[entity_id] = head
+            if len(self._heads) > HEADS_MAX:
+                self._heads.popitem(last=False)
+
+    def of(self, ids: Iterable[str]) -> dict[str, Head]:
+        with self._lock:
+            return {one: self._heads[one] for one in ids if one in self._heads}
+
+
 def _updated(document: Mapping[str, JsonValue] | None) -> str:
     return str((document or {}).get("updatedAt", ""))
 
@@ -111,14 +162,15 @@ OWN_MAX = 50_000
 class WrittenDocument:
     """A write of this session, with its number among them. `document` None: deleted. `seq`: of its entry, where the
     session recorded it itself; `updated`: the time in what was written, or in what was deleted ("": not
-    known); `over`: the latest time in the versions that it, and own writes just before it, replaced; `checked`: when it
-    was last known to be the newest; `version`: as which it was stored. What another wrote over it takes its place."""
+    known); `over`: the latest time in the versions that it, and own writes just before it, replaced; `at` and
+    `checked`: when it was written, and last known to be the newest, in monotonic time; `version`: as which it was
+    stored. What another wrote over it takes its place."""
 
     number: int
     document: Document | None
     updated: str
-    at: datetime
-    checked: datetime
+    at: float
+    checked: float
     seq: int | None = None
     over: str = ""
     version: DocumentVersion = NO_VERSION
@@ -152,7 +204,7 @@ class WriteOverlay:
         self._clock = clock
         self._is_needed = definition.keeps_manifest  # else queries read the documents
         self._writes: OrderedDict[str, WrittenDocument] = OrderedDict()
-        self._values = [(index, _Values(index)) for index in definition.indexes.values()]
+        self._values = [(index, IndexedValues(index)) for index in definition.indexes.values()]
         self._count = 0
         self._compared: tuple[weakref.ref[Known], int] | None = None
 
@@ -175,7 +227,7 @@ class WriteOverlay:
             over = before.over
         self._drop(entity_id)
         self._count += 1
-        now = self._clock.now()
+        now = self._clock.monotonic()
         self._writes[entity_id] = WrittenDocument(self._count, document, updated, now, now, over=over, version=version)
         for _, values in self._values:
             values.add(entity_id, document)
@@ -207,7 +259,7 @@ class WriteOverlay:
                 self._writes[entity_id] = self._confirmed(entity_id, written, found.get(entity_id))
 
     def _confirmed(self, entity_id: str, own: WrittenDocument, now: DocumentState | None) -> WrittenDocument:
-        own = replace(own, checked=self._clock.now())
+        own = replace(own, checked=self._clock.monotonic())
         if now is None:
             return own
         version = now.version or NO_VERSION
@@ -252,7 +304,7 @@ class WriteOverlay:
         return set() if kept is None else kept.ids(values)
 
     def _forget_old(self) -> None:
-        before = self._clock.now() - timedelta(seconds=OWN_SECONDS)
+        before = self._clock.monotonic() - OWN_SECONDS
         while self._writes:
             oldest = next(iter(self._writes))
             if self._writes[oldest].at > before:
@@ -264,34 +316,6 @@ class WriteOverlay:
         if own is not None:
             for _, values in self._values:
                 values.remove(entity_id, own.document)
-
-
-class _Values:
-    """Which of the documents have a value in an indexed field."""
-
-    def __init__(self, index: IndexDef) -> None:
-        self._index = index
-        self._ids: dict[str, set[str]] = {}
-
-    def ids(self, values: Sequence[JsonValue]) -> set[str]:
-        return set().union(*(self._ids.get(entry_key(value), ()) for value in values))
-
-    def add(self, entity_id: str, document: Document | None) -> None:
-        for key in self._keys(document):
-            self._ids.setdefault(key, set()).add(entity_id)
-
-    def remove(self, entity_id: str, document: Document | None) -> None:
-        for key in self._keys(document):
-            self._ids[key].discard(entity_id)
-            if not self._ids[key]:
-                del self._ids[key]
-
-    def _keys(self, document: Document | None) -> set[str]:
-        value = field_value(document, self._index.field) if document is not None else None
-        if document is None or isinstance(value, Missing):
-            return set()
-        is_multiple = self._index.type == "multiValue" and isinstance(value, list)
-        return {entry_key(item) for item in value} if is_multiple and isinstance(value, list) else {entry_key(value)}
 
 
 def _is_later(one: str, other: str) -> bool:

@@ -20,19 +20,22 @@ from hashlib import sha256
 from typing import cast
 
 from worm.clock import attempts
+from worm.codec.shapes import OBJECT, TEXT, check_shape, record
 from worm.codec.strict_json import JsonObject, JsonValue, check_json, dumps, loads_own
 from worm.collections.documents import DocumentVersion
 from worm.collections.entries import Document
-from worm.errors import Conflict, Corrupt, Invalid, WormError
+from worm.errors import Conflict, Corrupt, Invalid, WormError, shown
 from worm.sdk.document import About, DocumentDict, encode_version, is_same
 from worm.sdk.migration_rules import Rule, apply_rules, rules_of
 from worm.sdk.model import Model
+from worm.sdk.values import check_function
 from worm.store.parallel import chunked
 from worm.tables.build import Progress, silent
 
 CHUNK = 200
 ATTEMPTS = 10
 EXAMPLES_MAX = 5
+CHECKPOINT = record("where a migration goes on", {}, {"after": TEXT, "failed": OBJECT})
 Change = Callable[[Document], Document | None]
 """Gets a document to change in place, or returns another one. It may be called again: it must do nothing else."""
 
@@ -68,7 +71,9 @@ def migrate(
     about: About | None = None,
 ) -> MigrationReport:
     """Change the documents of a model by rules (or their JSON), or by a function."""
-    return _Migration(model, _named_change(change), options or MigrationOptions(), about or About()).run()
+    options = options or MigrationOptions()
+    check_function(options.progress, "progress")
+    return _Migration(model, _named_change(change), options, about or About()).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,7 @@ def _named_change(change: object) -> _NamedChange:
     if callable(change):
         return _NamedChange(name_of(change), partial(_called, change))
     if isinstance(change, str | bytes) or not isinstance(change, Sequence):
-        raise Invalid(f"takes rules or a function, not {change!r}", path="change")
+        raise Invalid(f"takes rules or a function, not {shown(change)}", path="change")
     rules = [one for given in change for one in ([given] if isinstance(given, Rule) else rules_of([given]))]
     if not rules:
         raise Invalid("there are no rules", hint="a migration needs at least one, or a function")
@@ -250,8 +255,8 @@ class _Migration:
 
     @property
     def _key(self) -> str:
-        shown = f"{dumps(self._change.name).decode()} {self._options.filter!r}"
-        return f".worm.migrate/{self._model.name}-{sha256(shown.encode()).hexdigest()[:16]}.json"
+        asked = f"{dumps(self._change.name).decode()} {self._options.filter!r}"
+        return f".worm.migrate/{self._model.name}-{sha256(asked.encode()).hexdigest()[:16]}.json"
 
     def _resumed(self) -> tuple[str | None, list[str]]:
         """Where an interrupted run stopped, and what had failed until then."""
@@ -260,11 +265,11 @@ class _Migration:
         found = self._collection.store.get(self._key)
         try:
             shape = {} if found is None else loads_own(found.body, key=self._key)
+            check_shape(shape, CHECKPOINT, self._key)
         except Corrupt:
             return None, []  # from the beginning; the next checkpoint replaces it
         self._report.resumed = bool(shape.get("after"))
-        failed = shape.get("failed")
-        return str(shape.get("after") or "") or None, list(failed) if isinstance(failed, dict) else []
+        return cast(str, shape.get("after", "")) or None, list(cast(JsonObject, shape.get("failed", {})))
 
     def _keep(self, after: str) -> None:
         if self._is_kept:

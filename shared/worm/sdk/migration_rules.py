@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from worm.clock import iso_millis
 from worm.codec.strict_json import JsonObject, JsonValue, Missing, dumps, field_value, loads, type_name
 from worm.collections.entries import Document
-from worm.errors import Invalid
+from worm.errors import Invalid, shortened, shown
 from worm.schema.definition import SYSTEM_FIELDS
 from worm.schema.fields import is_datetime
 
@@ -39,7 +39,10 @@ class Rename:
             return
         there = field_value(document, self.new)
         if not isinstance(there, Missing) and there is not None and dumps(there) != dumps(value):
-            raise Invalid(f"there is a value already, {_shown(there)}: {self.old} cannot take its place", path=self.new)
+            raise Invalid(
+                f"there is a value already, {shortened(dumps(there).decode())}: {self.old} cannot take its place",
+                path=self.new,
+            )
         _put(document, self.new, value)
         _drop(document, self.old)
 
@@ -91,7 +94,9 @@ class Convert:
         try:
             converted = CONVERSIONS[self.to](found)
         except (ValueError, OverflowError, Invalid) as mistake:
-            raise Invalid(f"{_shown(found)} cannot be made a {self.to}", path=self.field) from mistake
+            raise Invalid(
+                f"{shortened(dumps(found).decode())} cannot be made a {self.to}", path=self.field
+            ) from mistake
         _put(document, self.field, converted)
 
     def shape(self) -> JsonObject:
@@ -195,15 +200,15 @@ def rename(old: str, new: str) -> Rename:
 
 def convert(field: str, to: str) -> Convert:
     if to not in CONVERSIONS:
-        raise Invalid(f"cannot convert to {to!r}", path=field, hint=f"one of {', '.join(CONVERSIONS)}")
+        raise Invalid(f"cannot convert to {shown(to)}", path=field, hint=f"one of {', '.join(CONVERSIONS)}")
     return Convert(_changeable(field), to)
 
 
 def _changeable(name: str) -> str:
     if not all(name.split(".")):
-        raise Invalid(f"{name!r} is not the name of a field")
+        raise Invalid(f"{shown(name)} is not the name of a field")
     if name in SYSTEM_FIELDS:
-        raise Invalid(f"the field {name!r} belongs to the store", hint="a migration cannot change it")
+        raise Invalid(f"the field {shown(name)} belongs to the store", hint="a migration cannot change it")
     return name
 
 
@@ -236,8 +241,3 @@ def _drop(document: Document, dotted: str) -> None:
         holder = holder.get(name) if isinstance(holder, dict) else None
     if isinstance(holder, dict):
         holder.pop(last, None)
-
-
-def _shown(value: JsonValue) -> str:
-    text = dumps(value).decode()
-    return text if len(text) <= 40 else f"{text[:40]}…"

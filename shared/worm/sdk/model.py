@@ -13,18 +13,19 @@ queries see that before the workers do. Safe across threads.
 from __future__ import annotations
 
 from copy import copy
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
-from pydantic import BaseModel
-
+from worm.errors import Invalid, shown
 from worm.sdk.access import D
 from worm.sdk.changing import Changing
 from worm.sdk.history import History
-from worm.sdk.objects import Objects
 from worm.sdk.tabling import Tabling
 from worm.sdk.trashing import Trashing
 
-M = TypeVar("M", bound=BaseModel)
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+M = TypeVar("M", bound="BaseModel")
 
 
 class Model(Changing[D], History[D], Trashing[D], Tabling[D]):
@@ -32,6 +33,13 @@ class Model(Changing[D], History[D], Trashing[D], Tabling[D]):
 
     def typed(self, cls: type[M]) -> Model[M]:
         """The same model, with objects of the class as its documents."""
+        from pydantic import BaseModel
+
+        from worm.sdk.objects import Objects
+
+        given: object = cls
+        if not isinstance(given, type) or not issubclass(given, BaseModel):
+            raise Invalid(f"{shown(given)} is not a class of pydantic", path="typed")
         made = cast("Model[M]", copy(self))
         made._shape = Objects(cls, self._collection.definition)
         return made

@@ -1,6 +1,6 @@
-"""What callers work with, and the JSON documents behind it: plain dicts, or objects of a pydantic class.
+"""Documents as objects of a pydantic class.
 
-A *shape* turns one into the other. Nothing of a document is lost by reading and saving an object: fields that its class
+Nothing of a document is lost by reading and saving an object: fields that its class
 does not declare are kept on the object if its configuration allows extra fields, else they are carried along with its
 provenance, but never over what the object itself says. An optional field that a document lacks stays lacking: None is
 written as null only where it was set.
@@ -18,10 +18,9 @@ from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from functools import cache
-from typing import Generic, Protocol, cast
+from typing import Generic, TypeVar, cast
 
 from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
-from typing_extensions import TypeVar
 
 from worm.codec.strict_json import JsonValue, as_json, child_path, dumps, number_of, ordered, type_name
 from worm.collections.entries import Document
@@ -29,85 +28,9 @@ from worm.errors import Invalid
 from worm.schema import FieldDef, ModelDef
 from worm.schema.definition import SYSTEM_FIELDS
 from worm.schema.fields import is_datetime
-from worm.sdk.document import ATTRIBUTE, DocumentDict, Provenance, provenance_of
-from worm.sdk.values import as_document
+from worm.sdk.document import ATTRIBUTE, DocumentDict, Provenance, bring_dict, provenance_of
 
-D = TypeVar("D", default=DocumentDict)
-"""What documents are for the caller: dicts, unless a class is named."""
 M = TypeVar("M", bound=BaseModel)
-
-
-class Shape(Protocol[D]):
-    """Between documents and what the caller works with."""
-
-    @property
-    def is_plain(self) -> bool:
-        """Do callers get the documents themselves?"""
-        ...
-
-    def load(self, document: DocumentDict) -> D:
-        """What the caller gets. `Invalid` where the document does not fit."""
-        ...
-
-    def dump(self, item: object) -> DocumentDict:
-        """The document of what the caller gave, with its provenance. `Invalid` for anything that has none."""
-        ...
-
-    def check(self, document: Document) -> None:
-        """Before a document is stored: `Invalid` where the caller could not read it back."""
-        ...
-
-    def bring(self, item: object, document: DocumentDict) -> None:
-        """The caller's own object becomes the stored document: its version, and what the write filled in."""
-        ...
-
-    def refreshed(self, item: D, document: DocumentDict) -> D:
-        """The caller's own object, with all of the document."""
-        ...
-
-
-class Dicts:
-    """Documents are dicts. Values that JSON does not know (times, decimals, …) are converted."""
-
-    is_plain = True
-
-    def __init__(self, definition: ModelDef) -> None:
-        self._definition = definition
-
-    def load(self, document: DocumentDict) -> DocumentDict:
-        return document
-
-    def dump(self, item: object) -> DocumentDict:
-        if isinstance(item, BaseModel):
-            return Objects(type(item), self._definition).dump(item)
-        if not isinstance(item, Mapping):
-            raise Invalid(f"a document is a dict, not {type_name(item)}", hint='{"id": "acme", "name": "Acme"}')
-        return DocumentDict.of(as_document(item, self._definition), provenance_of(item))
-
-    def check(self, document: Document) -> None:
-        """Every document is a dict."""
-
-    def bring(self, item: object, document: DocumentDict) -> None:
-        if isinstance(item, BaseModel):
-            Objects(type(item), self._definition).bring(item, document)
-        else:
-            bring_dict(item, document)
-
-    def refreshed(self, item: Mapping[str, JsonValue], document: DocumentDict) -> DocumentDict:
-        if not isinstance(item, DocumentDict):
-            return document
-        item.clear()
-        self.bring(item, document)
-        return item
-
-
-def bring_dict(item: object, document: DocumentDict) -> None:
-    """What the caller changed meanwhile stays as it is."""
-    if isinstance(item, DocumentDict):
-        for name, value in document.items():
-            if name in SYSTEM_FIELDS or name not in item:
-                item[name] = deepcopy(value)
-        item.provenance = document.provenance
 
 
 class Objects(Generic[M]):
@@ -267,10 +190,6 @@ def _pairs(value: object, document: object) -> Iterator[tuple[object, object]]:
         yield from ((item, document[name]) for name, item in value.items() if name in document)
     elif isinstance(value, list | tuple) and isinstance(document, list) and len(value) == len(document):
         yield from zip(value, document, strict=True)
-
-
-def model_name(cls: type[BaseModel]) -> str:
-    return str(getattr(cls, "worm_model", cls.__name__))
 
 
 @cache

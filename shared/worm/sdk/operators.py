@@ -23,7 +23,7 @@ from typing import cast
 
 from worm.codec.strict_json import MISSING, JsonValue, Missing, as_json, check_json, type_name
 from worm.collections.entries import Document
-from worm.errors import Invalid
+from worm.errors import Invalid, shown
 
 Container = dict[str, JsonValue] | list[JsonValue]
 FIXED = frozenset({"id", "createdAt", "updatedAt"})
@@ -42,7 +42,7 @@ def check_patch(changes: object) -> dict[str, object]:
         if "." in name:
             nested = name.replace(".", '": {"')
             raise Invalid(
-                f"{name!r} would be a field with a dot in its name",
+                f"{shown(name)} would be a field with a dot in its name",
                 path="changes",
                 hint=f'write {{"{nested}": …}}{"}" * name.count(".")}, or update(id, {{"$set": {{"{name}": …}}}})',
             )
@@ -79,7 +79,7 @@ def check_operators(operators: object) -> dict[str, dict[str, JsonValue]]:
     for operator, changes in operators.items():
         if operator not in OPERATORS:
             hint = f"it takes {', '.join(OPERATORS)}; patch() takes plain fields"
-            raise Invalid(f"unknown operator {operator!r}", path="update", hint=hint)
+            raise Invalid(f"unknown operator {shown(operator)}", path="update", hint=hint)
         if not isinstance(changes, Mapping):
             raise Invalid(f'takes an object such as {{"a.b": 1}}, not {type_name(changes)}', path=operator)
         checked[operator] = {}
@@ -91,12 +91,12 @@ def check_operators(operators: object) -> dict[str, dict[str, JsonValue]]:
 
 def _check_path(operator: str, name: object, taken: dict[str, str]) -> None:
     if not isinstance(name, str) or not all(name.split(".")):
-        raise Invalid(f"{name!r} is not the path of a field", path=operator)
+        raise Invalid(f"{shown(name)} is not the path of a field", path=operator)
     if name in FIXED:
         raise Invalid(f"{name} is not changed by an update", path=operator)
     for other in taken:
         if other == name or other.startswith(f"{name}.") or name.startswith(f"{other}."):
-            raise Invalid(f"{name!r} and {other!r} would change the same field", path=operator)
+            raise Invalid(f"{shown(name)} and {shown(other)} would change the same field", path=operator)
     taken[name] = operator
 
 
@@ -211,7 +211,7 @@ def _holder(document: Document, name: str) -> tuple[Container, str]:
         else:
             found = here.setdefault(part, {})
         if not isinstance(found, dict | list):
-            raise Invalid(f"{part!r} is {type_name(found)}, there is nothing inside", path=name)
+            raise Invalid(f"{shown(part)} is {type_name(found)}, there is nothing inside", path=name)
         here = found
     return here, last
 
@@ -222,5 +222,5 @@ def _is_position(part: str) -> bool:
 
 def _position(array: list[JsonValue], part: str, name: str) -> int:
     if not _is_position(part) or int(part) >= len(array):
-        raise Invalid(f"{part!r} is not the position of one of the {len(array)} elements", path=name)
+        raise Invalid(f"{shown(part)} is not the position of one of the {len(array)} elements", path=name)
     return int(part)

@@ -4,13 +4,15 @@
 name. Every distinct target is read once, all at the same time; what is not there (any more) is None, in an array too.
 One level deep.
 
-A module of its own because it is one group of verbs: `Model` (`model.py`) is made of six such groups.
+A module of its own because it is one group of verbs: `Model` (`model.py`) is made of seven such groups.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from typing import Any, TypedDict, cast, overload
@@ -20,22 +22,36 @@ from worm.codec.strict_json import JsonValue
 from worm.collections.collection import Collection
 from worm.collections.documents import NO_VERSION, DocumentVersion
 from worm.collections.entries import Document
-from worm.errors import Invalid, WormError
+from worm.errors import Invalid, WormError, shown
+from worm.position import Position, position_of
 from worm.query.aggregate import Aggregate, Distinct, Percentiles
-from worm.query.execute import CHUNK, Answer, Reader, read_documents
+from worm.query.execute import CHUNK, Answer, Reader, current_states, read_documents
 from worm.query.filters import Filter
 from worm.query.needs import Request
-from worm.query.planner import Plan
+from worm.query.own_writes import DocumentState, NoWrites, OwnWrites
+from worm.query.planner import Cost, Plan
 from worm.query.query import Query, Row, Sort
 from worm.query.stream import Stream
 from worm.schema import FieldDef, ModelDef
 from worm.schema.definition import find_field, undeclared_fields
-from worm.schema.fields import SINGLETON_ID
+from worm.schema.fields import SINGLETON_ID, id_shown
 from worm.sdk.access import Access, D, Result, missing
 from worm.sdk.document import DocumentDict, Provenance
+from worm.sdk.past import (
+    CHANGED_MAX,
+    LOOKED_UP,
+    KnownHeads,
+    LookedUp,
+    PastMoment,
+    PastStates,
+    attempted_then,
+    check_changed,
+    check_most,
+)
 from worm.sdk.rows import Rows
+from worm.sdk.searching import HistorySource
 from worm.store.base import Object, Read
-from worm.store.parallel import chunked
+from worm.store.parallel import chunked, in_parallel
 
 Fields = Sequence[str] | str
 
@@ -57,6 +73,9 @@ class Reading(Access[D]):
     """`get`, `find_by_id`, `find_one`, `find_many`, `exists`, `find_all`, `find_batches`, `count`, `aggregate`,
     `distinct`, `explain`."""
 
+    _looked_up = LookedUp()
+    """Of the moment that was asked for last."""
+
     def get(self, id: object = SINGLETON_ID) -> D:
         """The document as it is stored now; `NotFound` when there is none."""
         found = self.find_by_id(id)
@@ -70,31 +89,53 @@ class Reading(Access[D]):
         found = self._current(entity_id)
         return None if found is None else self._shape.load(self._read(entity_id, *found))
 
-    def find_one(self, filter: Mapping[str, object] | None = None, *, sort: Sort | None = None) -> D | None:
+    def find_one(
+        self,
+        filter: Mapping[str, object] | None = None,
+        *,
+        sort: Sort | None = None,
+        at: Position | None = None,
+        max_changed: int | None = CHANGED_MAX,
+    ) -> D | None:
         """The first document that matches, or None."""
-        return next(iter(self.find_all(filter=filter, sort=sort, limit=1)), None)
+        return next(iter(self.find_all(filter=filter, sort=sort, limit=1, at=at, max_changed=max_changed)), None)
 
-    def find_many(self, ids: Sequence[object]) -> list[Result[D]]:
-        """`find_by_id` for each."""
+    def find_many(self, ids: Sequence[object], *, at: Position | None = None) -> list[Result[D]]:
+        """`find_by_id` for each; with `at`, as they were at that moment (one alone: `get_at`)."""
         if isinstance(ids, str | bytes) or not isinstance(ids, Sequence):
             raise Invalid("takes a list of ids", path="find_many", hint="find_by_id(id) takes one")
+        if at is not None:
+            moment = self._moment(at)
+            return [result for chunk in chunked(ids, FOUND_CHUNK) for result in self._find_chunk_then(chunk, moment)]
         return [result for chunk in chunked(ids, FOUND_CHUNK) for result in self._find_chunk(chunk)]
 
     def _find_chunk(self, ids: Sequence[object]) -> list[Result[D]]:
+        checked = self._checked_many(ids)
+        valid = list(dict.fromkeys(one for one in checked if isinstance(one, str)))
+        reads = [Read(self._collection.documents.key(one)) for one in valid]
+        answers = self._session.store.get_many(reads, max_bytes=self._collection.max_bytes)
+        found = dict(zip(valid, answers, strict=True))
+        return [
+            self._found(one, found[one]) if isinstance(one, str) else Result(id_shown(given), error=one)
+            for one, given in zip(checked, ids, strict=True)
+        ]
+
+    def _find_chunk_then(self, ids: Sequence[object], moment: PastMoment) -> list[Result[D]]:
+        checked = self._checked_many(ids)
+        found = self._then(list(dict.fromkeys(one for one in checked if isinstance(one, str))), moment)
+        return [
+            self._found_then(one, found[one], moment) if isinstance(one, str) else Result(id_shown(given), error=one)
+            for one, given in zip(checked, ids, strict=True)
+        ]
+
+    def _checked_many(self, ids: Sequence[object]) -> list[str | WormError]:
         checked: list[str | WormError] = []
         for one in ids:
             try:
                 checked.append(self._checked(one))
             except WormError as error:
                 checked.append(error)
-        valid = list(dict.fromkeys(one for one in checked if isinstance(one, str)))
-        reads = [Read(self._collection.documents.key(one)) for one in valid]
-        answers = self._session.store.get_many(reads, max_bytes=self._collection.max_bytes)
-        found = dict(zip(valid, answers, strict=True))
-        return [
-            self._found(one, found[one]) if isinstance(one, str) else Result(str(given), error=one)
-            for one, given in zip(checked, ids, strict=True)
-        ]
+        return checked
 
     def _found(self, entity_id: str, found: Object | Exception | None) -> Result[D]:
         if isinstance(found, Invalid):
@@ -103,22 +144,30 @@ class Reading(Access[D]):
             return Result(entity_id, error=found)
         if isinstance(found, Exception):
             raise found
-        if self.logged is not None:
-            found = self.logged.latest(entity_id, found)
-        if found is None:
-            return Result(entity_id)
         try:
+            if self.logged is not None:
+                found = self.logged.latest(entity_id, found)
+            if found is None:
+                return Result(entity_id)
             document = self._parsed(entity_id, found)
             return Result(entity_id, self._shape.load(self._read(entity_id, found, document)))
+        except WormError as error:
+            return Result(entity_id, error=error)
+
+    def _found_then(self, entity_id: str, found: DocumentState | WormError, moment: PastMoment) -> Result[D]:
+        if isinstance(found, WormError) or found.document is None:
+            return Result(entity_id, error=found if isinstance(found, WormError) else None)
+        origin = Provenance(self.name, entity_id, found.version or NO_VERSION, as_of=moment.text)
+        try:
+            document = DocumentDict.of(deepcopy({"id": entity_id, **found.document}), origin)
+            return Result(entity_id, self._shape.load(document))
         except WormError as error:
             return Result(entity_id, error=error)
 
     def exists(self, id: object = SINGLETON_ID) -> bool:
         entity_id = self._checked(id)
         found = self._session.store.head(self._collection.documents.key(entity_id))
-        if self.logged is not None and self.logged.is_behind(entity_id, found):
-            return self.logged.known(entity_id).document is not None
-        return found is not None
+        return found is not None if self.logged is None else self.logged.exists(entity_id, found)
 
     @overload
     def find_all(
@@ -131,6 +180,8 @@ class Reading(Access[D]):
         offset: int = 0,
         cursor: str | None = None,
         populate: None = None,
+        at: Position | None = None,
+        max_changed: int | None = CHANGED_MAX,
         strategy: str | None = None,
         _strategy: str | None = None,
     ) -> Rows[D]: ...
@@ -145,6 +196,8 @@ class Reading(Access[D]):
         offset: int = 0,
         cursor: str | None = None,
         populate: Fields | None = None,
+        at: Position | None = None,
+        max_changed: int | None = CHANGED_MAX,
         strategy: str | None = None,
         _strategy: str | None = None,
     ) -> Rows[DocumentDict]: ...
@@ -158,6 +211,8 @@ class Reading(Access[D]):
         offset: int = 0,
         cursor: str | None = None,
         populate: Fields | None = None,
+        at: Position | None = None,
+        max_changed: int | None = CHANGED_MAX,
         strategy: str | None = None,
         _strategy: str | None = None,
     ) -> Rows[D] | Rows[DocumentDict]:
@@ -166,6 +221,10 @@ class Reading(Access[D]):
         Without `select` they are whole and can be changed and saved. With it they are rows of these fields: dicts, also
         where the model has a class, because a partial document cannot be validated. `populate` replaces references by
         the documents that they name. `cursor` is that of the page before.
+
+        With `at`, the collection as it was at a moment: a time, or a commit of the model's space. Such rows cannot be
+        saved. It costs a look-up for each document that changed since then, at most `max_changed` (None: any number);
+        `explain` tells how many (docs/history.md).
 
         What this session wrote, restored or deleted is in it (or not) at once, also before the workers have folded it.
         """
@@ -176,9 +235,10 @@ class Reading(Access[D]):
             "offset": offset,
             "cursor": cursor,
         }
-        request = self._request(asked, select, populate, strategy or _strategy)
-        answer = self._answered(request)
-        return self._packed(request, answer, answer.page.cursor)
+        moment = self._moment_asked(at, max_changed)
+        request = self._request(asked, select, populate, strategy or _strategy, moment)
+        answer = self._answered(request, moment, max_changed)
+        return self._packed(request, answer, answer.page.cursor, moment)
 
     def explain(
         self,
@@ -190,6 +250,8 @@ class Reading(Access[D]):
         offset: int = 0,
         cursor: str | None = None,
         populate: Fields | None = None,
+        at: Position | None = None,
+        max_changed: int | None = CHANGED_MAX,
         strategy: str | None = None,
         _strategy: str | None = None,
         analyze: bool = False,
@@ -202,18 +264,35 @@ class Reading(Access[D]):
             "offset": offset,
             "cursor": cursor,
         }
-        request = self._request(asked, select, populate, strategy or _strategy)
+        moment = self._moment_asked(at, max_changed)
+        request = self._request(asked, select, populate, strategy or _strategy, moment)
+        told, cost = self._told(moment, max_changed)
+        reader = Reader(self.table, told, self._tables)
         if analyze:
-            return self._reader.analyze(request, lambda: self._answered(request))
-        return self._reader.explain(request)
+            plan = reader.analyze(request, lambda: self._answered(request, moment, max_changed))
+        else:
+            plan = reader.explain(request)
+        return replace(plan, estimate=plan.estimate + cost)
 
     @overload
     def find_batches(
-        self, filter: Mapping[str, object] | None = None, *, select: None = None, batch_size: int = 1000
+        self,
+        filter: Mapping[str, object] | None = None,
+        *,
+        select: None = None,
+        batch_size: int = 1000,
+        at: Position | None = None,
+        max_changed: int | None = CHANGED_MAX,
     ) -> Iterator[Rows[D]]: ...
     @overload
     def find_batches(
-        self, filter: Mapping[str, object] | None = None, *, select: Sequence[str], batch_size: int = 1000
+        self,
+        filter: Mapping[str, object] | None = None,
+        *,
+        select: Sequence[str],
+        batch_size: int = 1000,
+        at: Position | None = None,
+        max_changed: int | None = CHANGED_MAX,
     ) -> Iterator[Rows[DocumentDict]]: ...
     def find_batches(
         self,
@@ -221,26 +300,35 @@ class Reading(Access[D]):
         *,
         select: Sequence[str] | None = None,
         batch_size: int = 1000,
+        at: Position | None = None,
+        max_changed: int | None = CHANGED_MAX,
     ) -> Iterator[Rows[D]] | Iterator[Rows[DocumentDict]]:
         """Rows in batches, for collections that do not fit into memory: one partition of the table is held at a time.
 
-        In the order of ids; what this session wrote and the table does not know yet comes last. `plan` of a batch says
-        how it was found.
+        In the order of ids; what this session wrote and the table does not know yet comes last, and with `at` what
+        changed since that moment. `plan` of a batch says how it was found.
         """
         asked: _Asked = {"filter": filter, "sort": None, "limit": None, "offset": 0, "cursor": None}
+        moment = self._moment_asked(at, max_changed)
         request = self._request(asked, select)
         given: object = batch_size
-        if isinstance(given, bool) or not isinstance(given, int) or given < 1:
-            raise Invalid(f"must be a whole number from 1 on, not {batch_size!r}", path="batch_size")
-        stream = Stream(self.table, request, self._memory, self._tables)
-        batches = (self._packed(request, answer) for answer in stream.batches(batch_size))
+        if type(given) is not int or not 1 <= given <= sys.maxsize:
+            raise Invalid(f"must be a whole number from 1 on, not {shown(batch_size)}", path="batch_size")
+        stream = Stream(self.table, request, self._states(moment, max_changed), self._tables)
+        batches = (self._packed(request, answer, moment=moment) for answer in stream.batches(batch_size))
         return cast("Iterator[Rows[D]]", batches)
 
-    def count(self, filter: Mapping[str, object] | None = None) -> int:
-        """How many documents match (all, without a filter)."""
+    def count(
+        self,
+        filter: Mapping[str, object] | None = None,
+        *,
+        at: Position | None = None,
+        max_changed: int | None = CHANGED_MAX,
+    ) -> int:
+        """How many documents match (all, without a filter); with `at`, how many did then."""
         compiled = self._filter(filter)
         undeclared_fields(self._collection.definition, sorted(compiled.fields))
-        return self._reader.count(compiled)
+        return self._reader_at(at, max_changed).count(compiled)
 
     def _filter(self, filter: Mapping[str, object] | None) -> Filter:
         return Filter.compile(self._by_id(filter))
@@ -254,11 +342,13 @@ class Reading(Access[D]):
 
     def _condition(self, name: object, value: object) -> object:
         definition = self._collection.definition
-        if str(name).startswith("$"):
+        if not isinstance(name, str):
+            return value  # refused where the filter is compiled
+        if name.startswith("$"):
             return self._by_id(value) if name in ("$and", "$or", "$nor", "$not") else value
         if name == "id" and definition.id_type in ("int", "uuid"):
             return _as_text(value)
-        declared = find_field(definition.fields, str(name))[1]
+        declared = find_field(definition.fields, name)[1]
         return _decimals(value) if declared is not None and declared.type == "string" else value
 
     def aggregate(
@@ -273,8 +363,11 @@ class Reading(Access[D]):
         group_by: Fields | None = None,
         having: Mapping[str, object] | None = None,
         filter: Mapping[str, object] | None = None,
+        at: Position | None = None,
+        max_changed: int | None = CHANGED_MAX,
     ) -> dict[str, JsonValue]:
         """Totals of the documents that match, whole or by group: `{"count": 3}`, `{"groups": {"active": {…}}}`.
+        With `at`, as they were then.
 
         A list of fields gives an object by field: `sum=["total", "tax"]` gives `{"sum": {"total": 40, "tax": 6}}`.
         """
@@ -290,17 +383,119 @@ class Reading(Access[D]):
             filter=self._by_id(filter),
         )
         undeclared_fields(self._collection.definition, sorted(wanted.fields()))
-        return self._reader.aggregate(wanted)
+        return self._reader_at(at, max_changed).aggregate(wanted)
 
-    def distinct(self, field: str, filter: Mapping[str, object] | None = None) -> list[JsonValue]:
-        """The different values of a field in the documents that match, sorted; of arrays their elements."""
+    def distinct(
+        self,
+        field: str,
+        filter: Mapping[str, object] | None = None,
+        *,
+        at: Position | None = None,
+        max_changed: int | None = CHANGED_MAX,
+    ) -> list[JsonValue]:
+        """The different values of a field in the documents that match, sorted; of arrays their elements. With `at`, as
+        they were then."""
         wanted = Distinct.of(field, self._by_id(filter))
         undeclared_fields(self._collection.definition, sorted(wanted.fields()))
-        return self._reader.distinct(wanted)
+        return self._reader_at(at, max_changed).distinct(wanted)
+
+    # The moment
+
+    def _moment_asked(self, at: Position | None, max_changed: int | None) -> PastMoment | None:
+        check_most(max_changed)
+        return None if at is None else self._moment(at)
+
+    def _moment(self, at: Position) -> PastMoment:
+        """`Invalid` where the model keeps no past, or not one of this kind."""
+        position = position_of(at)
+        if self.logged is not None:
+            return PastMoment.of_space(position)
+        if not self._collection.definition.oplog:
+            raise Invalid(
+                f"{self.name} keeps no past", path="at", hint='set "oplog": true for it in schema.json, and push'
+            )
+        return PastMoment.of_oplog(position)
+
+    def _reader_at(self, at: Position | None, max_changed: int | None) -> Reader:
+        return Reader(self.table, self._states(self._moment_asked(at, max_changed), max_changed), self._tables)
+
+    def _states(self, moment: PastMoment | None, max_changed: int | None) -> OwnWrites:
+        """What queries ask beside the table."""
+        if moment is None:
+            return self._beside_the_table()
+        self._session.folder.flush()
+        check = partial(check_changed, self.name, moment, max_changed)
+        if self._looked_up.moment != moment.text:
+            self._looked_up = LookedUp(moment.text)
+        if self.logged is not None:
+            return self.logged.states(moment.position, check)
+        heads = self._heads_at(moment)
+        check(len(heads.later))
+        return PastStates(self._collection, heads, partial(self._heads_at, moment), self._looked_up)
+
+    def _told(self, moment: PastMoment | None, max_changed: int | None) -> tuple[OwnWrites, Cost]:
+        """What plans say of a moment, and what it costs to go there; no state is read."""
+        if moment is None:
+            return self._beside_the_table(), Cost()
+        self._session.folder.flush()
+        if self.logged is not None:
+            (about, changed), cost = self.logged.told(moment.position), Cost()
+        else:
+            heads = self._heads_at(moment)
+            about, changed, cost = (
+                heads.about,
+                len(heads.later),
+                heads.cost(self._collection.oplog.every, self._heads_files()),
+            )
+        if max_changed is not None and changed > max_changed:
+            about += f"; refused, because max_changed is {max_changed:,}"
+        return NoWrites(about), cost
+
+    def _heads_files(self) -> int:
+        """How many files the heads that were read last are spread over, beside their root."""
+        root = self.table.heads.held_spread
+        return 0 if root is None else len(self.table.heads.partitions(root)) + len(root.deltas)
+
+    def _changed_since(self, moment: PastMoment, max_changed: int | None) -> Mapping[str, DocumentState | WormError]:
+        """What has changed since a moment, as it was then, or why nobody can tell."""
+        if self.logged is not None:
+            return self._states(moment, max_changed).instead
+        self._session.folder.flush()
+        heads, then = self._heads_at(moment), dict[str, DocumentState | WormError]()
+        check_changed(self.name, moment, max_changed, len(heads.later))
+        ask = partial(attempted_then, self._collection, moment=moment)
+        for ids in chunked(sorted(heads.later), LOOKED_UP):
+            then |= zip(ids, in_parallel(lambda one: ask(one, before=heads.later[one]), ids), strict=True)
+        return then
+
+    def _heads_at(self, moment: PastMoment) -> KnownHeads:
+        with self._tables:
+            read = self.table.heads.read()
+        known = self._looked_up
+        if known.moment == moment.text and known.heads is not None and known.heads[0] is read and not read.partial:
+            return known.heads[1]
+        told = KnownHeads.of(HistorySource(self._collection, read), moment.text)
+        if known.moment == moment.text and read is not None:
+            known.heads = (read, told)
+        return told
+
+    def _then(self, ids: Sequence[str], moment: PastMoment) -> dict[str, DocumentState | WormError]:
+        """These documents as they were."""
+        if self.logged is None:
+            found = in_parallel(lambda one: attempted_then(self._collection, one, moment), ids)
+            return dict(zip(ids, found, strict=True))
+        changed = self.logged.states(moment.position).instead
+        now = current_states(self._collection, [one for one in ids if one not in changed])
+        return {one: changed.get(one) or now.get(one) or DocumentState(None, None) for one in ids}
 
     @property
-    def _reader(self) -> Reader:
-        return Reader(self.table, self._memory, self._tables)
+    def _cursor_name(self) -> str:
+        """What a cursor is of."""
+        return self.name
+
+    def _beside_the_table(self) -> OwnWrites:
+        """What queries see that the table does not have."""
+        return self._memory
 
     def _request(
         self,
@@ -308,41 +503,76 @@ class Reading(Access[D]):
         select: Sequence[str] | None,
         populate: Fields | None = None,
         strategy: str | None = None,
+        moment: PastMoment | None = None,
     ) -> Request:
         fields = populated_fields(self._collection.definition, populate)
         given: object = select
         if given is not None and not isinstance(given, list | tuple):
-            raise Invalid(f"takes a list of field names, not {given!r}", path="select")
+            raise Invalid(f"takes a list of field names, not {shown(given)}", path="select")
         chosen = None if select is None else (*select, *fields)
         asked["filter"] = self._by_id(asked["filter"])
-        query = Query.of(**asked, select=chosen, model=self.name)
+        name = self._cursor_name
+        source = name if moment is None else f"{name} at {moment.text}"  # a cursor is of one moment
+        query = Query.of(**asked, select=chosen, model=source)
         if self._collection.definition.id_type == "int" and any(field == "id" for field, _ in query.sort):
             raise _unordered("sort")
         undeclared_fields(self._collection.definition, sorted(query.fields()))
         return Request.of(query, fields, strategy)
 
-    def _answered(self, request: Request) -> Answer:
-        outcome = self._reader.run(request)
+    def _answered(
+        self, request: Request, moment: PastMoment | None = None, max_changed: int | None = CHANGED_MAX
+    ) -> Answer:
+        outcome = Reader(self.table, self._states(moment, max_changed), self._tables).run(request)
         if request.populate:
-            populate_rows(self._collection.definition, outcome.page.rows, request.populate, self._session.collection)
+            targets = self._targets if moment is None else partial(self._targets_then, moment)
+            populate_rows(self._collection.definition, outcome.page.rows, request.populate, targets)
         return outcome
 
-    def _packed(self, request: Request, answer: Answer, cursor: str | None = None) -> Rows[D] | Rows[DocumentDict]:
+    def _targets(self, model: str, ids: Sequence[str]) -> dict[str, Document]:
+        """Documents of another model that references name."""
+        return _read(self._session.collection(model), ids)
+
+    def _targets_then(self, moment: PastMoment, model: str, ids: Sequence[str]) -> dict[str, Document]:
+        """The same as they were."""
+        siblings: dict[str, Reading[D]] = self.__dict__.setdefault("_siblings", {})
+        if model not in siblings:
+            siblings[model] = self._sibling(model)
+        other, position = siblings[model], moment.position
+        if isinstance(position, int) and other._collection.definition.space != self._collection.definition.space:
+            hint = "give a time, which all models have, or leave its field out"
+            raise Invalid(f"{model} is not in the space whose commit {position} is", path="populate", hint=hint)
+        found: dict[str, Document] = {}
+        for one, state in other._then(ids, other._moment(position)).items():
+            if isinstance(state, WormError):
+                raise state
+            if state.document is not None:
+                found[one] = {"id": one, **state.document}
+        return found
+
+    def _sibling(self, model: str) -> Reading[D]:
+        """Another model of the session, seen as this one is."""
+        return type(self)(self._session, model, self._shape)
+
+    def _packed(
+        self, request: Request, answer: Answer, cursor: str | None = None, moment: PastMoment | None = None
+    ) -> Rows[D] | Rows[DocumentDict]:
         """Rows with their provenance; objects, where they are whole and the model has a class."""
         definition, select = self._collection.definition, request.query.select
         why_not = _why_partial(request)
-        origin = partial(self._row_provenance, answer.versions, why_not)
+        origin = partial(self._row_provenance, answer.versions, why_not, "" if moment is None else moment.text)
         documents = [DocumentDict.of(row, partial(origin, str(row["id"]))) for row in answer.page.rows]
         rows = Rows(documents, definition=definition, plan=answer.plan, cursor=cursor, select=select)
         if why_not or self._shape.is_plain:
             return rows
         return rows.with_items([self._shape.load(one) for one in documents])
 
-    def _row_provenance(self, versions: Mapping[str, DocumentVersion], why_not: str, entity_id: str) -> Provenance:
+    def _row_provenance(
+        self, versions: Mapping[str, DocumentVersion], why_not: str, as_of: str, entity_id: str
+    ) -> Provenance:
         at = versions.get(entity_id)
         if at is None and not why_not:
             why_not = "what is stored is broken, and this is its last valid state"
-        return Provenance(self.name, entity_id, at or NO_VERSION, partial=why_not)
+        return Provenance(self.name, entity_id, at or NO_VERSION, partial=why_not, as_of=as_of)
 
 
 _ORDERING = frozenset({"$gt", "$gte", "$lt", "$lte", "$between"})
@@ -359,11 +589,11 @@ def _as_text(value: object) -> object:
     if isinstance(value, Mapping):
         for name in value.keys() & _ORDERING:
             if any(isinstance(one, int) for one in (value[name] if isinstance(value[name], list) else [value[name]])):
-                raise _unordered(str(name))
+                raise _unordered(name)
         return {name: _as_text(one) for name, one in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_as_text(one) for one in value]
-    return str(value) if isinstance(value, int | UUID) and not isinstance(value, bool) else value
+    return id_shown(value) if isinstance(value, int | UUID) and not isinstance(value, bool) else value
 
 
 def _decimals(value: object) -> object:
@@ -382,21 +612,23 @@ def _why_partial(request: Request) -> str:
     return "its references were replaced by documents" if request.populate else ""
 
 
-Find = Callable[[str], Collection]
-"""The collection of a model."""
+Find = Callable[[str, Sequence[str]], Mapping[str, Document]]
+"""Documents of a model by id, each with its id; those that are not there are left out."""
 
 
 def populated_fields(definition: ModelDef, names: Sequence[str] | str | None) -> tuple[str, ...]:
     """The checked names, each once; `Invalid` for a field that refers to nothing."""
     given: object = names
     if given is not None and not isinstance(given, str | list | tuple):
-        raise Invalid(f"takes a field name or a list of them, not {given!r}", path="populate")
+        raise Invalid(f"takes a field name or a list of them, not {shown(given)}", path="populate")
     listed = [names] if isinstance(names, str) else list(names or ())
-    known = [name for name, field in definition.fields.items() if _target(field)]
+    known = [name for name, field in definition.fields.items() if referred_model(field)]
     for name in listed:
         if name not in known:
             raise Invalid(
-                f"{name!r} is not a reference field", path="populate", hint=f"references: {', '.join(known) or 'none'}"
+                f"{shown(name)} is not a reference field",
+                path="populate",
+                hint=f"references: {', '.join(known) or 'none'}",
             )
     return tuple(dict.fromkeys(listed))
 
@@ -405,25 +637,25 @@ def populate_rows(definition: ModelDef, rows: Sequence[Row], names: Sequence[str
     """Replace the references in the rows."""
     wanted: dict[str, dict[str, Document | None]] = {}
     for name in names:
-        targets = wanted.setdefault(_target(definition.fields[name]), {})
+        targets = wanted.setdefault(referred_model(definition.fields[name]), {})
         for row in rows:
-            targets.update(dict.fromkeys(_references(row.get(name))))
+            targets.update(dict.fromkeys(references_in(row.get(name))))
     for model, targets in wanted.items():
-        targets.update(_read(find(model), sorted(targets)))
+        targets.update(find(model, sorted(targets)))
     for name in names:
-        found = wanted[_target(definition.fields[name])]
+        found = wanted[referred_model(definition.fields[name])]
         for row in rows:
             if name in row:
                 row[name] = _replaced(row[name], found)
 
 
-def _target(field: FieldDef) -> str:
+def referred_model(field: FieldDef) -> str:
     """The model that a field refers to; empty when it does not."""
     item = field.items if field.type == "array" and field.items is not None else field
     return item.model or "" if item.type == "ref" else ""
 
 
-def _references(value: JsonValue) -> list[str]:
+def references_in(value: JsonValue) -> list[str]:
     return [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, str)]
 
 

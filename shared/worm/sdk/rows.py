@@ -21,16 +21,14 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from pydantic import BaseModel
-
 from worm.codec.strict_json import JsonValue, Missing, dumps, field_value
 from worm.collections.entries import Row
-from worm.errors import Invalid
+from worm.errors import Invalid, shown
 from worm.query.planner import Plan
 from worm.schema import FieldDef, ModelDef
 from worm.schema.definition import TIME_FIELDS, find_field
 from worm.sdk.html import list_repr, rows_html
-from worm.sdk.objects import dump
+from worm.sdk.shapes import is_object
 
 if TYPE_CHECKING:
     import pandas
@@ -98,7 +96,11 @@ class Rows(list[R]):
     def _record(self, item: object) -> Row:
         if id(item) in self._records:
             return self._records[id(item)][1]
-        return dump(item, self._definition.fields) if isinstance(item, BaseModel) else cast(Row, item)
+        if not is_object(item):
+            return cast(Row, item)
+        from worm.sdk.objects import dump
+
+        return dump(item, self._definition.fields)
 
     def _names(self, records: Sequence[Row]) -> list[str]:
         """The selected fields; without a selection those of the schema, then what else the rows have."""
@@ -134,31 +136,31 @@ def _column(arrow: ModuleType, field: FieldDef | None) -> tuple[pyarrow.DataType
 
 def _items(value: JsonValue, convert: Convert) -> list[object]:
     if not isinstance(value, list):
-        raise TypeError(f"{value!r} is not an array")
+        raise TypeError(f"{shown(value)} is not an array")
     return [None if item is None else convert(item) for item in value]
 
 
 def _whole(value: JsonValue) -> object:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{value!r} is not an integer")
+        raise TypeError(f"{shown(value)} is not an integer")
     return value
 
 
 def _float(value: JsonValue) -> object:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{value!r} is not a number")
+        raise TypeError(f"{shown(value)} is not a number")
     return float(value)
 
 
 def _truth(value: JsonValue) -> object:
     if not isinstance(value, bool):
-        raise TypeError(f"{value!r} is not a boolean")
+        raise TypeError(f"{shown(value)} is not a boolean")
     return value
 
 
 def _moment(value: JsonValue) -> object:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a time")
+        raise TypeError(f"{shown(value)} is not a time")
     return datetime.fromisoformat(value)
 
 

@@ -18,9 +18,9 @@ import heapq
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, fields
+from datetime import datetime
 from typing import TypeVar, cast
 
 from worm.clock import iso_seconds
@@ -28,10 +28,13 @@ from worm.codec.strict_json import JsonValue, check_json, dumps, loads
 from worm.collections.collection import Collection
 from worm.collections.entries import OPS, Heads, OplogEntry
 from worm.collections.layout import ArchiveName
-from worm.errors import Corrupt, Invalid
+from worm.collections.oplog import gap
+from worm.errors import Corrupt, Invalid, shown
+from worm.position import moment_in_utc
 from worm.query.filters import identity
 from worm.sdk.html import history_html, list_repr
 from worm.store.parallel import THREADS, in_parallel
+from worm.values import dataclass
 
 STEP_MAX = 64
 DAMAGES_MAX = 10
@@ -102,8 +105,10 @@ class _Place:
 
     @classmethod
     def of_cursor(cls, cursor: object) -> _Place:
+        if not isinstance(cursor, str):
+            raise _no_cursor()
         try:
-            body = urlsafe_b64decode(str(cursor).encode() + b"=" * (-len(str(cursor)) % 4))
+            body = urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
             ts, model, entity_id, seq = cast("list[JsonValue]", loads(body))
         except (ValueError, TypeError, NotBase64, Invalid):
             raise _no_cursor() from None
@@ -142,15 +147,16 @@ class HistorySearch:
         limit: int | None = None,
         cursor: str | None = None,
     ) -> HistorySearch:
-        if op is not None and op not in OPS:
-            raise Invalid(f"{op!r} is not an operation", path="op", hint=f"one of {', '.join(sorted(OPS))}")
+        asked: object = op
+        if asked is not None and not (isinstance(asked, str) and asked in OPS):
+            raise Invalid(f"{shown(op)} is not an operation", path="op", hint=f"one of {', '.join(sorted(OPS))}")
         if limit is not None and (type(limit) is not int or limit < 1):
-            raise Invalid(f"takes a whole number from 1 on, not {limit!r}", path="limit")
+            raise Invalid(f"takes a whole number from 1 on, not {shown(limit)}", path="limit")
         for name, text in (("actor", actor), ("reason", reason)):
             if text is not None and not isinstance(text, str):
-                raise Invalid(f"takes text, not {text!r}", path=name)
+                raise Invalid(f"takes text, not {shown(text)}", path=name)
         if metadata is not None and not isinstance(metadata, Mapping):
-            raise Invalid(f"takes an object, not {metadata!r}", path="metadata")
+            raise Invalid(f"takes an object, not {shown(metadata)}", path="metadata")
         first = "" if since is None else iso_seconds(moment_in_utc(since))
         last = ANY_TIME if until is None else iso_seconds(moment_in_utc(until))
         place = None if cursor is None else _Place.of_cursor(cursor)
@@ -256,14 +262,21 @@ class _Trail:
             try:
                 entry = self._oplog.read(self._id, self._next)
                 if entry is None:
-                    key = self._oplog.key(self._id, self._next)
-                    raise Corrupt("a gap in the oplog", key=key, hint="run `worm verify`")
+                    self._skip_gap()
+                    continue
                 found.append(entry)
                 self._next -= 1
             except Corrupt as damage:
                 self.damages.append(damage)
                 self._next = 0 if len(self.damages) >= DAMAGES_MAX else self._before(damage)
         return found
+
+    def _skip_gap(self) -> None:
+        """Go on before the entries that are missing, however many; a LIST tells where."""
+        before = self._oplog.seqs(self._id).before(self._next + 1)
+        if before < self._next:
+            self.damages.append(gap((before + 1, self._next), self._oplog.key(self._id, before + 1)))
+            self._next = before
 
     def _before(self, damage: Corrupt) -> int:
         """The seq to go on with: before the damaged entry, or before all that a damaged archive holds."""
@@ -293,14 +306,23 @@ def search_history(sources: Sequence[HistorySource], search: HistorySearch) -> H
     return HistoryRows(found, cursor=cursor, damages=damages)
 
 
+def newest_entries(source: HistorySource) -> Iterator[tuple[str, int, str]]:
+    """Id, seq and time of the newest entry of every document; `ANY_TIME` where no head tells the time."""
+    collection = source.collection
+    if source.heads is None or source.heads.partial:
+        known = {} if source.heads is None else source.heads.heads
+        for one, seqs in sorted(collection.recorded_seqs().items()):
+            head = known.get(one)
+            yield one, seqs.last, head.ts if head is not None and head.seq == seqs.last else ANY_TIME
+        return
+    yield from ((one, head.seq, head.ts) for one, head in source.heads.heads.items())
+    yield from ((one, collection.oplog.seqs(one).last, ANY_TIME) for one in sorted(source.heads.damaged))
+
+
 def _trails(source: HistorySource, search: HistorySearch) -> list[_Trail]:
     """Those that can have entries of the time asked for."""
-    collection = source.collection
-    if source.heads is None:
-        listed = sorted(collection.recorded_seqs().items())
-        return [_Trail(collection, search, one, max(seqs), ANY_TIME) for one, seqs in listed]
-    heads = source.heads.heads.items()
-    return [_Trail(collection, search, one, head.seq, head.ts) for one, head in heads if head.ts >= search.since]
+    newest = newest_entries(source)
+    return [_Trail(source.collection, search, one, seq, ts) for one, seq, ts in newest if ts >= search.since]
 
 
 def _read_ahead(heap: list[tuple[_Place, _Trail]], most: int) -> None:
@@ -310,21 +332,3 @@ def _read_ahead(heap: list[tuple[_Place, _Trail]], most: int) -> None:
     for trail in taken:
         if not trail.is_over:
             heapq.heappush(heap, (trail.place, trail))
-
-
-def moment_in_utc(time: datetime | str) -> datetime:
-    """In UTC; `Invalid` for what names no time. Text without a zone is UTC."""
-    if isinstance(time, str):
-        try:
-            parsed = datetime.fromisoformat(time)
-        except ValueError as mistake:
-            raise Invalid(f"{time!r} is no time", hint="write 2026-02-24T12:00:00Z") from mistake
-        time = parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
-    if not isinstance(time, datetime):
-        raise Invalid(f"{time!r} is no time", hint="give a datetime with a zone, or text: 2026-02-24T12:00:00Z")
-    if time.tzinfo is None:
-        raise Invalid("a datetime needs a zone", hint="datetime(…, tzinfo=UTC)")
-    try:
-        return time.astimezone(UTC)
-    except OverflowError as mistake:
-        raise Invalid(f"{time.isoformat()} is outside the calendar in UTC") from mistake

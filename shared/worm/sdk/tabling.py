@@ -1,13 +1,14 @@
 """The table of a model: its state, and rebuilding it.
 
-A module of its own because it is one group of verbs: `Model` (`model.py`) is made of six such groups.
+A module of its own because it is one group of verbs: `Model` (`model.py`) is made of seven such groups.
 """
 
 from __future__ import annotations
 
 from worm.collections.claims import restore_claims
-from worm.errors import Invalid, NotFound
+from worm.errors import Invalid, NotFound, shown
 from worm.sdk.access import Access, D
+from worm.sdk.values import check_function
 from worm.tables.build import Progress, silent
 from worm.tables.status import IndexStatus, ManifestStatus, index_status, manifest_status
 
@@ -19,11 +20,13 @@ class Tabling(Access[D]):
 
     def get_manifest_status(self) -> ManifestStatus:
         """Does the manifest exist, is it fresh, how large is it? Lists the documents to tell."""
+        self._backlog.fold()
         with self._tables:
             return manifest_status(self.table)
 
     def get_index_status(self) -> list[IndexStatus]:
         """Every declared index, in the order of the schema."""
+        self._backlog.fold()
         with self._tables:
             names = self._collection.definition.indexes
             return [index_status(self.table, *one) for one in zip(names, self.table.indexes, strict=True)]
@@ -31,6 +34,7 @@ class Tabling(Access[D]):
     def build_manifest(self, *, progress: Progress = silent) -> ManifestStatus:
         """Rebuild manifest, indexes, heads and claims from the source, beside live writers. A second build changes
         nothing."""
+        check_function(progress, "progress")
         self._begin_building()
         with self._tables:
             manifest = self.table.rebuild(progress)
@@ -61,10 +65,11 @@ class Tabling(Access[D]):
                     self.table.rebuild_index(files)
                     return index_status(self.table, known, files)
         there = ", ".join(indexes) or "none"
-        raise NotFound(f"{self.name} has no index {name!r}; declared: {there}")
+        raise NotFound(f"{self.name} has no index {shown(name)}; declared: {there}")
 
     def _begin_building(self) -> None:
         if not self._collection.definition.keeps_manifest:
             hint = 'set "manifest": {"enabled": true} for it in schema.json, and push'
             raise Invalid(f"{self.name} keeps no manifest", hint=hint)
         self._session.ensure_safe_store()
+        self._backlog.fold()

@@ -20,16 +20,15 @@ from typing import Any, Self, TypeVar, cast, overload
 
 from pydantic import BaseModel
 
-from worm.bridge.commits import KnownDocument, SpaceModel, Write, commit
+from worm.bridge.commits import KnownDocument, SpaceModel, Write
 from worm.bridge.origins import entity_name
-from worm.collections.documents import DocumentVersion
 from worm.collections.entries import Document
-from worm.errors import Conflict, Invalid
+from worm.errors import Conflict, Invalid, shown
 from worm.schema.fields import SINGLETON_ID
 from worm.sdk.access import D, Touched
 from worm.sdk.document import DocumentDict, Provenance
 from worm.sdk.model import Model
-from worm.sdk.objects import model_name
+from worm.sdk.shapes import model_name
 from worm.session import Session
 from worm.spaces.operations import ConfirmedRead
 
@@ -52,6 +51,11 @@ class _Entry:
     @property
     def now(self) -> Document | None:
         return self.after if self.is_written else self.known.document
+
+    @property
+    def exists(self) -> bool:
+        """Is there a document now, valid or not?"""
+        return self.after is not None if self.is_written else self.known.version is not None
 
 
 class DocumentTransaction:
@@ -82,11 +86,14 @@ class DocumentTransaction:
         """The document, with what this transaction did to it; None where there is none."""
         chosen = self._model_of(model)
         entry = self._entry(chosen, id)
+        known = entry.known
+        if known.mistake is not None and not entry.is_written:
+            raise entry.model._broken(entry.id, known.mistake)
         if entry.now is None:
             return None
-        known = entry.known
-        at = DocumentVersion(known.etag or "", commit=known.seq or None)
-        provenance = None if entry.is_written else Provenance(entry.model.name, entry.id, at)
+        provenance = (
+            None if entry.is_written or known.version is None else Provenance(entry.model.name, entry.id, known.version)
+        )
         return chosen._shape.load(DocumentDict.of({"id": entry.id, **deepcopy(entry.now)}, provenance))
 
     def save(self, model: ModelName, document: Mapping[str, object] | BaseModel, *, id: object = None) -> Document:
@@ -117,7 +124,7 @@ class DocumentTransaction:
         chosen = self._model_of(model)
         chosen.check_removing()
         entry = self._entry(chosen, id)
-        if entry.now is None:
+        if not entry.exists:
             return False
         self._write(entry, None)
         return True
@@ -138,9 +145,14 @@ class DocumentTransaction:
         written = [entry for entry in self._entries.values() if _is_change(entry)]
         if not written:
             return
-        writes = [Write(one.logged, one.id, one.known.document, one.after, one.known.at) for one in written]
+        writes = [
+            Write(one.logged, one.id, one.known.document, one.after, one.known.at, over=one.known.upload)
+            for one in written
+        ]
         reads = [ConfirmedRead(entity, entry.known.at) for entity, entry in self._entries.items()]
-        done = commit(writes, reads, actor=self._actor or self._session.settings.actor)
+        for entry in self._entries.values():
+            entry.logged.confirm(entry.id, entry.known)
+        done = written[0].logged.commit(writes, reads, self._actor or self._session.settings.actor)
         self.seq = done.commit.seq
         models = {one.model.name: one.model for one in written}
         for name, model in models.items():
@@ -176,7 +188,7 @@ class DocumentTransaction:
         if isinstance(model, str):
             return self._model(model)
         if not isinstance(model, type):
-            raise Invalid(f"takes a model, its name or its class, not {model!r}", path="model")
+            raise Invalid(f"takes a model, its name or its class, not {shown(model)}", path="model")
         return cast("Model", self._model(model_name(model)).typed(model))
 
     def _check_open(self) -> None:
@@ -186,4 +198,4 @@ class DocumentTransaction:
 
 def _is_change(entry: _Entry) -> bool:
     """Not one that was made and deleted in this transaction."""
-    return entry.is_written and not (entry.after is None and entry.known.document is None)
+    return entry.is_written and not (entry.after is None and entry.known.version is None)

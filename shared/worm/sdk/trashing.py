@@ -3,18 +3,19 @@
 The tombstone decides: restoring and purging are transitions of it by compare-and-swap (see `collections/trash.py`), so
 that of a restore and a purge at once exactly one happens.
 
-A module of its own because it is one group of verbs: `Model` (`model.py`) is made of six such groups.
+A module of its own because it is one group of verbs: `Model` (`model.py`) is made of seven such groups.
 """
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Unpack
 
 from worm.codec.strict_json import JsonObject
 from worm.collections.documents import OP, DocumentVersion, write_metadata
 from worm.collections.entries import Document
 from worm.collections.trash import Trashed
-from worm.errors import Conflict, Invalid, UniqueViolation, WormError
+from worm.errors import Conflict, Hint, Invalid, UniqueViolation, WormError
 from worm.schema.fields import SINGLETON_ID
 from worm.sdk.access import D, Touched
 from worm.sdk.document import About, DocumentDict, Provenance, decode_version
@@ -52,7 +53,8 @@ class Trashing(Writing[D]):
             raise
         trash.finish_restore(entity_id)
         if document is None:
-            origin = Provenance(self.name, entity_id, touched.version, partial="what was restored is no valid document")
+            reason = "what was restored is not a valid document"
+            origin = Provenance(self.name, entity_id, touched.version, partial=reason)
             self._maintain([touched])
             return self._shape.load(DocumentDict.of({"id": entity_id}, origin))
         return self._finish(None, (document, touched))
@@ -75,7 +77,10 @@ class Trashing(Writing[D]):
                 f"another version of {self.name} '{entity_id}' is in trash",
                 expected=wanted.etag,
                 found=tombstone.etag,
-                hint="list_trashed() says what is there; restore() without if_version brings that back",
+                hint=Hint(
+                    "list_trashed() says what is there; restore() without if_version brings that back",
+                    "`worm trash list` shows what is there, `worm trash restore` brings that back",
+                ),
             )
 
     def _put_back(self, entity_id: str, body: bytes, document: Document | None, about: About) -> Touched:
@@ -93,7 +98,7 @@ class Trashing(Writing[D]):
         stored = outcome.current if isinstance(outcome, Lost) else outcome
         version = DocumentVersion(stored.etag, stored.version_id)
         if document is not None and not self._collection.definition.validate_document(document, id=entity_id):
-            self._memory.wrote(entity_id, document, None, version)
+            self._memory.wrote(entity_id, deepcopy(document), None, version)
         self._claiming.confirm(reservation, stored, None, is_new=True)
         return Touched(entity_id, version=version, body=body)
 
@@ -101,7 +106,7 @@ class Trashing(Writing[D]):
         """The same for a model in a space: the restore is a commit."""
         try:
             if document is None:
-                raise Invalid("what is in trash is no valid document", hint="save a valid one under its id")
+                raise Invalid("what is in trash is not a valid document", hint="save a valid one under its id")
             return self._put(entity_id, document, None, about, op="restore", accepted=document)
         except (Invalid, Conflict):
             self._collection.trash.abort_restore(entity_id)
@@ -125,10 +130,11 @@ class Trashing(Writing[D]):
     def _way_back(self, entity_id: str) -> str:
         """Trash has one place for each id: deleting the new document would replace the deleted one."""
         if self._collection.definition.oplog:
-            return (
+            stays = (
                 "the deleted one stays in trash, do not delete the new one: that would replace it; save the new one "
-                "under another id if you need it, then roll back to the entry before the delete (`worm rollback`)"
+                "under another id if you need it, then go back to the entry before the delete with"
             )
+            return Hint(f"{stays} rollback()", f"{stays} `worm rollback`")
         copy = self._collection.trash.copy_key(entity_id)
         return (
             "the deleted one stays in trash, do not delete the new one: that would replace it; save the copy "

@@ -1,23 +1,27 @@
 """What keeps a place in order, as methods of a session: the same as the commands of these names, with the same results.
 
-A module of its own because it needs no model: every method works on the session itself.
+A module of its own because it needs no model: every method works on the session itself. What a method needs is imported
+by the method: most programs call none of them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from worm.collections.push import PushReport
-from worm.errors import Invalid
-from worm.maintenance.adopt import push_session
-from worm.maintenance.purge import Purge, PurgeReport
-from worm.maintenance.push_plan import ModelProgress, PushPlan, plan_push, unwatched
-from worm.maintenance.repair import RepairReport, repair_model
-from worm.maintenance.sweep import Sweep, SweepReport
-from worm.maintenance.why import Why, explain_key
+from worm.errors import Invalid, shown
+from worm.sdk.values import check_function
 from worm.session import Session
-from worm.tables.verify import VerifyReport, verify_collection
+
+if TYPE_CHECKING:
+    from worm.collections.push import PushReport
+    from worm.maintenance.purge import PurgeReport
+    from worm.maintenance.push_plan import ModelProgress, PushPlan
+    from worm.maintenance.repair import RepairReport
+    from worm.maintenance.sweep import SweepReport
+    from worm.maintenance.verdicts import Why
+    from worm.tables.verify import VerifyReport
 
 Names = str | Sequence[str] | None
 """One model, several, or (None) all."""
@@ -33,22 +37,37 @@ class Upkeep(Session):
         adopt: bool = True,
         sample: int | None = None,
         planned: Callable[[PushPlan], None] = lambda plan: None,
-        progress: ModelProgress = unwatched,
+        progress: ModelProgress = lambda model, done, total: None,
     ) -> PushReport:
         """Make the schema of this session that of the place, and adopt the documents that are there; as `worm push`.
         `Invalid` where documents would be left behind or would not fit any more, unless `force`."""
+        from worm.maintenance.adopt import push_session
+
+        check_function(planned, "planned")
+        check_function(progress, "progress")
+        self.folder.flush()  # rows are checked instead of documents
         return push_session(self, force=force, adopt=adopt, sample=sample, planned=planned, progress=progress)
 
-    def plan_push(self, *, sample: int | None = None, progress: ModelProgress = unwatched) -> PushPlan:
+    def plan_push(
+        self, *, sample: int | None = None, progress: ModelProgress = lambda model, done, total: None
+    ) -> PushPlan:
         """What `push` would mean; as `worm push --dry-run`. Reads only."""
+        from worm.maintenance.push_plan import plan_push
+
+        check_function(progress, "progress")
+        self.folder.flush()
         return plan_push(self.store, self.schema, sample=sample, progress=progress)
 
     def verify(self, models: Names = None) -> list[VerifyReport]:
         """Compare everything derived with the documents, as `worm verify`. Reads only."""
+        from worm.tables.verify import verify_collection
+
         return [verify_collection(self.collection(name)) for name in self._named(models)]
 
     def repair(self, models: Names = None) -> list[RepairReport]:
         """Make everything derived good from its source, as `worm repair`."""
+        from worm.maintenance.repair import repair_model
+
         names = self._named(models)
         self.ensure_safe_store()
         return [repair_model(self, name) for name in names]
@@ -56,13 +75,17 @@ class Upkeep(Session):
     def why(self, key: str) -> Why:
         """What became of an upload under this key, and what to do about it; as `worm why`. Reads only."""
         if not isinstance(key, str):
-            raise Invalid(f"takes the key of an object, not {key!r}", path="key")
+            raise Invalid(f"takes the key of an object, not {shown(key)}", path="key")
+        from worm.maintenance.why import explain_key
+
         return explain_key(self, key)
 
     def sweep(self, models: Names = None) -> list[SweepReport]:
         """Record and fold what no event reported, as the function `sweep` does by schedule, without its time limit."""
         names = self._named(models)
         self.ensure_safe_store()
+        from worm.maintenance.sweep import Sweep
+
         return Sweep(self).run(lambda: math.inf, names, resume=False)
 
     def prune(self, models: Names = None, *, dry_run: bool = False) -> list[PurgeReport]:
@@ -71,16 +94,19 @@ class Upkeep(Session):
         names = self._named(models)
         if not dry_run:
             self.ensure_safe_store()
+        from worm.maintenance.purge import Purge
+
         return Purge(self).run(lambda: math.inf, names, dry_run=dry_run)
 
     def _named(self, models: Names) -> list[str]:
-        """The models, each checked."""
+        """The models, each checked; what this session saved is in their tables now."""
         given: object = models
         if given is not None and not isinstance(given, str | Sequence):
-            raise Invalid(f"takes the name of a model or a list of names, not {given!r}", path="models")
+            raise Invalid(f"takes the name of a model or a list of names, not {shown(given)}", path="models")
         names = list(self.schema.models) if models is None else [models] if isinstance(models, str) else list(models)
         for name in names:
             if not isinstance(name, str):
-                raise Invalid(f"a model is named by text, not by {name!r}", path="models")
+                raise Invalid(f"a model is named by text, not by {shown(name)}", path="models")
             self.schema.model(name)
+        self.folder.flush()
         return names

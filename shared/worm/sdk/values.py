@@ -22,7 +22,7 @@ from worm.codec.strict_json import (
     ordered,
     type_name,
 )
-from worm.errors import Invalid
+from worm.errors import Invalid, shown
 from worm.schema import FieldDef, ModelDef
 from worm.schema.definition import find_field
 
@@ -41,11 +41,18 @@ def as_changes(value: Mapping[str, object], definition: ModelDef) -> dict[str, J
     """As `as_document`, for fields to change: names may be dotted, and `MISSING` stands for 'remove it'."""
     _check_mapping(value, definition)
     kept = {name: item for name, item in value.items() if item is not MISSING}
-    known = {name: find_field(definition.fields, str(name))[1] for name in kept}
+    names: list[object] = list(kept)
+    known = {name: find_field(definition.fields, name)[1] for name in names if isinstance(name, str)}
     fields = {name: field for name, field in known.items() if field is not None}
     found = _object(kept, fields, "", MAX_DEPTH)
     check_json(found)
     return {name: MISSING if item is MISSING else found[name] for name, item in value.items()}
+
+
+def check_function(given: object, path: str) -> None:
+    """`Invalid` for what cannot be called."""
+    if not callable(given):
+        raise Invalid(f"takes a function, not {shown(given)}", path=path)
 
 
 def _check_mapping(value: object, definition: ModelDef) -> None:
@@ -61,7 +68,7 @@ def _object(value: Mapping[str, object], fields: Mapping[str, FieldDef], path: s
         if type(item) in _PLAIN:
             found[name] = cast(JsonValue, item)
         else:
-            found[name] = _value(item, fields.get(name), child_path(path, str(name)), depth_left - 1)
+            found[name] = _value(item, fields.get(name), child_path(path, name), depth_left - 1)
     return found
 
 

@@ -1,41 +1,46 @@
-"""Creating, saving, replacing and deleting documents, one or many.
+"""Creating, saving, replacing and deleting documents, one at a time (many: `bulk.py`).
 
 `save` is conditional on the version that the document came from; a document that came from nowhere must not exist yet.
 `replace` and `upsert` take what is there now, whatever it is.
 
-Many at once: concurrent inside, one result for each, in order. Inline maintenance folds the bulk once. One item's error
-fails no other. Of several documents with one id only the first is saved, the others fail: this code does not guess
-which of them should stay. Documents that share a unique value are saved one after the other, in order: the first that
-can be saved gets it.
-
-A module of its own because it is one group of verbs: `Model` (`model.py`) is made of six such groups.
+A module of its own because it is one group of verbs: `Model` (`model.py`) is made of seven such groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar, Unpack, cast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Unpack, cast
 
 from worm.clock import attempts, iso_seconds
-from worm.codec.strict_json import JsonValue, dumps_document
+from worm.codec.strict_json import JsonObject, JsonValue, dumps_document
 from worm.collections.claims import Holders
 from worm.collections.documents import DocumentVersion
 from worm.collections.entries import Document
 from worm.collections.reconcile import Sighting
 from worm.collections.trash import Deletion, delete_unchanged
-from worm.errors import Conflict, Invalid, NotFound, WormError
-from worm.schema.fields import SINGLETON_ID, new_id, typed_problem
-from worm.sdk.access import Access, D, Result, Seen, Touched, check_time, missing
+from worm.errors import Conflict, Invalid, NotFound
+from worm.schema.fields import SINGLETON_ID, new_id
+from worm.sdk.access import Access, D, Seen, Touched, check_time, missing
 from worm.sdk.document import About, DocumentDict, Provenance, decode_version, is_same
-from worm.store.base import Gone, Lost, ObjectInfo
-from worm.store.parallel import in_parallel
+from worm.store.base import Gone, Lost, Object, ObjectInfo
 
 CHANGE_ATTEMPTS = 60
-T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentDraft:
+    """What a verb makes of a document: checked in what a verb can check, with its times, to be stored over `parent`
+    (None: where nothing is). `is_unchanged`: the parent says the same, so nothing is to be stored."""
+
+    id: str
+    document: Document
+    parent: Seen | None = None
+    is_unchanged: bool = False
 
 
 class Writing(Access[D]):
-    """`create`, `insert`, `save`, `replace`, `upsert`, `delete`, and `insert_many`, `save_many`, `upsert_many`."""
+    """`create`, `insert`, `save`, `replace`, `upsert`, `delete`."""
 
     def create(self, data: D | Mapping[str, object], id: object = None) -> D:
         """A new, checked document with id and times; not stored until `save` or `insert`."""
@@ -80,127 +85,6 @@ class Writing(Access[D]):
         self._maintain([removed[1]])
         return True
 
-    # Many at once
-
-    def save_many(self, documents: Sequence[D | Mapping[str, object]], **about: Unpack[About]) -> list[Result[D]]:
-        """`save` for each. A document whose id an earlier one has is not saved: `Invalid`."""
-        return self._many(documents, lambda one, holders: self._save(one, about, holders))
-
-    def insert_many(self, documents: Sequence[D | Mapping[str, object]], **about: Unpack[About]) -> list[Result[D]]:
-        """`insert` for each."""
-
-        def work(document: DocumentDict, holders: Holders | None) -> tuple[Document, Touched | None]:
-            return self._inserted(document, self._new_id(document), about, holders)
-
-        return self._many(documents, work, gives_ids=True)
-
-    def upsert_many(self, documents: Sequence[D | Mapping[str, object]], **about: Unpack[About]) -> list[Result[D]]:
-        """`upsert` for each; `created` tells which were new."""
-        return self._many(documents, lambda one, holders: self._upserted(one, about, holders), gives_ids=True)
-
-    def _many(
-        self,
-        documents: Sequence[D | Mapping[str, object]],
-        work: Callable[[DocumentDict, Holders | None], tuple[Document, Touched | None]],
-        *,
-        gives_ids: bool = False,
-    ) -> list[Result[D]]:
-        wrong: dict[int, WormError] = {}
-        given = [
-            self._item(one, wrong, position, gives_ids=gives_ids)
-            for position, one in enumerate(_listed(documents, "documents"))
-        ]
-        ids = [self._named(document) for document in given]
-        holders = self._claiming.holders(given) if self._claiming.is_needed else None
-        first = {one: position for position, one in reversed(list(enumerate(ids)))}
-
-        def one_of(position: int) -> tuple[Document, Touched | None]:
-            one = ids[position]
-            if position in wrong:
-                raise wrong[position]
-            if one and first[one] != position:
-                raise Invalid(
-                    f"{self.name} '{one}' is twice in this bulk",
-                    key=self._collection.documents.key(one) if self._is_id(one) else None,
-                    hint="only the first one was tried; give the other its own id, or save it afterwards",
-                )
-            saved, touched = work(given[position], holders)
-            if touched is not None:
-                self._shape.bring(documents[position], self._saved(saved, touched))
-            return saved, touched
-
-        shared = self._claiming.shared_values(given) if self._claiming.is_needed else None
-        return self._bulk(ids, range(len(given)), one_of, shared)
-
-    def _item(self, item: object, wrong: dict[int, WormError], position: int, *, gives_ids: bool) -> DocumentDict:
-        """The document of one item of a bulk. Where it has none: what is known of it, and why goes into `wrong`."""
-        try:
-            document = self._shape.dump(self._identified(item) if gives_ids else item)
-            if gives_ids and not self._collection.definition.is_singleton:
-                document["id"] = self._new_id(document) if document.get("id") is None else document["id"]
-        except WormError as error:
-            wrong[position] = error
-            name = item.get("id") if isinstance(item, Mapping) else None
-            return DocumentDict() if name is None else DocumentDict({"id": str(name)})
-        return document
-
-    def _named(self, document: Mapping[str, JsonValue]) -> str:
-        """The id in the result; empty where there is none."""
-        given = SINGLETON_ID if self._collection.definition.is_singleton else document.get("id")
-        return "" if given is None else str(given)
-
-    def _is_id(self, text: str) -> bool:
-        return typed_problem(self._collection.definition.id_type, text) is None
-
-    def _bulk(
-        self,
-        ids: Sequence[str],
-        items: Sequence[T],
-        work: Callable[[T], tuple[Document, Touched | None] | None],
-        shared: Sequence[Iterable[Hashable]] | None = None,
-    ) -> list[Result[D]]:
-        """`work` gives the document, and what it wrote, if it did; None where there was nothing to do."""
-        done: dict[int, tuple[Document, Touched | None]] = {}
-        errors: dict[int, WormError] = {}
-
-        def one_group(positions: Sequence[int]) -> None:
-            for position in positions:
-                try:
-                    outcome = work(items[position])
-                except WormError as error:
-                    errors[position] = error
-                    continue
-                if outcome is not None:
-                    done[position] = outcome
-
-        names = [{one, *more} for one, more in zip(ids, shared or [()] * len(ids), strict=True)]
-        in_parallel(one_group, groups_of(names))
-        touched = {ids[at]: one for at in sorted(done) if (one := done[at][1]) is not None}
-        late: WormError | None = None
-        try:
-            heads = self._maintain(list(touched.values()))
-        except WormError as error:
-            late, heads = error, {}
-        results: list[Result[D]] = []
-        for at, name in enumerate(ids):
-            if at not in done:
-                results.append(Result(name, error=errors.get(at)))
-                continue
-            document, wrote = done[at]
-            whole = document if wrote is None else self._saved(document, wrote, heads.get(name))
-            results.append(self._loaded(name, whole, late if wrote is not None else None, wrote))
-        return results
-
-    def _loaded(self, name: str, document: Document, error: WormError | None, wrote: Touched | None) -> Result[D]:
-        """A result; one that does not fit the caller's class is an error."""
-        whole = document if isinstance(document, DocumentDict) else DocumentDict(document)
-        try:
-            return Result(
-                name or str(whole.get("id", "")), self._shape.load(whole), error, bool(wrote and wrote.is_new)
-            )
-        except Invalid as mistake:
-            return Result(name, None, error or mistake)
-
     # For transactions
 
     def _draft(self, document: Mapping[str, JsonValue], entity_id: str, before: Document | None) -> Document:
@@ -224,28 +108,62 @@ class Writing(Access[D]):
 
     def _inserted(
         self, document: DocumentDict, entity_id: str, about: About, holders: Holders | None = None
-    ) -> tuple[Document, Touched]:
+    ) -> tuple[Document, Touched | None]:
+        return self._written_out(self._draft_of_new(document, entity_id), about, holders)
+
+    def _draft_of_new(self, document: DocumentDict, entity_id: str) -> DocumentDraft:
         self._begin_write(creates=True)
-        made = self._made(document, entity_id)
-        return made, self._put(entity_id, made, None, about, holders=holders)
+        return DocumentDraft(entity_id, self._made(document, entity_id))
 
     def _save(
         self, document: DocumentDict, about: About, holders: Holders | None = None
     ) -> tuple[Document, Touched | None]:
+        return self._written_out(self._draft_of_save(document), about, holders)
+
+    def _draft_of_save(self, document: DocumentDict) -> DocumentDraft:
         self._begin_write(creates=True)
         entity_id = self._id_of(document)
         origin = document.provenance
         if origin is None or (origin.model, origin.id) != (self.name, entity_id):
-            return self._inserted(document, entity_id, about, holders)
+            return self._draft_of_new(document, entity_id)
         if self.mode == "append":
             raise self._append_only(self._collection.documents.key(entity_id))
         self._check_whole(document, entity_id)
-        return self._update(document, entity_id, self._parent(origin), about, holders=holders)
+        return self._draft_over(document, entity_id, self._parent(origin))
+
+    def _draft_over(
+        self, document: Mapping[str, JsonValue], entity_id: str, parent: Seen, *, with_defaults: bool = False
+    ) -> DocumentDraft:
+        """`with_defaults`: what differs from the parent only by defaults that it does not name says the same."""
+        before = parent.document
+        saved = self._next(document, entity_id, before)
+        is_unchanged = before is not None and is_same(saved, before)
+        if before is not None and with_defaults and not is_unchanged:
+            is_unchanged = is_same({**self._collection.definition.defaults(), **saved}, before)
+        return DocumentDraft(entity_id, saved, parent, is_unchanged)
+
+    def _written_out(
+        self, draft: DocumentDraft, about: About, holders: Holders | None = None
+    ) -> tuple[Document, Touched | None]:
+        """What says the same as the parent is not written, if that is still there."""
+        parent = draft.parent
+        if draft.is_unchanged and parent is not None and parent.document is not None:
+            self._check_there(draft.id, parent)
+            return self._unchanged(draft.id, parent.document, parent), None
+        return draft.document, self._put(draft.id, draft.document, parent, about, holders=holders)
 
     def _check_whole(self, document: DocumentDict, entity_id: str) -> None:
-        """`Invalid` for a part of the document that it would replace."""
+        """`Invalid` for a part of the document that it would replace, and for one of the past."""
         origin = document.provenance
-        if origin is not None and origin.partial and (origin.model, origin.id) == (self.name, entity_id):
+        if origin is None or (origin.model, origin.id) != (self.name, entity_id):
+            return
+        if origin.as_of:
+            raise Invalid(
+                f"{self.name} '{entity_id}' cannot be saved: it is as of {origin.as_of}",
+                hint=f"rollback('{entity_id}', to_seq=…) goes back to an entry, db.restore(at=…) to a moment; or read "
+                f"get('{entity_id}') and change that",
+            )
+        if origin.partial:
             raise Invalid(
                 f"{self.name} '{entity_id}' cannot be saved: {origin.partial}",
                 hint=f"read the whole document with get('{entity_id}'), or change fields with patch() or update()",
@@ -261,12 +179,7 @@ class Writing(Access[D]):
         holders: Holders | None = None,
     ) -> tuple[Document, Touched | None]:
         """Over the parent. What says the same as the parent is not written, if that is still there."""
-        before = parent.document
-        saved = self._next(document, entity_id, before)
-        if before is not None and is_same(saved, before):
-            self._check_there(entity_id, parent)
-            return self._unchanged(entity_id, before, parent), None
-        return saved, self._put(entity_id, saved, parent, about, holders=holders)
+        return self._written_out(self._draft_over(document, entity_id, parent), about, holders)
 
     def _check_there(self, entity_id: str, parent: Seen) -> None:
         """`Conflict` where the version is not the current one (any more)."""
@@ -304,21 +217,26 @@ class Writing(Access[D]):
         """The document in the place of what is there now, valid or not."""
         self._check_whole(document, entity_id)
         for is_last in self._tries():
-            found = self._session.store.get(self._collection.documents.key(entity_id))
-            if self.logged is not None:
-                found = self.logged.latest(entity_id, found)
+            found = self._stored_now(entity_id)
             try:
-                if found is None and creates:
-                    return self._inserted(document, entity_id, about, holders)
-                if found is None:
-                    raise self._missing(entity_id)
-                parent = self._seen(entity_id, found, self._collection.documents.recorded(found))
-                self._check_version(entity_id, parent, if_version)
-                return self._update(document, entity_id, parent, about, holders=holders)
+                draft = self._draft_of_swap(document, entity_id, found, if_version, creates=creates)
+                return self._written_out(draft, about, holders)
             except Conflict:
                 if is_last or if_version is not None:
                     raise
         raise AssertionError("unreachable")
+
+    def _draft_of_swap(
+        self, document: DocumentDict, entity_id: str, found: Object | None, if_version: str | None, *, creates: bool
+    ) -> DocumentDraft:
+        """Over `found`, which is there now."""
+        if found is None and creates:
+            return self._draft_of_new(document, entity_id)
+        if found is None:
+            raise self._missing(entity_id)
+        parent = self._seen(entity_id, found, self._collection.documents.recorded(found))
+        self._check_version(entity_id, parent, if_version)
+        return self._draft_over(document, entity_id, parent, with_defaults=creates)
 
     def _tries(self) -> Iterator[bool]:
         """Again and again while others are faster; True for the last time."""
@@ -327,11 +245,16 @@ class Writing(Access[D]):
             yield attempt == CHANGE_ATTEMPTS - 1
 
     def _delete(
-        self, entity_id: str, about: About, if_version: str | None = None, expected: Seen | None = None
+        self,
+        entity_id: str,
+        about: About,
+        if_version: str | None = None,
+        expected: Seen | None = None,
+        note: JsonObject | None = None,
     ) -> tuple[Document, Touched] | None:
         """The deleted document (only its id where it was no valid one), or None where there was none."""
         self._begin_write()
-        actor, note = self._actor(about), self._note(about)
+        actor, note = self._actor(about), {**(self._note(about) or {}), **(note or {})} or None
         wanted = expected if if_version is None else self._version_seen(entity_id, decode_version(if_version))
         if self.logged is not None:
             removed = self.logged.delete(entity_id, actor, note=note, parent=wanted)
@@ -350,8 +273,10 @@ class Writing(Access[D]):
             at = iso_seconds(self._session.clock.now())
             deletion = Deletion(found.etag, found.version_id, actor, at, note)
             self._collection.trash.put_away(entity_id, found.body, deletion)
+        self._writing([entity_id])
         outcome = delete_unchanged(self._session.store, found.key, found.etag, found.version_id)
         if isinstance(outcome, Lost):
+            self._follows([entity_id])
             raise self._defeat(entity_id, found.etag, outcome)
         document = self._readable(found.body)
         self._memory.deleted(entity_id, document)
@@ -458,29 +383,3 @@ def _is_of(seen: Seen, wanted: Seen) -> bool:
     if seen.commit is not None and wanted.commit is not None:
         return seen.commit == wanted.commit
     return seen.etag == wanted.etag
-
-
-def _listed(items: object, what: str) -> Sequence[object]:
-    if isinstance(items, str | bytes | Mapping) or not isinstance(items, Sequence):
-        raise Invalid(f"takes a list, not {type(items).__name__}", path=what)
-    return items
-
-
-def groups_of(names: Sequence[Iterable[Hashable]]) -> list[list[int]]:
-    """The positions that share a name, directly or through others, together and in order."""
-    leader = list(range(len(names)))
-
-    def leading(position: int) -> int:
-        while leader[position] != position:
-            leader[position] = leader[leader[position]]
-            position = leader[position]
-        return position
-
-    first: dict[Hashable, int] = {}
-    for position, own in enumerate(names):
-        for name in own:
-            leader[leading(position)] = leading(first.setdefault(name, position))
-    groups: dict[int, list[int]] = {}
-    for position in range(len(names)):
-        groups.setdefault(leading(position), []).append(position)
-    return list(groups.values())

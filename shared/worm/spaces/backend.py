@@ -18,10 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime
 from typing import Protocol, TypeVar, runtime_checkable
 
 from worm.clock import Clock, Ids, backoff
+from worm.codec.strict_json import JsonObject
 from worm.errors import CommitStateUnknown, Fenced
+from worm.spaces.requests import Asked
 from worm.spaces.rows import (
     Batch,
     BlobRow,
@@ -129,11 +132,40 @@ class Turn(Reads, Protocol):
         ...
 
 
+@runtime_checkable
+class Handing(Protocol):
+    """A backend whose transactions another process may commit says so by its class."""
+
+    def is_writer(self) -> bool:
+        """Does this process write, as far as it knows?"""
+        ...
+
+    def ask(self, transaction: JsonObject) -> Asked:
+        """Have the writer of now commit it, if that is another process."""
+        ...
+
+    def polite_turn(self) -> AbstractContextManager[Turn]:
+        """One that is not taken away from a process that takes requests: `Fenced`."""
+        ...
+
+    def fresh_turn(self) -> Turn:
+        """The rows of now, for a look at what would be decided: what is written there is not kept."""
+        ...
+
+    def serve(self, server: Callable[[Turn, JsonObject], Callable[[], JsonObject]]) -> None:
+        """What decides the transactions of others; it returns what tells the outcome, once that is durable."""
+        ...
+
+
 class Backend(Reads, Protocol):
     """An open space of rows. Any thread may use it."""
 
     def turn(self) -> AbstractContextManager[Turn]:
         """An exception inside it writes nothing."""
+        ...
+
+    def as_of_now(self) -> AbstractContextManager[Reads]:
+        """For many reads in a row: one look at what is durable now serves all of them."""
         ...
 
     def put_snapshots(self, rows: Sequence[SnapshotRow]) -> None:
@@ -145,12 +177,45 @@ class Backend(Reads, Protocol):
         """Keeps the newest `keep` of every entity on every branch. How many went."""
         ...
 
+    def forget_snapshots(self, branch: str, ids: Sequence[str]) -> None:
+        """Drops all snapshots of these, whatever they hold."""
+        ...
+
     def put_blob(self, row: BlobRow, chunks: Iterable[bytes]) -> bool:
         """Put-if-absent of a payload; False where it is there already."""
         ...
 
     def blob_chunks(self, hash: str) -> Iterator[bytes]:
         """The payload, a piece at a time. `NotFound` where there is none."""
+        ...
+
+    def stray_parts(self, before: datetime) -> Sequence[str]:
+        """Places with bytes of blobs that no row names, written before a time: what uploads and collections left that
+        did not come to their end."""
+        ...
+
+    def drop_parts(self, places: Sequence[str]) -> None:
+        """Removes the bytes at places that `stray_parts` has named."""
+        ...
+
+    def chains(self, branch: str, ids: Collection[str]) -> dict[str, list[RevisionRow]]:
+        """All revisions of each on this branch, in order; none is left out. For checking."""
+        ...
+
+    def all_snapshots(self, branch: str, ids: Collection[str]) -> dict[str, list[SnapshotRow]]:
+        """All snapshots of each that reads could use. For checking."""
+        ...
+
+    def problems(self) -> Sequence[str]:
+        """What is wrong with the store itself, by its own check."""
+        ...
+
+    def upkeep(self) -> dict[str, int]:
+        """What keeps the store small and quick; what was done, by name."""
+        ...
+
+    def figures(self) -> dict[str, int]:
+        """How large the store is, by name."""
         ...
 
     def close(self) -> None: ...

@@ -1,27 +1,29 @@
 """Blobs: bytes by their SHA-256, and what is known of them as ordinary entities `urn:blob-meta:<hash>`.
 
 A payload is stored once, whoever puts it. Its metadata has revisions like every document, on branches too. Payloads are
-collected only on request; one is needed as long as its metadata is on any active branch.
+collected only on request. The past is kept, so one is needed if its metadata was ever committed; a caller can choose
+that only the present counts (`history="drop"`): then it is needed as long as its metadata is on any active branch.
 """
 
 from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import IO, Protocol, TypeAlias
+from datetime import UTC, datetime, timedelta
+from typing import IO, Literal, Protocol, TypeAlias, get_args
 
-from worm.codec.strict_json import JsonObject
-from worm.errors import Corrupt, Invalid, NotFound, Unavailable
+from worm.codec.strict_json import JsonObject, type_name
+from worm.errors import Corrupt, Invalid, NotFound, Unavailable, shown
 from worm.spaces.backend import Backend, Reads
 from worm.spaces.replay import line_of, load
 from worm.spaces.rows import ACTIVE, MAIN, BlobRow, blob_meta_id, check_hash, time_text
 from worm.store.parallel import chunked
 
 CHUNK = 1024 * 1024
+STRAY_SECONDS = 3600.0
 _SPOOL_BYTES = 8 * CHUNK
 _TRIES = 5
 _PAGE = 500
@@ -31,7 +33,10 @@ class Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-Source: TypeAlias = bytes | Readable | Iterable[bytes]
+Source: TypeAlias = bytes | bytearray | memoryview | Readable | Iterable[bytes | bytearray | memoryview]
+
+
+History: TypeAlias = Literal["keep", "drop"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +60,15 @@ class Payload:
 @contextmanager
 def payload_of(source: Source, bytes_max: int) -> Iterator[Payload]:
     """Large ones and streams go through a temporary file: the hash must be known before the first byte is stored."""
+    if isinstance(source, bytearray | memoryview):
+        source = bytes(source)
     if isinstance(source, bytes):
         _check_size(len(source), bytes_max)
         yield Payload(hashlib.sha256(source).hexdigest(), len(source), lambda: _slices(source))
         return
     digest, size = hashlib.sha256(), 0
     with tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES) as spool:
-        for chunk in _chunks(source):
+        for chunk in map(_checked, _chunks(source)):
             size += len(chunk)
             _check_size(size, bytes_max)
             digest.update(chunk)
@@ -74,8 +81,6 @@ def put(
 ) -> Blob:
     """Stores the payload, then commits its metadata by `describe`, which raises `NotFound` if the payload was collected
     in between; then both are done again."""
-    if content_type is not None and not content_type.isprintable():
-        raise Invalid(f"{content_type!r} is not a content type")
     row = BlobRow(payload.hash, content_type, payload.size, time_text(now))
     for _ in range(_TRIES):
         backend.put_blob(row, payload.chunks())
@@ -91,6 +96,9 @@ def put(
 
 def metadata(payload: Payload, content_type: str | None, more: JsonObject | None) -> JsonObject:
     """The document of the metadata entity."""
+    given: object = content_type
+    if given is not None and not (isinstance(given, str) and given.isprintable()):
+        raise Invalid(f"{shown(content_type)} is not a content type")
     own: JsonObject = {"contentType": content_type, "hash": payload.hash, "size": payload.size}
     return {"value": {**(more or {}), **own}}
 
@@ -115,27 +123,45 @@ def stream(backend: Backend, hash: str) -> Iterator[bytes]:
         raise Corrupt("the bytes of the blob are not those of its name", key=f"blob {hash}")
 
 
-def collect(backend: Backend, before: datetime) -> tuple[str, ...]:
-    """Removes payloads stored before a time whose metadata is on no active branch. In one turn, so nobody can commit
-    metadata between the look and the removal."""
+def collect(backend: Backend, before: datetime, history: History) -> tuple[str, ...]:
+    """Removes payloads stored before a time that nobody needs. In one turn, so nobody can commit metadata between the
+    look and the removal."""
     with backend.turn() as turn:
-        gone = unneeded(turn, before)
+        gone = unneeded(turn, before, history)
         if gone:
             turn.drop_blobs(gone)
     return tuple(gone)
 
 
-def unneeded(reads: Reads, before: datetime) -> list[str]:
+def unneeded(reads: Reads, before: datetime, history: History) -> list[str]:
     """The payloads that would be collected now."""
+    if history not in get_args(History):
+        raise Invalid(f"{shown(history)} is no way to treat the history", hint="keep, or drop")
     text = time_text(before)
     old = sorted(row.hash for row in reads.blobs() if row.created_at < text)
-    return [digest for some in chunked(old, _PAGE) for digest in _unreferenced(reads, some)]
+    find = _undescribed if history == "keep" else _unreferenced
+    return [digest for some in chunked(old, _PAGE) for digest in find(reads, some)]
+
+
+def stray(backend: Backend, now: datetime, before: datetime) -> Sequence[str]:
+    """Places with bytes that belong to no blob. An upload that is on its way is younger."""
+    return backend.stray_parts(min(before, now - timedelta(seconds=STRAY_SECONDS)))
+
+
+def _undescribed(reads: Reads, hashes: Sequence[str]) -> list[str]:
+    """Those whose metadata no commit ever had, on any branch."""
+    newest, left = reads.newest().seq, {blob_meta_id(digest): digest for digest in hashes}
+    for branch in (MAIN, *(row.name for row in reads.branches() if row.name != MAIN)):
+        for entity in reads.heads(branch, list(left), newest) if left else ():
+            del left[entity]
+    return list(left.values())
 
 
 def grace(now: datetime, older_than: timedelta) -> datetime:
-    if older_than < timedelta(0):
-        raise Invalid("older_than must not be negative")
-    return now - older_than
+    given: object = older_than
+    if not isinstance(given, timedelta) or given < timedelta(0):
+        raise Invalid(f"older_than must be a timedelta that is not negative, not {shown(given)}")
+    return now - min(given, now - datetime.min.replace(tzinfo=UTC))
 
 
 def _unreferenced(reads: Reads, hashes: Sequence[str]) -> list[str]:
@@ -154,12 +180,22 @@ def _check_size(size: int, bytes_max: int) -> None:
         raise Invalid(f"the blob has more than {bytes_max} bytes", hint="split it, or raise `blob_bytes_max`")
 
 
-def _chunks(source: Readable | Iterable[bytes]) -> Iterator[bytes]:
-    if isinstance(source, Iterable):
+def _chunks(source: object) -> Iterator[object]:
+    if isinstance(source, Iterable) and not isinstance(source, str | Mapping):
         yield from source
         return
-    while chunk := source.read(CHUNK):
+    read = getattr(source, "read", None)
+    if not callable(read):
+        hint = "give bytes, a file that is open for reading, or chunks"
+        raise Invalid(f"the bytes of a blob cannot come from {type_name(source)}", hint=hint)
+    while chunk := read(CHUNK):
         yield chunk
+
+
+def _checked(chunk: object) -> bytes:
+    if isinstance(chunk, bytes | bytearray | memoryview):
+        return bytes(chunk)
+    raise Invalid(f"a chunk of a blob must be bytes, not {type_name(chunk)}", hint="open the file in binary mode")
 
 
 def _slices(data: bytes) -> Iterator[bytes]:

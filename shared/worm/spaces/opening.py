@@ -3,16 +3,16 @@ other url is that of a store (`s3://bucket/prefix`, a path, `memory://name`), wi
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from worm.clock import Clock, Ids, SystemClock
-from worm.errors import Invalid, NotFound
+from worm.errors import Denied, Invalid, NotFound, shown
+from worm.forks import new_lock
 from worm.schema.fields import segment_problem
 from worm.store.base import Store
-from worm.store.open import open_store
+from worm.store.open import open_store, split_url
 
 if TYPE_CHECKING:  # every worker imports this module, and few of them ever open a space
     from worm.spaces.backend import Backend
@@ -34,8 +34,9 @@ def open_space(
     ids: Ids | None = None,
 ) -> Space:
     """The space, made where it is not there; with `create=False` that is `NotFound`."""
-    from worm.spaces.space import Space
+    from worm.spaces.space import Space, checked_config
 
+    checked_config(config)  # before anything is made
     backend = open_backend(url, name, create=create, endpoint_url=endpoint_url, clock=clock, ids=ids)
     return Space(backend, config, clock=clock, ids=ids)
 
@@ -44,10 +45,10 @@ def database_path(url: str, name: str) -> Path:
     """Where the database of a space is."""
     problem = segment_problem(name)
     if problem:
-        raise Invalid(f"the name of a space {name!r} {problem}")
+        raise Invalid(f"the name of a space {shown(name)} {problem}")
     parts = urlsplit(url)
-    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-        raise Invalid(f"{url!r} names no path", hint="write sqlite:///absolute/path")
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/") or "?" in url or "#" in url:
+        raise Invalid(f"{shown(url)} names no path", hint="write sqlite:///absolute/path")
     path = Path(unquote(parts.path))
     return path if path.suffix == SUFFIX else path / f"{name}{SUFFIX}"
 
@@ -62,19 +63,55 @@ def open_backend(
     ids: Ids | None = None,
 ) -> Backend:
     """The rows alone. The engine is imported only for the url that needs it."""
+    _check(url, name, create, endpoint_url, clock, ids)
     clock = clock or SystemClock()
-    if url.startswith("sqlite:"):
+    if split_url(url)[1] == "sqlite":
         from worm.spaces.sqlite_backend import SqliteBackend
 
         path = database_path(url, name)
         if create:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            _make_directory(path.parent)
         return SqliteBackend(path, create=create, clock=clock)
     from worm.spaces.page_backend import PageBackend
 
     ids = ids or Ids.system(clock)
     store = open_store(url, endpoint_url=endpoint_url, clock=clock, ids=ids)
     return PageBackend(store, database_id(name), create=create, clock=clock, ids=ids)
+
+
+def list_spaces(url: str, *, endpoint_url: str | None = None, clock: Clock | None = None) -> list[str]:
+    """The names of all spaces at a url, sorted."""
+    _check(url, "", True, endpoint_url, clock, None)
+    if split_url(url)[1] == "sqlite":
+        path = database_path(url, "x")
+        if path.name != f"x{SUFFIX}":
+            return [path.stem] if path.is_file() else []
+        return sorted(one.stem for one in path.parent.glob(f"*{SUFFIX}") if not segment_problem(one.stem))
+    from worm.pages.apply import databases
+
+    clock = clock or SystemClock()
+    store = open_store(url, endpoint_url=endpoint_url, clock=clock, ids=Ids.system(clock))
+    return sorted(name.removeprefix(PREFIX) for name in databases(store) if name.startswith(PREFIX))
+
+
+def _make_directory(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Denied(f"the directory cannot be made: {error.strerror}", key=str(path)) from error
+
+
+def _check(url: object, name: object, create: object, endpoint_url: object, clock: object, ids: object) -> None:
+    """`Invalid` for what can be none of these."""
+    for what, value in (("url", url), ("the name of a space", name), ("endpoint_url", endpoint_url)):
+        if not isinstance(value, str) and not (what == "endpoint_url" and value is None):
+            raise Invalid(f"{what} must be text, not {shown(value)}")
+    if type(create) is not bool:
+        raise Invalid(f"create must be true or false, not {shown(create)}")
+    if clock is not None and not all(callable(getattr(clock, verb, None)) for verb in ("now", "monotonic", "sleep")):
+        raise Invalid(f"{shown(clock)} is no clock")
+    if ids is not None and not isinstance(ids, Ids):
+        raise Invalid(f"ids must be an Ids, not {shown(ids)}")
 
 
 def space_on(store: Store, name: str, *, create: bool, clock: Clock, ids: Ids) -> Space:
@@ -92,7 +129,7 @@ class OpenSpaces:
     def __init__(self, store: Store, clock: Clock, ids: Ids) -> None:
         self._store, self._clock, self._ids = store, clock, ids
         self._spaces: dict[str, Space] = {}
-        self._opening = threading.Lock()
+        self._opening = new_lock()
 
     def make(self, name: str) -> Space:
         """The space; made where it is not there."""
@@ -112,6 +149,7 @@ class OpenSpaces:
             self._spaces.clear()
 
     def _open(self, name: str, *, create: bool) -> Space:
+        database_id(name)  # `Invalid` for what can be no name
         with self._opening:
             if name not in self._spaces:
                 self._spaces[name] = space_on(self._store, name, create=create, clock=self._clock, ids=self._ids)
@@ -122,5 +160,5 @@ def database_id(name: str) -> str:
     """The page store of a space."""
     problem = segment_problem(name)
     if problem:
-        raise Invalid(f"the name of a space {name!r} {problem}")
+        raise Invalid(f"the name of a space {shown(name)} {problem}")
     return f"{PREFIX}{name}"

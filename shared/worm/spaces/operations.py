@@ -14,9 +14,9 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from worm.codec.strict_json import MAX_DEPTH, JsonObject, JsonValue, check_json, dumps, type_name
-from worm.errors import Invalid
+from worm.errors import Invalid, shown
 from worm.spaces.json_patch import check_patches
-from worm.spaces.rows import DELETE, PATCH, SET, check_branch, check_id, check_seq
+from worm.spaces.rows import DELETE, PATCH, SET, check_branch, check_id, check_list, check_seq
 
 MIB = 1024 * 1024
 
@@ -28,6 +28,7 @@ class SpaceConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     operations_max: Annotated[int, Field(ge=1, le=100_000)] = 1_000
+    merge_operations_max: Annotated[int, Field(ge=1, le=100_000)] = 10_000
     reads_max: Annotated[int, Field(ge=0, le=1_000_000)] = 10_000
     commit_bytes_max: Annotated[int, Field(ge=1024, le=256 * MIB)] = 16 * MIB
     document_bytes_max: Annotated[int, Field(ge=64, le=64 * MIB)] = 10 * MIB
@@ -88,33 +89,42 @@ def delete_document(id: str) -> JsonObject:
     return {"op": DELETE, "id": id}
 
 
-def check_operations(ops: Sequence[Mapping[str, JsonValue]], config: SpaceConfig) -> list[Operation]:
+def check_operations(
+    ops: Sequence[Mapping[str, JsonValue]], config: SpaceConfig, *, count_max: int | None = None
+) -> list[Operation]:
     """All of them, or `Invalid` with the place of the first mistake."""
-    if not ops:
+    count_max = config.operations_max if count_max is None else count_max
+    if not check_list(ops, "ops"):
         raise Invalid("a transaction needs at least one operation")
-    if len(ops) > config.operations_max:
+    if len(ops) > count_max:
         raise Invalid(
-            f"{len(ops)} operations are more than the {config.operations_max} of a transaction",
+            f"{len(ops)} operations are more than the {count_max} of a transaction",
             hint="split it, or raise `operations_max`",
         )
     return [_plain_set(raw, config) or _operation(raw, f"ops[{at}]", config) for at, raw in enumerate(ops)]
 
 
-def check_reads(reads: Sequence[Read], local_seq: int, config: SpaceConfig) -> None:
+def check_reads(reads: Sequence[object], local_seq: int, config: SpaceConfig) -> list[Read]:
+    """With their branches as rows name them."""
     if len(reads) > config.reads_max:
         raise Invalid(
             f"{len(reads)} reads are more than the {config.reads_max} of a transaction",
             hint="split it, or raise `reads_max`",
         )
+    checked: list[Read] = []
     for at, read in enumerate(reads):
         place = f"reads[{at}]"
-        check_id(read.id, place)
         if isinstance(read, ConfirmedRead):
-            check_seq(read.seq, "seq", place)
-            if read.branch is not None:
-                check_branch(read.branch)
+            branch = None if read.branch is None else check_branch(read.branch)
+            checked.append(ConfirmedRead(check_id(read.id, place), check_seq(read.seq, "seq", place), branch))
+        elif not isinstance(read, PendingRead):
+            what = "an entity that was read, a ConfirmedRead or a PendingRead"
+            raise Invalid(f"a read must be {what}, not {type_name(read)}", path=place)
         elif check_seq(read.local_seq, "local_seq", place) >= local_seq:
             raise Invalid(f"local_seq {read.local_seq} is not before this transaction's {local_seq}", path=place)
+        else:
+            checked.append(PendingRead(check_id(read.id, place), read.local_seq))
+    return checked
 
 
 def client_commit(
@@ -170,7 +180,7 @@ def _operation(raw: Mapping[str, JsonValue], place: str, config: SpaceConfig) ->
         raise Invalid(f"an operation must be an object, not {type_name(raw)}", path=place)
     op = raw.get("op")
     if not isinstance(op, str) or op not in _MEMBERS:
-        raise Invalid(f"{op!r} is none of set, patch, delete", path=f"{place}.op")
+        raise Invalid(f"{shown(op)} is none of set, patch, delete", path=f"{place}.op")
     if raw.keys() != _MEMBERS[op]:
         raise Invalid(f"a {op} has the members {', '.join(sorted(_MEMBERS[op]))}", path=place)
     id = check_id(raw["id"], f"{place}.id")  # noqa: A001  # as the record has it
@@ -220,9 +230,17 @@ def _is_exact(value: Any, depth_left: int) -> bool:
     return _SCALARS.issuperset(map(type, value)) or all(_is_exact(child, depth_left - 1) for child in value)
 
 
+def check_object(value: object, what: str) -> JsonObject:
+    """Exact JSON, and an object."""
+    if not isinstance(value, dict):
+        raise Invalid(f"{what} must be an object, not {type_name(value)}", path=what)
+    _canonical(value, what)
+    return value
+
+
 def check_size(body: bytes, id: str, config: SpaceConfig) -> None:
     if len(body) > config.document_bytes_max:
         raise Invalid(
-            f"the document {id!r} has {len(body)} bytes, more than {config.document_bytes_max}",
+            f"the document {shown(id)} has {len(body)} bytes, more than {config.document_bytes_max}",
             hint="split it, store a blob, or raise `document_bytes_max`",
         )

@@ -5,9 +5,10 @@ way: it reads what they wrote (`Lane`), and the log keeps their order, so many c
 fails, all behind it fail, and nothing of them is in the log.
 
 Between processes the log decides: whoever takes a turn becomes the writer, and the one before is `Fenced` at its next
-commit, of which nothing is written then. A refusal commits nothing, so it looks at the log before it counts: another
-may have written what it misses. Reads outside of a turn look at the log first, too, so they see every commit that was
-acknowledged before.
+commit, of which nothing is written then. Transactions are handed to the writer of another process instead, where there
+is one (`requests.py`): a *polite* turn is not taken away from it. A refusal commits nothing, so it looks at the log
+before it counts: another may have written what it misses. Reads outside of a turn look at the log first, too, so they
+see every commit that was acknowledged before.
 
 A module of its own because a backend is chosen by the url, and imported only when it is.
 """
@@ -18,42 +19,63 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from functools import partial
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from worm.clock import Clock, Ids
+from worm.clock import Clock, Ids, moment_of
 from worm.codec.strict_json import JsonObject
 from worm.errors import CommitStateUnknown, Conflict, Corrupt, Fenced, Invalid, NotFound, Unavailable, WormError
+from worm.forks import in_child, new_lock
 from worm.log.keys import DbKeys
+from worm.log.root import Lease
+from worm.log.segment import Segment
 from worm.pages.db import PageDb, create_database
 from worm.pages.manifest import PageConfig
 from worm.pages.reader import PageReader
 from worm.pages.records import check_data
 from worm.pages.space_record import blob_page, space_pages
+from worm.pages.stat import branch_stat
+from worm.pages.upkeep import maintain
+from worm.pages.verify import verify_pages
 from worm.spaces.backend import until_decided
-from worm.spaces.page_rows import PageReads, Pages, blob_body
+from worm.spaces.page_rows import PageReads, Pages, Source, blob_body
+from worm.spaces.requests import Asked, Asking, Desk, DeskOpen
 from worm.spaces.rows import Batch, BlobRow, BranchRow, CommitRow, Newest, SnapshotRow
 from worm.store.base import Store
 from worm.store.parallel import chunked
+from worm.store.probe import ensure_safe_once
 
 MIB = 1024 * 1024
 CONFIG = PageConfig.model_validate({"page_max_bytes": 32 * MIB, "log": {"log_segment_max_bytes": 64 * MIB}})
 PART_BYTES, CHUNK = 8 * MIB, MIB
 HEADS_AT_ONCE = 200
+NAMING_SECONDS = 600.0
+"""So long after its last part a blob may get its row. Parts without one are collected long after that (`STRAY_SECONDS`
+in blobs.py)."""
 OPENING_SECONDS, LOSSES_MAX = 0.05, 5
 FLUSHED = 16
 """A writer that leaves so many segments behind puts them into a layer: whoever opens the space next reads them one by
 one."""
+BUSY_SECONDS, SETTLING_SECONDS = 2.0, 0.5
+"""A log with a lease or an end that young has a writer; with a lease that young, it may be about to open its desk."""
 R = TypeVar("R")
+Server = Callable[["PageTurn", JsonObject], Callable[[], JsonObject]]
+"""Decides a transaction of another process in a turn; what it returns tells the outcome once that is durable."""
 
 
 class Turns:
     """Whose turn it is in this process, however often the space is open in it. A turn after another owner's waits for
-    that owner's commits: taking over the log would only make them fail."""
+    that owner's commits: taking over the log would only make them fail. `ended` is the writer that was closed last."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock()
+        self.ended = ""
+        self._begin()
+        in_child(self._begin)
+
+    def _begin(self) -> None:
         self._last: tuple[object, Future[int] | None] = (None, None)
 
     @contextmanager
@@ -81,7 +103,7 @@ class Lane:
         self._pages: Pages = {}
         self._count = 0
         self._last: Future[int] | None = None
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def send(self, pages: Pages, record: JsonObject | None) -> Future[int] | None:
         """What a turn has to wait for: its own commit, or the last one that it may have read from."""
@@ -153,8 +175,9 @@ class _Durable:
 class PageTurn(PageReads):
     """What is read and decided in a turn."""
 
-    def __init__(self, source: Lane) -> None:
+    def __init__(self, source: Source) -> None:
         super().__init__(source)
+        self.durable: Future[int] | None = None
         self.record: JsonObject | None = None
         self.pages: Pages = {}
         self.places: list[str] = []
@@ -177,16 +200,26 @@ class PageBackend(PageReads):
         self._db_id = db_id
         self._clock, self._ids = clock, ids
         self._turn = turns_of(store, db_id)
-        self._owner: int | None = None
-        self._opening = threading.Lock()
-        self._lane: Lane | None = None
+        self._opening = new_lock()
+        self._asking = Asking(store, DbKeys(db_id), clock=clock, ids=ids)
+        self._server: Server | None = None
         self._losses, self._opening_seconds = 0, OPENING_SECONDS
         self._closed = False
         if create:
             with suppress(Conflict):  # it is there already
-                create_database(store, db_id, CONFIG, clock=clock, ids=ids)
-        self._reader = PageReader.open(store, db_id, clock=clock, ids=ids)
+                create_database(store, db_id, CONFIG, kind="space", clock=clock, ids=ids)
+        self._reader: PageReader | None = None
+        self._begin()
+        self._reader = PageReader.open(store, db_id, kind="space", clock=clock, ids=ids)
+        in_child(self._begin)
         super().__init__(_Durable(lambda: self.reader))
+
+    def _begin(self) -> None:
+        """Without a writer and a reader. A forked child opens its own: those of its parent are in use there."""
+        self._owner: int | None = None
+        self._lane: Lane | None = None
+        self._desk: Desk | None = None
+        self._reader = None
 
     def __str__(self) -> str:
         return f"{self._db_id} at {self._store.url}"
@@ -196,7 +229,8 @@ class PageBackend(PageReads):
         """The reader that knows most: the writer, or the last one that there was."""
         if self._closed:
             raise Invalid("the space is closed", key=self._store.url)
-        return self._reader
+        reader = self._reader
+        return self._open_reader() if reader is None else reader
 
     def newest(self) -> Newest:
         return self._fresh().newest()
@@ -229,23 +263,77 @@ class PageBackend(PageReads):
                 return PageReads(_Durable(partial(_same, reader)))
 
     @contextmanager
+    def as_of_now(self) -> Iterator[PageReads]:
+        yield self._fresh()
+
+    @contextmanager
     def turn(self) -> Iterator[PageTurn]:
+        with self._sent_turn(self._open_lane) as (lane, turn):
+            yield turn
+        self._wait(lane, turn.durable)
+        for place in turn.places:
+            self._delete_parts(place)
+
+    @contextmanager
+    def polite_turn(self) -> Iterator[PageTurn]:
+        with self._sent_turn(partial(self._open_lane, is_polite=True)) as (lane, turn):
+            yield turn
+        self._wait(lane, turn.durable)
+
+    @contextmanager
+    def _sent_turn(self, open_lane: Callable[[], Lane]) -> Iterator[tuple[Lane, PageTurn]]:
+        """A turn whose commit is on its way when it was left."""
         if self._owner == threading.get_ident():
             raise Invalid("a transaction is open in this thread", hint="end it before the next one")
         with self._turn.taken(self):
             self._owner = threading.get_ident()
             try:
-                lane = self._open_lane()
+                lane = open_lane()
                 turn = PageTurn(lane)
                 with self._checked(lane):
-                    yield turn
-                    durable = lane.send(turn.pages, turn.record)
-                self._turn.sent(self, durable)
+                    yield lane, turn
+                    turn.durable = lane.send(turn.pages, turn.record)
+                self._turn.sent(self, turn.durable)
             finally:
                 self._owner = None
-        self._wait(lane, durable)
-        for place in turn.places:
-            self._delete_parts(place)
+
+    # Transactions for others, and by others
+
+    def is_writer(self) -> bool:
+        return self._lane is not None
+
+    def ask(self, transaction: JsonObject) -> Asked:
+        return Asked(transaction) if self._closed else self._asking.ask(transaction)
+
+    def fresh_turn(self) -> PageTurn:
+        reader = self.reader
+        PageReader.refresh(reader)
+        return PageTurn(_Durable(partial(_same, reader)))
+
+    def serve(self, server: Server) -> None:
+        self._server = server
+
+    def _serve(self, lane: Lane, server: Server, transactions: Sequence[JsonObject]) -> list[JsonObject]:
+        """Decides them one after the other, and commits them together. Only in this lane: a desk takes no turn away."""
+
+        def this_lane() -> Lane:
+            if self._lane is not lane:
+                raise Fenced("another writer took over", key=self._store.url)
+            return lane
+
+        decided: list[tuple[Future[int] | None, Callable[[], JsonObject]]] = []
+        for transaction in transactions:
+            try:
+                with self._sent_turn(this_lane) as (_, turn):
+                    outcome = server(turn, transaction)
+                decided.append((turn.durable, outcome))
+            except (Fenced, CommitStateUnknown):
+                raise
+            except WormError:  # the one that asked finds the reason in the log
+                decided.append((None, refused))
+        for durable, _ in decided:
+            self._wait(lane, durable)
+        return [outcome() for _, outcome in decided]
 
     def put_snapshots(self, rows: Sequence[SnapshotRow]) -> None:
         self._until_decided(lambda: self._put_snapshots(rows))
@@ -270,16 +358,24 @@ class PageBackend(PageReads):
             turn.pages, gone = turn.unsnapped(branch, ids, keep)
         return gone
 
+    def forget_snapshots(self, branch: str, ids: Sequence[str]) -> None:
+        for some in chunked(ids, HEADS_AT_ONCE):
+            self._until_decided(partial(self._drop_snapshots, branch, some, 0))
+
     def put_blob(self, row: BlobRow, chunks: Iterable[bytes]) -> bool:
         if self.blob(row.hash) is not None:
             return False
         place = f"{row.hash}/{self._ids.ulid()}"
         for number, part in enumerate(_parts(chunks)):
             self._store.put_if_absent(self._part(place, number), part)
-        return self._until_decided(lambda: self._name_blob(row, place))
+        stored = self._clock.now(), self._clock.monotonic()
+        return self._until_decided(lambda: self._name_blob(row, place, *stored))
 
-    def _name_blob(self, row: BlobRow, place: str) -> bool:
+    def _name_blob(self, row: BlobRow, place: str, at: datetime, second: float) -> bool:
         with self.turn() as turn:
+            late = max((self._clock.now() - at).total_seconds(), self._clock.monotonic() - second)
+            if late > NAMING_SECONDS:  # its parts may have been collected
+                raise Unavailable("a blob was stored too long ago to be named now", hint="put it again")
             known = turn.blob_place(row.hash)
             if known is None:
                 turn.pages[blob_page(row.hash)] = blob_body(row, place)
@@ -299,35 +395,120 @@ class PageBackend(PageReads):
                 raise Corrupt("a part of a blob is gone", key=self._part(place, number))
             yield from (found.body[at : at + CHUNK] for at in range(0, len(found.body), CHUNK))
 
+    def stray_parts(self, before: datetime) -> Sequence[str]:
+        keys = DbKeys(self._db_id)
+        written: dict[str, datetime] = {}
+        for listed in self._store.list(keys.all_blobs):
+            place = listed.key.removeprefix(keys.all_blobs).rpartition("/")[0]
+            written[place] = max(listed.last_modified, written.get(place, listed.last_modified))
+        old = {place for place, at in written.items() if at < before}
+        return sorted(old - self._fresh().blob_places()) if old else []  # named after the listing: not stray
+
+    def drop_parts(self, places: Sequence[str]) -> None:
+        for place in places:
+            self._delete_parts(place)
+
+    def problems(self) -> Sequence[str]:
+        """Of the page store below: also what no read of the space meets."""
+        found = verify_pages(self._store, self._db_id, clock=self._clock, ids=self._ids)
+        return [f"{one.key}: {one.detail} ({one.kind})" for one in found]
+
+    def upkeep(self) -> dict[str, int]:
+        """What the workers `apply` and `compact` do, for this store alone."""
+        done = maintain(self._store, self._db_id, clock=self._clock, ids=self._ids)
+        return {
+            "applied": done.applied,
+            "merged": done.merged,
+            "images": done.images,
+            "deleted": done.deleted,
+            "slots": done.slots,
+        }
+
+    def figures(self) -> dict[str, int]:
+        found = branch_stat(self._store, self._db_id, clock=self._clock, ids=self._ids)
+        layers = {"layers": sum(one.layers for one in found.kinds), "bytes": sum(one.bytes for one in found.kinds)}
+        return {**layers, "logSlots": found.log_slots, "logBytes": found.log_bytes}
+
     def close(self) -> None:
+        desk, self._desk = self._desk, None
+        if desk is not None:
+            desk.finish()
+        self._asking.close()
         with self._turn.taken(self):
             self._closed = True
             if self._lane is not None:
                 writer, self._lane = self._lane.writer, None
+                self._turn.ended = writer.token
                 writer.close()
                 if writer.unflushed >= FLUSHED:
                     with suppress(WormError):  # the next one to open it reads the log instead
                         writer.flush()
+        if desk is not None:
+            desk.close()
 
-    # The writer
+    # Reader and writer
+
+    def _open_reader(self) -> PageReader:
+        """Only a forked child comes here."""
+        with self._opening:
+            if self._reader is None:
+                self._reader = PageReader.open(self._store, self._db_id, clock=self._clock, ids=self._ids)
+            return self._reader
 
     def _until_decided(self, work: Callable[[], R]) -> R:
         return until_decided(work, self._clock, self._ids)
 
-    def _open_lane(self) -> Lane:
+    def _open_lane(self, *, is_polite: bool = False) -> Lane:
         """That of the writer of now; of a new one if there is none, or if it has stopped."""
         with self._opening:
             if self._closed:
                 raise Invalid("the space is closed", key=self._store.url)
             if self._lane is None:
-                self._let_others_work()
+                if not is_polite:
+                    self._let_others_work()
+                ensure_safe_once(self._store, ids=self._ids)
+                is_shared = False
+
+                def unless(lease: Lease | None, end: Segment | None) -> None:
+                    nonlocal is_shared
+                    is_shared = is_shared or self._is_shared(lease, end, is_polite=is_polite)
+
                 begun = self._clock.monotonic()
                 writer = PageDb.open(
-                    self._store, self._db_id, name="space", recalls=False, clock=self._clock, ids=self._ids
+                    self._store,
+                    self._db_id,
+                    name="space",
+                    recalls=False,
+                    known=self._reader,
+                    unless=unless,
+                    kind="space",
+                    clock=self._clock,
+                    ids=self._ids,
                 )
                 self._opening_seconds = max(OPENING_SECONDS, self._clock.monotonic() - begun)
                 self._lane, self._reader = Lane(writer), writer
+                if (is_shared or writer.is_contested or self._asking.is_alert) and self._server is not None:
+                    decide = partial(self._serve, self._lane, self._server)
+                    self._desk = Desk(self._store, writer.keys, writer.token, writer.epoch, decide, self._clock)
             return self._lane
+
+    def _is_shared(self, lease: Lease | None, end: Segment | None, *, is_polite: bool) -> bool:
+        """Does another process write to this log, too, by the age of its lease and of its end? A polite turn leaves it
+        to a writer that takes requests, or that has only just become one."""
+        if lease is None or lease.token == self._turn.ended:
+            return False
+        now = self._clock.now()
+        taken = moment_of(lease.taken)
+        young = BUSY_SECONDS if taken is None else (now - taken).total_seconds()
+        age = BUSY_SECONDS if end is None else now.timestamp() - end.ts / 1000
+        if not (0 <= young < BUSY_SECONDS or 0 <= age < BUSY_SECONDS):
+            return False
+        self._asking.alert()
+        if is_polite and self._asking.open_desk() is not None:
+            raise DeskOpen("another process takes the transactions of this space", key=self._store.url)
+        if is_polite and 0 <= young < SETTLING_SECONDS:
+            raise Fenced("another process has just become the writer of this space", key=self._store.url)
+        return True
 
     def _let_others_work(self) -> None:
         """Writers that keep taking over from each other get nothing done. One that lost the log before its first commit
@@ -352,6 +533,10 @@ class PageBackend(PageReads):
         with self._opening:
             if self._lane is lane:
                 self._lane = None
+                self._asking.alert()
+                if self._desk is not None:
+                    self._desk.end()
+                    self._desk = None
                 self._losses = 0 if lane.has_committed else self._losses + 1
 
     def _wait(self, lane: Lane, durable: Future[int] | None) -> None:
@@ -377,6 +562,10 @@ class PageBackend(PageReads):
             self._store.delete(listed.key)
 
 
+def refused() -> JsonObject:
+    return {}
+
+
 def _same(reader: PageReader) -> PageReader:
     return reader
 
@@ -394,7 +583,7 @@ def _parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 _turns: WeakValueDictionary[tuple[str, str], Turns] = WeakValueDictionary()
-_turns_lock = threading.Lock()
+_turns_lock = new_lock()
 
 
 def turns_of(store: Store, db_id: str) -> Turns:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol, TypeVar, cast
 
 from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_own
-from worm.errors import Corrupt
+from worm.errors import Corrupt, shown
 from worm.pages import space_record as pages
 from worm.pages.space_record import DATA, OPS, RUN, SNAPPED, EntityHead, Item, ItemRun
 from worm.spaces.results import nothing_resolved
@@ -241,6 +241,52 @@ class PageReads:
         shape = self._one(pages.blob_page(hash))
         return None if shape is None else _text(shape, "place")
 
+    def blob_places(self) -> set[str]:
+        """Where the bytes of all blobs are."""
+        rows = self._source.scan(*pages.pages_below("x"))
+        return {_text(loads_own(body, page), "place") for page, body in rows}
+
+    def chains(self, branch: str, ids: Collection[str]) -> dict[str, list[RevisionRow]]:
+        found = self._items(branch, ids)
+        names = {
+            (one, item): pages.revision_page(branch, one, item.seq, item.op_index)
+            for one, items in found.items()
+            for item in items
+        }
+        bodies = self._source.get(list(names.values()))
+        rows: dict[str, list[RevisionRow]] = {}
+        for (one, item), page in names.items():
+            op = OPS[item.kind % SNAPPED]
+            data = _data(bodies[page], op, page)
+            rows.setdefault(one, []).append(RevisionRow(one, item.seq, item.op_index, op, data))
+        return rows
+
+    def all_snapshots(self, branch: str, ids: Collection[str]) -> dict[str, list[SnapshotRow]]:
+        """Those whose revisions say that there is one; none may be missing but for what a `gc` has dropped since."""
+        flagged = {
+            pages.snapshot_page(branch, one, item.seq): (one, item.seq)
+            for one, items in self._items(branch, ids).items()
+            for item in items
+            if item.kind & SNAPPED
+        }
+        bodies = self._source.get(list(flagged))
+        rows: dict[str, list[SnapshotRow]] = {}
+        for page, (one, seq) in flagged.items():
+            if (body := bodies[page]) is not None:
+                rows.setdefault(one, []).append(SnapshotRow(branch, one, seq, body.decode()))
+        return rows
+
+    def _items(self, branch: str, ids: Iterable[str]) -> dict[str, list[Found]]:
+        """Everything that heads and runs name."""
+        heads = self.heads_of(branch, ids)
+        found = self._run(branch, {one: back(head, SEQ_MAX, 0) for one, head in heads.items()})
+        for one, items in found.items():
+            if len(items) != heads[one].count:
+                raise Corrupt(
+                    "the lists of revisions are not as long as the head says", key=pages.head_page(branch, one)
+                )
+        return found
+
     # What is written
 
     def recorded(self, batch: Batch) -> JsonObject:
@@ -285,7 +331,8 @@ class PageReads:
         written: Pages = {}
         count = 0
         for one, items in found.items():
-            gone = {item.number: item.seq for item in [item for item in items if item.kind & SNAPPED][:-keep]}
+            snapped = [item for item in items if item.kind & SNAPPED]
+            gone = {item.number: item.seq for item in snapped[: max(0, len(snapped) - keep)]}
             if gone:
                 count += len(gone)
                 written |= {pages.snapshot_page(branch, one, seq): None for seq in gone.values()}
@@ -478,14 +525,14 @@ def _blob_row(shape: JsonObject) -> BlobRow:
 def _int(shape: JsonObject, name: str) -> int:
     value: JsonValue = shape.get(name)
     if type(value) is not int:
-        raise Corrupt(f"{name} of a row is {value!r}")
+        raise Corrupt(f"{name} of a row is {shown(value)}")
     return value
 
 
 def _text(shape: JsonObject, name: str) -> str:
     value = shape.get(name)
     if not isinstance(value, str):
-        raise Corrupt(f"{name} of a row is {value!r}")
+        raise Corrupt(f"{name} of a row is {shown(value)}")
     return value
 
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from worm.codec.strict_json import loads_own
-from worm.errors import Conflict, Corrupt, Invalid, NotFound
+from worm.errors import Conflict, Corrupt, Invalid, NotFound, shown
 from worm.spaces import blobs as payloads
 from worm.spaces import replay
 from worm.spaces.backend import Backend
-from worm.spaces.branches import END
+from worm.spaces.branches import BACK, END
 from worm.spaces.opening import SUFFIX, open_backend
 from worm.spaces.replay import nothing_known
 from worm.spaces.rows import ACTIVE, DELETED, Batch, BranchRow, CommitRow, Pointer, RevisionRow
@@ -51,7 +51,7 @@ def pull_space(
     """Brings the replica at `path` up to the space, and makes it where it is not there. The path ends in `.sqlite`, so
     that it opens as `sqlite:///path`."""
     if path.suffix != SUFFIX:
-        raise Invalid(f"{str(path)!r} does not end in {SUFFIX}", hint=f"name the replica {path.name}{SUFFIX}")
+        raise Invalid(f"{shown(str(path))} does not end in {SUFFIX}", hint=f"name the replica {path.name}{SUFFIX}")
     source = open_backend(url, name, create=False, endpoint_url=endpoint_url)
     try:
         replica = SqliteBackend(path)
@@ -118,14 +118,14 @@ def _take(
 
 
 def _batch(commit: CommitRow, revisions: Sequence[RevisionRow], branches: Mapping[str, BranchRow]) -> Batch:
-    """A commit with its branch as it was right after it. Only the making and the end of one have no revisions."""
+    """A commit with its branch as it was right after it."""
     branch = branches.get(commit.branch)
     if branch is None:
-        raise Corrupt(f"commit {commit.seq} is on branch {commit.branch!r}, which is not there")
-    is_end = not revisions and loads_own(commit.original.encode(), f"commit {commit.seq}").get("cmd") == END
+        raise Corrupt(f"commit {commit.seq} is on branch {shown(commit.branch)}, which is not there")
+    command = None if revisions else loads_own(commit.original.encode(), f"commit {commit.seq}").get("cmd")
     heads = {row.id: Pointer(row.seq, row.op_index) for row in revisions}
-    then = branch._replace(head_seq=commit.seq, status=DELETED if is_end else ACTIVE)
-    return Batch(commit, then, revisions, (), heads)
+    then = branch._replace(head_seq=commit.seq, status=DELETED if command == END else ACTIVE)
+    return Batch(commit, then, revisions, (), heads, is_undelete=command == BACK)
 
 
 def _next_limit(rows: Sequence[CommitRow]) -> int:

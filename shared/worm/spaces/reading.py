@@ -6,7 +6,6 @@ nobody has to be told of other writers' commits.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -14,11 +13,12 @@ from datetime import datetime
 from typing import cast
 
 from worm.codec.strict_json import dumps
-from worm.errors import Invalid, NotFound
+from worm.forks import in_child, new_lock
+from worm.position import Position, past_the_end, position_of
 from worm.spaces.backend import Backend, Looking, Moment, Reads
 from worm.spaces.replay import UNKNOWN, EntityState, Known, content, line_of, load, nothing_known, visible_heads
 from worm.spaces.results import Entity, Presence, parsed_document
-from worm.spaces.rows import MAIN, Pointer, check_seq, time_text
+from worm.spaces.rows import MAIN, TRUNK, Pointer, branch_name, time_text
 
 _ENTRY_BYTES = 400
 """What an entry takes beside its document, roughly."""
@@ -29,10 +29,18 @@ class StateCache:
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
+        self._lock = new_lock()
+        self._begin()
+        in_child(self._begin)
+
+    def _begin(self) -> None:
         self._states: OrderedDict[tuple[str, str], EntityState] = OrderedDict()
         self._bytes = 0
         self._first, self._last = 0, -1
-        self._lock = threading.Lock()
+
+    def clear(self) -> None:
+        with self._lock:
+            self._begin()
 
     @property
     def keeps(self) -> bool:
@@ -127,15 +135,16 @@ def forget(id: str, state: EntityState) -> None:
     pass
 
 
-def seq_of(reads: Reads, at: int | datetime | None, newest: int) -> int:
+def seq_of(reads: Reads, at: Position | None, newest: int, path: str = "at") -> int:
     """The commit that a caller means: a seq, the last one at or before a time, or the newest."""
     if at is None:
         return newest
-    if isinstance(at, datetime):
-        return _seq_at(reads, at, newest)
-    if check_seq(at, "at") > newest:
-        raise NotFound(f"commit {at} is not there yet; the newest is {newest}")
-    return at
+    place = position_of(at, path)
+    if isinstance(place, datetime):
+        return _seq_at(reads, place, newest)
+    if place > newest:
+        raise past_the_end("commit", place, newest)
+    return place
 
 
 def entities(
@@ -161,16 +170,16 @@ def looking(backend: Backend) -> Callable[[], AbstractContextManager[Moment]] | 
     return cast(Looking, backend).look if issubclass(type(backend), Looking) else None
 
 
-def main_entity(rows: Moment, id: str, at: int | datetime | None, cache: StateCache) -> Entity:
+def main_entity(rows: Moment, id: str, at: Position | None, cache: StateCache) -> Entity:
     """One on the main branch, which inherits nothing: the short way to what `entities` says."""
     newest, head = rows.current(MAIN, id)
     seq = newest if at is None else seq_of(rows, at, newest)
     if head is None:
-        return Entity(id, MAIN, seq, Presence.NEVER, 0, None)
+        return Entity(id, TRUNK, seq, Presence.NEVER, 0, None)
     if head.seq > seq:
         head = rows.past_head(MAIN, id, seq)
         if head is None:
-            return Entity(id, MAIN, seq, Presence.EMPTY, 0, None)
+            return Entity(id, TRUNK, seq, Presence.EMPTY, 0, None)
     state = cache.get(MAIN, id, head)
     if state is not None:
         return entity_of(id, MAIN, seq, state)
@@ -181,10 +190,11 @@ def main_entity(rows: Moment, id: str, at: int | datetime | None, cache: StateCa
         cache.put(id, EntityState(MAIN, head, kept, patches))
     if document is None and body is not None:
         document = parsed_document(body, key)
-    return Entity(id, MAIN, seq, _DELETED if document is None else _PRESENT, head.seq, document)
+    return Entity(id, TRUNK, seq, _DELETED if document is None else _PRESENT, head.seq, document)
 
 
 def entity_of(id: str, branch: str, at: int, state: EntityState | None, *, is_later: bool = False) -> Entity:
+    branch = branch_name(branch)
     if state is None:
         return Entity(id, branch, at, Presence.EMPTY if is_later else Presence.NEVER, 0, None)
     if state.body is None:
@@ -195,8 +205,6 @@ def entity_of(id: str, branch: str, at: int, state: EntityState | None, *, is_la
 
 def _seq_at(reads: Reads, moment: datetime, newest: int) -> int:
     """Times never fall along the order of commits, so halving finds it."""
-    if moment.tzinfo is None:
-        raise Invalid("a datetime must be timezone-aware", hint="datetime(…, tzinfo=UTC)")
     text = time_text(moment)
     low, high = 0, newest  # the answer is at or after `low`, and before or at `high`
     while low < high:

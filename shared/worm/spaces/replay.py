@@ -19,7 +19,7 @@ from typing import NamedTuple
 import orjson
 
 from worm.codec.strict_json import JsonObject, dumps
-from worm.errors import Corrupt, NotFound
+from worm.errors import Corrupt, NotFound, shown
 from worm.spaces.backend import Backend, Moment, Reads
 from worm.spaces.json_patch import Misfit, apply_patches
 from worm.spaces.results import parsed_document
@@ -62,7 +62,9 @@ def active_branch(reads: Reads, name: str) -> BranchRow:
     """`NotFound` also for a deleted one: it can be read, and takes no more commits."""
     row = branch_row(reads, name)
     if row.status != ACTIVE:
-        raise NotFound(f"{branch_title(name)} was deleted", hint="it can still be read; fork another one")
+        raise NotFound(
+            f"{branch_title(name)} was deleted", hint="it can still be read; undelete it, or fork another one"
+        )
     return row
 
 
@@ -72,7 +74,7 @@ def line_of(reads: Reads, branch: str, upto: int) -> list[Level]:
     while branch != MAIN:
         row = branch_row(reads, branch)
         if row.parent_branch is None or row.fork_seq is None or len(line) > _LEVELS_MAX:
-            raise Corrupt(f"{branch_title(branch)} has no way to the main branch", key=f"branch {branch}")
+            raise Corrupt(f"{branch_title(branch)} has no way to branch 'main'", key=f"branch {branch}")
         branch, upto = row.parent_branch, min(upto, row.fork_seq)
         line.append(Level(branch, upto))
     return line
@@ -240,7 +242,7 @@ def _folded(base: bytes | str | None, rows: Sequence[RevisionRow], key: str) -> 
         elif op == DELETE:
             body, document, patches = None, None, 0
         else:
-            raise Corrupt(f"{op!r} is no operation", key=f"{key}, commit {row.seq}")
+            raise Corrupt(f"{shown(op)} is no operation", key=f"{key}, commit {row.seq}")
     return Content(None if document is not None else body, document, patches)
 
 

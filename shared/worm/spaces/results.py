@@ -10,9 +10,9 @@ from enum import StrEnum
 import orjson
 
 from worm.codec.strict_json import JsonObject, loads_own
-from worm.errors import Conflict, Corrupt
+from worm.errors import Conflict, Corrupt, shown
 from worm.spaces.operations import ConfirmedRead
-from worm.spaces.rows import ACTIVE, BranchRow, CommitRow, branch_title, moment_of
+from worm.spaces.rows import ACTIVE, BranchRow, CommitRow, branch_name, branch_title, moment_of
 
 
 def nothing_resolved(seq: int) -> str:
@@ -67,7 +67,7 @@ class Committed:
     def of(cls, row: CommitRow, *, is_repeat: bool = False) -> Committed:
         moment = moment_of(row.created_at)
         if row.resolution == nothing_resolved(row.seq):  # as most are
-            return cls(row.seq, row.branch, row.session_id, row.local_seq, (), moment, is_repeat)
+            return cls(row.seq, branch_name(row.branch), row.session_id, row.local_seq, (), moment, is_repeat)
         resolution = loads_own(row.resolution.encode(), f"commit {row.seq}")
         resolved = resolution.get("resolvedPendingReads")
         pairs: list[tuple[int, int]] = []
@@ -78,7 +78,8 @@ class Committed:
             if not isinstance(local, int) or not isinstance(seq, int):
                 raise Corrupt("the resolution of a commit is damaged", key=f"commit {row.seq}")
             pairs.append((local, seq))
-        return cls(row.seq, row.branch, row.session_id, row.local_seq, tuple(pairs), moment, is_repeat)
+        branch = branch_name(row.branch)
+        return cls(row.seq, branch, row.session_id, row.local_seq, tuple(pairs), moment, is_repeat)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,8 @@ class LogEntry:
         key = f"commit {row.seq}"
         original, resolution = loads_own(row.original.encode(), key), loads_own(row.resolution.encode(), key)
         moment = moment_of(row.created_at)
-        return cls(row.seq, row.branch, row.session_id, row.local_seq, original, resolution, moment)
+        branch = branch_name(row.branch)
+        return cls(row.seq, branch, row.session_id, row.local_seq, original, resolution, moment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,31 @@ class Branch:
 
     @classmethod
     def of(cls, row: BranchRow) -> Branch:
-        return cls(row.name, row.parent_branch, row.fork_seq, row.created_seq, row.head_seq, row.status == ACTIVE)
+        name, parent = branch_name(row.name), row.parent_branch
+        parent = None if parent is None else branch_name(parent)
+        return cls(name, parent, row.fork_seq, row.created_seq, row.head_seq, row.status == ACTIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class Maintained:
+    """How many snapshots were made, and what was done to the store, by name."""
+
+    snapshots: int
+    store: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceStat:
+    """`entities` are those ever written on the main branch; `store`: figures of what the space is kept in."""
+
+    seq: int
+    last_commit: datetime | None
+    branches: int
+    deleted_branches: int
+    entities: int
+    blobs: int
+    blob_bytes: int
+    store: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +156,14 @@ class StaleRead:
 
 @dataclass(frozen=True, slots=True)
 class BothChanged:
-    """An entity that two branches changed since they were last the same, in different ways."""
+    """An entity that two branches changed since they were last the same, in different ways. `fields`: with a policy
+    that combines fields, the paths of those that both changed."""
 
     id: str
     base: Entity
     ours: Entity
     theirs: Entity
+    fields: tuple[str, ...] = ()
 
 
 class ReadConflict(Conflict):
@@ -144,21 +172,33 @@ class ReadConflict(Conflict):
     def __init__(self, stale: Sequence[StaleRead]) -> None:
         first = stale[0]
         if first.found is None:
-            what = f"{first.id!r} was read from transaction {first.read} of this session, which was not committed"
+            what = f"{shown(first.id)} was read from transaction {first.read} of this session, which was not committed"
         else:
             since = "its own transaction" if first.is_pending else "the read"
-            what = f"{first.id!r} on {branch_title(first.branch)} was changed by commit {first.found} after {since}"
+            what = (
+                f"{shown(first.id)} on {branch_title(first.branch)} was changed by commit {first.found} after {since}"
+            )
         more = f" (and {len(stale) - 1} more)" if len(stale) > 1 else ""
         found = None if first.found is None else str(first.found)
         super().__init__(what + more, expected=str(first.read), found=found, hint="read again, and decide again")
         self.stale = tuple(stale)
 
 
+class BranchMoved(Conflict):
+    """Something was committed to the branch since it was looked at; nothing was written."""
+
+    def __init__(self, branch: str, seen: int, head: int) -> None:
+        what = f"commit {head} changed {branch_title(branch)} after commit {seen}"
+        super().__init__(what, expected=str(seen), found=str(head), hint="read again, and decide again")
+
+
 class PatchConflict(Conflict):
     """A patch does not fit the document that is there; nothing was written."""
 
     def __init__(self, id: str, op_index: int, reason: str) -> None:
-        super().__init__(f"operation {op_index} on {id!r}: {reason}", hint="read the document, and patch what is there")
+        super().__init__(
+            f"operation {op_index} on {shown(id)}: {reason}", hint="read the document, and patch what is there"
+        )
         self.id = id
         self.op_index = op_index
 
@@ -167,11 +207,15 @@ class MergeConflict(Conflict):
     """Both branches changed the same entities, and the policy is to refuse that; nothing was written."""
 
     def __init__(self, conflicts: Sequence[BothChanged]) -> None:
-        names = ", ".join(repr(one.id) for one in conflicts[:3])
+        names = ", ".join(_conflict(one) for one in conflicts[:3])
         more = f" and {len(conflicts) - 3} more" if len(conflicts) > 3 else ""
-        hint = "merge with the policy `ours`, `theirs`, or a function that decides"
+        hint = "merge with a policy: `fields`, `ours`, `theirs`, `fields-ours`, `fields-theirs`, or a function"
         super().__init__(f"both branches changed {names}{more}", hint=hint)
         self.conflicts = tuple(conflicts)
+
+
+def _conflict(one: BothChanged) -> str:
+    return f"{one.id!r} ({', '.join(one.fields[:3])})" if one.fields else repr(one.id)
 
 
 def parsed_document(body: bytes | str, key: str) -> JsonObject:

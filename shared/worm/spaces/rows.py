@@ -7,18 +7,19 @@ it. Times are text that sorts (`2026-02-24 12:00:00.000`, UTC) and never fall al
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from worm.codec.strict_json import type_name
-from worm.errors import Corrupt, Invalid
+from worm.errors import Corrupt, Invalid, shown
 
 ACTIVE = "active"
 DELETED = "deleted"
 MAIN = ""
-"""The name of the branch that is always there."""
+"""The branch that is always there, as rows name it. Callers give and see `TRUNK`; the empty name is the same."""
+TRUNK = "main"
 
 SET = "set"
 PATCH = "patch"
@@ -90,13 +91,14 @@ class BlobRow(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Batch:
     """One commit and all its rows, which are of the commit's branch. It counts whole or not at all, and only right
-    behind commit `commit.seq - 1`."""
+    behind commit `commit.seq - 1`. `is_undelete`: its branch was deleted, and goes on."""
 
     commit: CommitRow
     branch: BranchRow
     revisions: Sequence[RevisionRow] = ()
     snapshots: Sequence[SnapshotRow] = ()
     heads: dict[str, Pointer] = field(default_factory=dict)
+    is_undelete: bool = False
 
 
 def time_text(moment: datetime) -> str:
@@ -108,7 +110,7 @@ def moment_of(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text).replace(tzinfo=UTC)
     except ValueError as error:
-        raise Corrupt(f"{text!r} is not a time") from error
+        raise Corrupt(f"{shown(text)} is not a time") from error
 
 
 ID_BYTES_MAX = 512
@@ -125,7 +127,8 @@ def check_id(id: object, path: str | None = None) -> str:
 
 
 def check_branch(name: object) -> str:
-    return MAIN if name == MAIN else _text(name, "the name of a branch", NAME_BYTES_MAX, None)
+    """As rows have it."""
+    return MAIN if name in (MAIN, TRUNK) else _text(name, "the name of a branch", NAME_BYTES_MAX, None)
 
 
 def check_session(session_id: object) -> str:
@@ -134,13 +137,32 @@ def check_session(session_id: object) -> str:
 
 def check_seq(seq: object, what: str, path: str | None = None) -> int:
     if type(seq) is not int or not 0 <= seq <= SEQ_MAX:
-        raise Invalid(f"{what} must be an integer from 0 to 2^63-1, not {seq!r}", path=path)
+        raise Invalid(f"{what} must be an integer from 0 to 2^63-1, not {shown(seq)}", path=path)
     return seq
+
+
+def check_flag(value: object, what: str) -> bool:
+    if type(value) is not bool:
+        raise Invalid(f"{what} must be true or false, not {shown(value)}")
+    return value
+
+
+def check_list(values: object, what: str) -> Collection[object]:
+    """Not one text: its characters are not meant."""
+    if isinstance(values, Collection) and not isinstance(values, str | bytes | Mapping):
+        return values
+    raise Invalid(f"{what} must be a list, not {type_name(values)}")
+
+
+def check_ids(ids: object, what: str = "ids") -> Sequence[str]:
+    return [check_id(one, f"{what}[{at}]") for at, one in enumerate(check_list(ids, what))]
 
 
 def check_hash(hash: object) -> str:
     if not isinstance(hash, str) or not _HASH.fullmatch(hash):
-        raise Invalid(f"{hash!r} is not the hash of a blob", hint="64 lower-case hex digits, the SHA-256 of its bytes")
+        raise Invalid(
+            f"{shown(hash)} is not the hash of a blob", hint="64 lower-case hex digits, the SHA-256 of its bytes"
+        )
     return hash
 
 
@@ -149,9 +171,14 @@ def blob_meta_id(hash: str) -> str:
     return f"{BLOB_META}{check_hash(hash)}"
 
 
+def branch_name(name: str) -> str:
+    """A branch as callers see it."""
+    return name or TRUNK
+
+
 def branch_title(name: str) -> str:
     """A branch in messages."""
-    return "the main branch" if name == MAIN else f"branch {name!r}"
+    return f"branch {branch_name(name)!r}"
 
 
 def _text(value: object, what: str, bytes_max: int, path: str | None) -> str:
@@ -160,8 +187,9 @@ def _text(value: object, what: str, bytes_max: int, path: str | None) -> str:
     try:
         size = len(value) if value.isascii() else len(value.encode())
     except UnicodeEncodeError as error:
-        raise Invalid(f"{what} {value!r} holds a lone surrogate", path=path) from error
+        raise Invalid(f"{what} {shown(value)} holds a lone surrogate", path=path) from error
     if not 1 <= size <= bytes_max or _CONTROL.search(value):
-        shown = value if size <= bytes_max else f"{value[:40]}…"
-        raise Invalid(f"{what} must have 1 to {bytes_max} bytes and no control characters, not {shown!r}", path=path)
+        raise Invalid(
+            f"{what} must have 1 to {bytes_max} bytes and no control characters, not {shown(value)}", path=path
+        )
     return value

@@ -2,31 +2,67 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from datetime import datetime, timedelta
+from datetime import timedelta
 from types import TracebackType
 from typing import Self, TypeVar
 
-from worm.clock import Clock, Ids, SystemClock
+from worm.clock import Clock, Ids, SystemClock, attempts
 from worm.codec.diff import same
-from worm.codec.strict_json import JsonObject, JsonValue
+from worm.codec.strict_json import JsonObject, JsonValue, type_name
 from worm.errors import Invalid
-from worm.spaces import blobs, branches, replay
+from worm.forks import in_child, new_lock
+from worm.position import Position
+from worm.spaces import blobs, branches, checking, merging, replay
 from worm.spaces.backend import Backend, until_decided
-from worm.spaces.blobs import Blob, Source
-from worm.spaces.branches import BranchDifference, Merged, Policy
-from worm.spaces.operations import Read, SpaceConfig, set_document
+from worm.spaces.blobs import Blob, History, Source
+from worm.spaces.branches import BranchDifference
+from worm.spaces.checking import SpaceReport
+from worm.spaces.handing import handed_commits
+from worm.spaces.merging import Merged, MergePlan, Policy
+from worm.spaces.operations import Read, SpaceConfig, check_object, set_document
 from worm.spaces.reading import StateCache, entities, forget, looking, main_entity, seq_of
 from worm.spaces.replay import active_branch, branch_row, line_of
-from worm.spaces.results import Branch, Committed, Entity, LogEntry
-from worm.spaces.rows import MAIN, blob_meta_id, check_branch, check_id, check_seq
-from worm.spaces.transacting import Author, Committer, TransactionRequest
+from worm.spaces.results import (
+    BothChanged,
+    Branch,
+    BranchMoved,
+    Committed,
+    Entity,
+    LogEntry,
+    Maintained,
+    ReadConflict,
+    SpaceStat,
+)
+from worm.spaces.rows import (
+    ACTIVE,
+    MAIN,
+    TRUNK,
+    blob_meta_id,
+    check_branch,
+    check_flag,
+    check_hash,
+    check_id,
+    check_ids,
+    check_list,
+    check_seq,
+    moment_of,
+)
+from worm.spaces.transacting import Author, Committer, TransactionRequest, earlier_commit
 
-At = int | datetime | None
+At = Position | None
 R = TypeVar("R")
 _PAGE = 200
+_MERGE_TRIES = 30
+
+
+def checked_config(config: SpaceConfig | None) -> SpaceConfig:
+    if config is None:
+        return SpaceConfig()
+    if not isinstance(config, SpaceConfig):
+        raise Invalid(f"config must be a SpaceConfig, not {type_name(config)}")
+    return config
 
 
 class Space:
@@ -44,17 +80,24 @@ class Space:
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> None:
-        self.config = config or SpaceConfig()
+        self.config = checked_config(config)
         self._backend = backend
         self._look = looking(backend)
         self._seen = 0
         self._clock = clock or SystemClock()
         self._cache = StateCache(self.config.cache_bytes)
         self._committer = Committer(backend, self.config, self._clock, self._cache)
+        self._handed = handed_commits(self._committer, backend)
         self._ids = ids or Ids.system(self._clock)
+        self._numbering = new_lock()
+        self._take_name()
+        in_child(self._take_name)
+
+    def _take_name(self) -> None:
+        """The name of this space's own transactions. A forked child takes another: a commit under a name that its
+        parent has used would count as done."""
         self._session = self._ids.ulid()
         self._numbers = 0
-        self._numbering = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<Space {self._backend}>"
@@ -70,32 +113,34 @@ class Space:
         *,
         session_id: str | None = None,
         local_seq: int | None = None,
-        branch: str = MAIN,
+        branch: str = TRUNK,
         reads: Sequence[Read | Entity] = (),
         about: JsonObject | None = None,
+        unchanged: int | None = None,
     ) -> Committed:
         """All operations, or none. `ReadConflict` if something in `reads` has changed since, `PatchConflict` if a patch
         does not fit, `Invalid` for what breaks a rule or a limit. `about` is kept in the commit's record: who it is of,
-        and why."""
-        seen = [read.as_read() if isinstance(read, Entity) else read for read in reads]
+        and why. `unchanged`: `BranchMoved` if anything was committed to the branch after this commit."""
+        seen = [read.as_read() if isinstance(read, Entity) else read for read in check_list(reads, "reads")]
         author = self._author(session_id, local_seq)
-        extra: JsonObject | None = None if about is None else {"about": about}
+        extra: JsonObject | None = None if about is None else {"about": check_object(about, "about")}
         request = TransactionRequest.checked(author, branch, ops, seen, self.config, extra)
-        return self._until_decided(lambda: self._committer.commit(request))
+        if unchanged is not None:
+            check_seq(unchanged, "unchanged")
+            return self._until_decided(lambda: self._committer.commit(request, unchanged=unchanged))
+        return self._until_decided(lambda: self._commit(request))
 
-    def read(self, id: str, *, branch: str = MAIN, at: At = None) -> Entity:
+    def read(self, id: str, *, branch: str = TRUNK, at: At = None) -> Entity:
         """The entity on a branch, now, as of a commit, or as of a time."""
-        if branch != MAIN or self._look is None:
+        if check_branch(branch) != MAIN or self._look is None:
             return self.read_many([id], branch=branch, at=at)[id]
         check_id(id)
         with self._look() as rows:
             return main_entity(rows, id, at, self._cache)
 
-    def read_many(self, ids: Sequence[str], *, branch: str = MAIN, at: At = None) -> dict[str, Entity]:
+    def read_many(self, ids: Sequence[str], *, branch: str = TRUNK, at: At = None) -> dict[str, Entity]:
         """All as of the same commit."""
-        check_branch(branch)
-        for entity in ids:
-            check_id(entity)
+        branch, ids = check_branch(branch), check_ids(ids)
         with nullcontext(self._backend) if self._look is None else self._look() as rows:
             newest = self._seen = rows.newest().seq
             seq = seq_of(rows, at, newest)
@@ -105,19 +150,22 @@ class Space:
     def recall(self, id: str, at: int) -> Entity:
         """The entity on the main branch as of a commit that a read has told: nothing newer is looked for, which saves
         two requests in a bucket. What was written only later is `NEVER` there."""
-        if at > self._seen:
+        if check_seq(at, "at") > self._seen:
             return self.read(id, at=at)
-        return entities(self._backend, MAIN, [check_id(id)], check_seq(at, "at"), at, self._cache.get)[id]
+        return entities(self._backend, MAIN, [check_id(id)], at, at, self._cache.get)[id]
 
-    def ids(self, *, branch: str = MAIN, at: At = None) -> list[str]:
+    def ids(self, *, branch: str = TRUNK, at: At = None) -> list[str]:
         """Every entity that was written by then, deleted ones too, sorted."""
         line = line_of(self._backend, check_branch(branch), self._seq(at))
         return sorted(set().union(*(self._backend.touched(level.branch, 0, level.upto) for level in line)))
 
-    def log(self, *, after: int = 0, limit: int | None = None) -> Iterator[LogEntry]:
-        """Commits after a seq, in order, up to the newest of now."""
-        check_seq(after, "after")
-        upto, left = self.seq, limit
+    def log(self, *, after: Position = 0, limit: int | None = None) -> Iterator[LogEntry]:
+        """Commits after a seq or a time, in order, up to the newest of now."""
+        upto = self.seq
+        left = None if limit is None else check_seq(limit, "limit")
+        return self._entries(seq_of(self._backend, after, upto, "after"), upto, left)
+
+    def _entries(self, after: int, upto: int, left: int | None) -> Iterator[LogEntry]:
         while left is None or left > 0:
             rows = self._backend.commits(after, upto, _PAGE if left is None else min(left, _PAGE))
             if not rows:
@@ -130,7 +178,7 @@ class Space:
         self,
         name: str,
         *,
-        parent: str = MAIN,
+        parent: str = TRUNK,
         at: At = None,
         session_id: str | None = None,
         local_seq: int | None = None,
@@ -141,9 +189,14 @@ class Space:
         return self._until_decided(lambda: branches.create_branch(self._committer, author, name, parent, seq))
 
     def delete_branch(self, name: str, *, session_id: str | None = None, local_seq: int | None = None) -> Committed:
-        """It takes no more commits, and can still be read."""
+        """It takes no more commits, and can still be read. `Conflict` while it has branches that go on."""
         author = self._author(session_id, local_seq)
         return self._until_decided(lambda: branches.delete_branch(self._committer, author, name))
+
+    def undelete_branch(self, name: str, *, session_id: str | None = None, local_seq: int | None = None) -> Committed:
+        """A deleted branch takes commits again."""
+        author = self._author(session_id, local_seq)
+        return self._until_decided(lambda: branches.undelete_branch(self._committer, author, name))
 
     def branch(self, name: str) -> Branch:
         """`NotFound` for a name that never was."""
@@ -156,40 +209,166 @@ class Space:
 
     def diff(self, left: str, right: str, *, at: At = None) -> list[BranchDifference]:
         """The entities that two branches do not have in the same state, by id."""
-        newest = self.seq
-        seq = seq_of(self._backend, at, newest)
-        return branches.diff(self._backend, check_branch(left), check_branch(right), seq, newest)
+        left, right = check_branch(left), check_branch(right)
+        with self._backend.as_of_now() as rows:
+            newest = rows.newest().seq
+            return branches.diff(rows, left, right, seq_of(rows, at, newest), newest)
+
+    def plan_merge(self, branch: str, into: str = TRUNK, policy: Policy = "fail") -> MergePlan:
+        """What `merge` would do now. Writes nothing; conflicts that the policy does not decide are left in the plan."""
+        return merging.plan_merge(self._backend, branch, into, policy)
+
+    def commit_merge(
+        self,
+        plan: MergePlan,
+        *,
+        about: JsonObject | None = None,
+        merge_id: str | None = None,
+        session_id: str | None = None,
+        local_seq: int | None = None,
+        only: Collection[str] | None = None,
+        is_last: bool = True,
+        unchanged: int | None = None,
+    ) -> Committed | None:
+        """One commit with all of a plan, or with a chunk of it (`only`, of `plan.chunks(space.config)`); the last one
+        needs `is_last`. `ReadConflict` if either branch has changed any of it since, `BranchMoved` if something was
+        merged into the branch since, `MergeConflict` if anything is undecided. None for a plan that is not needed: the
+        branch has not changed since it was last brought over."""
+        if not isinstance(plan, MergePlan):
+            raise Invalid(f"a plan is what plan_merge returns, not {type_name(plan)}")
+        check_flag(is_last, "is_last")
+        if unchanged is not None:
+            check_seq(unchanged, "unchanged")
+        said = None if about is None else check_object(about, "about")
+        author = self._author(session_id, local_seq)
+        name = (plan.merge_id or self._ids.ulid()) if merge_id is None else check_id(merge_id, "merge_id")
+        return self._until_decided(
+            lambda: merging.commit_merge(
+                self._committer,
+                author,
+                plan,
+                name,
+                about=said,
+                only=only,
+                is_last=is_last,
+                unchanged=unchanged,
+            )
+        )
 
     def merge(
         self,
         branch: str,
-        into: str = MAIN,
+        into: str = TRUNK,
         policy: Policy = "fail",
         *,
+        about: JsonObject | None = None,
         session_id: str | None = None,
         local_seq: int | None = None,
     ) -> Merged:
-        """What `branch` changed since the two were last the same, as one commit on `into`. What both changed is a
-        `MergeConflict`, or the policy decides: `ours` is what `into` has."""
+        """What `branch` changed since `into` last had it, as one commit on `into`, or as several where it is large.
+        What both changed is a `MergeConflict`, or the policy decides: `ours` is what `into` has."""
         author = self._author(session_id, local_seq)
-        return self._until_decided(lambda: branches.merge(self._committer, author, branch, into, policy))
+        if session_id is not None:
+            wanted = (check_branch(branch), check_branch(into), merging.policy_name(policy))
+            earlier = merging.earlier_merge(self._backend, author, *wanted, about)
+            if earlier is not None:
+                return merging.merged_again(self._backend, earlier)
+        decided: list[BothChanged] = []
+        for attempt in attempts(_MERGE_TRIES, self._clock, self._ids, base_seconds=0.01, cap_seconds=1.0):
+            try:
+                return self._merge(self.plan_merge(branch, into, policy), author, about, decided)
+            except (ReadConflict, BranchMoved):  # another one may be merging the same: it gets time to end
+                if attempt + 1 == _MERGE_TRIES:
+                    raise
+        raise AssertionError("unreachable")
 
-    def snapshot(self, *ids: str, branch: str = MAIN, at: At = None) -> int:
+    def _merge(self, plan: MergePlan, author: Author, about: JsonObject | None, decided: list[BothChanged]) -> Merged:
+        """Adds to `decided` what is committed."""
+        name = plan.merge_id or self._ids.ulid()
+        chunks = plan.chunks(self.config)
+        conflicts = {one.id: one for one in plan.conflicts}
+        done: Committed | None = None
+        for number, ids in enumerate(chunks, start=1):
+            is_last = number == len(chunks)
+            who = author if is_last else self._author(None, None)
+            done = self.commit_merge(
+                plan,
+                about=about,
+                merge_id=name,
+                session_id=who.session_id,
+                local_seq=who.local_seq,
+                only=ids,
+                is_last=is_last,
+            )
+            decided += [conflicts[one] for one in ids if one in conflicts]
+        before = merging.chunks_before(self._backend, plan.chunk_seq)
+        changed = {one for record in before for one in record.ids if one not in record.decided} | plan.changes.keys()
+        return Merged(done, tuple(sorted(changed)) if done is not None else (), tuple(decided))
+
+    def apart(self, branch: str = TRUNK, at: At = None, *, known: int) -> tuple[int, set[str]]:
+        """The commit that is meant, and the entities which `branch` may not have there as the main branch has them in
+        a copy that is of commit `known`, or of any later one. Requests grow with the commits in between."""
+        check_seq(known, "known")
+        newest = self.seq
+        seq = seq_of(self._backend, at, newest)
+        main, there = line_of(self._backend, MAIN, newest), line_of(self._backend, check_branch(branch), seq)
+        changed = branches.changed_between(self._backend, there, main)
+        return seq, changed | (self._backend.touched(MAIN, known, newest) if known < newest else set())
+
+    def fork(self, branch: str, at: int) -> int:
+        """The last commit of the main branch that counts on `branch` as of a commit."""
+        return line_of(self._backend, check_branch(branch), check_seq(at, "at"))[-1].upto
+
+    def changed(self, branch: str, after: int, upto: int) -> set[str]:
+        """The entities that these commits wrote, on the branch or on the main one."""
+        names = dict.fromkeys((check_branch(branch), MAIN))
+        check_seq(after, "after")
+        check_seq(upto, "upto")
+        return set().union(*(self._backend.touched(one, after, upto) for one in names))
+
+    def snapshot(self, *ids: str, branch: str = TRUNK, at: At = None) -> int:
         """Snapshots on demand; how many there are now of these."""
-        for entity in ids:
-            check_id(entity)
+        check_ids(ids)
         seq = self._seq(at)
         return replay.make_snapshots(self._backend, check_branch(branch), ids, seq, self._cache.get)
 
-    def maintain(self, *, at_least: int | None = None) -> int:
-        """Snapshots of what has been written often since its last one (default: half of `snapshot_every`)."""
-        depth = max(1, self.config.snapshot_every // 2) if at_least is None else at_least
-        return replay.maintain_snapshots(self._backend, depth, self._cache.get)
+    def maintain(self, *, at_least: int | None = None) -> Maintained:
+        """Everything that keeps a space quick: snapshots of what has been written often since its last one (default:
+        half of `snapshot_every`), then what the store needs: in a bucket the log is applied, layers are merged, and
+        what nobody can read is deleted. Call it from time to time if no functions are deployed."""
+        depth = max(1, self.config.snapshot_every // 2) if at_least is None else check_seq(at_least, "at_least")
+        made = replay.maintain_snapshots(self._backend, depth, self._cache.get)
+        return Maintained(made, self._backend.upkeep())
+
+    def verify(self) -> SpaceReport:
+        """Reads everything, and compares it with the records of the commits. Changes nothing."""
+        return checking.verify(self._backend)
+
+    def repair(self) -> SpaceReport:
+        """Drops snapshots that are wrong; what `verify` says then. All else follows from nothing that could be read."""
+        self._cache.clear()
+        return checking.repair(self._backend)
+
+    def stat(self) -> SpaceStat:
+        """How large the space is. Lists its entities and blobs, so it is for people."""
+        newest = self._backend.newest()
+        rows, payloads = self._backend.branches(), self._backend.blobs()
+        ended = sum(row.status != ACTIVE for row in rows)
+        return SpaceStat(
+            seq=newest.seq,
+            last_commit=moment_of(newest.created_at) if newest.seq else None,
+            branches=len({MAIN, *(row.name for row in rows)}) - ended,
+            deleted_branches=ended,
+            entities=len(self._backend.touched(MAIN, 0, newest.seq)),
+            blobs=len(payloads),
+            blob_bytes=sum(row.size for row in payloads),
+            store=self._backend.figures(),
+        )
 
     def gc(self, *, keep: int | None = None) -> int:
         """Drops all but the newest `keep` snapshots of every entity (default: `snapshots_kept`, which keeps all).
         Revisions stay, so every read stays right. How many went."""
-        kept = self.config.snapshots_kept if keep is None else keep
+        kept = self.config.snapshots_kept if keep is None else check_seq(keep, "keep")
         if kept is None:
             return 0
         if kept < 1:
@@ -202,16 +381,20 @@ class Space:
         *,
         content_type: str | None = None,
         metadata: JsonObject | None = None,
-        branch: str = MAIN,
+        branch: str = TRUNK,
         session_id: str | None = None,
         local_seq: int | None = None,
     ) -> Blob:
         """Stores bytes, a file or chunks under their hash, once, and commits what is known of them as an entity."""
         author = self._author(session_id, local_seq)
-        active_branch(self._backend, check_branch(branch))
+        more = None if metadata is None else check_object(metadata, "metadata")
+        if session_id is None:
+            active_branch(self._backend, check_branch(branch))
         with blobs.payload_of(data, self.config.blob_bytes_max) as payload:
-            document, entity = blobs.metadata(payload, content_type, metadata), blob_meta_id(payload.hash)
+            document, entity = blobs.metadata(payload, content_type, more), blob_meta_id(payload.hash)
             request = TransactionRequest.checked(author, branch, [set_document(entity, document)], [], self.config)
+            if session_id is not None and earlier_commit(self._backend, request) is None:
+                active_branch(self._backend, request.branch)
 
             def describe() -> None:
                 there = self.read(entity, branch=branch)
@@ -230,12 +413,18 @@ class Space:
 
     def stream_blob(self, hash: str) -> Iterator[bytes]:
         """A piece at a time. `Corrupt` at the end if the bytes are not those of the hash."""
+        check_hash(hash)
         return blobs.stream(self._backend, hash)
 
-    def gc_blobs(self, *, older_than: timedelta = timedelta(hours=1)) -> tuple[str, ...]:
-        """Removes payloads that were stored so long ago and whose metadata is on no active branch; their hashes."""
-        before = blobs.grace(self._clock.now(), older_than)
-        return self._until_decided(lambda: blobs.collect(self._backend, before))
+    def gc_blobs(self, *, older_than: timedelta = timedelta(hours=1), history: History = "keep") -> tuple[str, ...]:
+        """Removes payloads that were stored so long ago and that nobody needs; their hashes. With `history="keep"` one
+        is needed if its metadata was ever committed; with `"drop"` only if it is on an active branch now, so the past
+        has metadata without payloads then. Also removes what interrupted uploads left."""
+        now = self._clock.now()
+        before = blobs.grace(now, older_than)
+        gone = self._until_decided(lambda: blobs.collect(self._backend, before, history))
+        self._backend.drop_parts(blobs.stray(self._backend, now, before))
+        return gone
 
     def close(self) -> None:
         self._backend.close()
@@ -247,6 +436,11 @@ class Space:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _commit(self, request: TransactionRequest) -> Committed:
+        """Here, or by another process that writes."""
+        handed = self._handed
+        return self._committer.commit(request) if handed is None or handed.is_writer() else handed.commit(request)
 
     def _until_decided(self, work: Callable[[], R]) -> R:
         return until_decided(work, self._clock, self._ids)

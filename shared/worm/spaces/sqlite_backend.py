@@ -10,13 +10,15 @@ import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from worm.clock import Clock, SystemClock
 from worm.codec.strict_json import JsonValue, dumps
-from worm.errors import CommitStateUnknown, Invalid, NotFound
+from worm.errors import CommitStateUnknown, Denied, Invalid, NotFound, Unavailable
+from worm.forks import around, in_child, new_lock, new_rlock
 from worm.spaces import sqlite_schema as sql
 from worm.spaces.rows import (
     ACTIVE,
@@ -30,7 +32,7 @@ from worm.spaces.rows import (
     RevisionRow,
     SnapshotRow,
 )
-from worm.spaces.sqlite_schema import as_worm_error, connect
+from worm.spaces.sqlite_schema import READ_ONLY_HINT, as_worm_error, connect, is_read_only, translated
 
 _LONG = 256
 """Past so many commits it pays to look for the last whole document before revisions are read."""
@@ -188,8 +190,12 @@ class TurnLock:
     """One turn at a time in this process, and none inside another."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = new_rlock()
         self._is_taken = False
+
+    @property
+    def is_free(self) -> bool:
+        return not self._is_taken
 
     def take(self) -> None:
         self.lock.acquire()
@@ -238,23 +244,29 @@ class SqliteTurn(SqliteRows):
     """What is read and written between BEGIN IMMEDIATE and COMMIT: nobody else writes from the first look on. All or
     nothing."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, lock: TurnLock) -> None:
-        super().__init__(connection)
+    def __init__(self, opened: Callable[[], sqlite3.Connection], path: Path, lock: TurnLock) -> None:
+        self._opened = opened
         self._path = path
         self._lock = lock
 
     def __enter__(self) -> Self:
         self._lock.take()
         try:
-            self._execute("BEGIN IMMEDIATE")
-        except sqlite3.Error as error:
-            self._lock.leave()
-            raise as_worm_error(error, self._path) from error
+            super().__init__(self._opened())
+            self._begin()
         except BaseException:
-            self._roll_back()
             self._lock.leave()
             raise
         return self
+
+    def _begin(self) -> None:
+        try:
+            self._execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            raise as_worm_error(error, self._path) from error
+        except BaseException:
+            self._roll_back()
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -290,14 +302,17 @@ class SqliteTurn(SqliteRows):
             many(sql.UPSERT_HEAD, rows)  # has some of the same columns; the last of an entity stays
         if batch.snapshots:
             many(sql.INSERT_SNAPSHOT, map(snapshot_row, batch.snapshots))
-        self._write_branch(batch.branch)
+        self._write_branch(batch)
 
     def drop_blobs(self, hashes: Collection[str]) -> int:
         return self._execute(sql.DROP_BLOBS, {"hashes": dumps(list[JsonValue](hashes)).decode()}).rowcount
 
-    def _write_branch(self, row: BranchRow) -> None:
+    def _write_branch(self, batch: Batch) -> None:
+        row = batch.branch
         if row.status != ACTIVE:
             self._execute(sql.DELETE_BRANCH, {"name": row.name})
+        elif batch.is_undelete:
+            self._execute(sql.UNDELETE_BRANCH, {"name": row.name})
         elif not self._execute(sql.ADVANCE_BRANCH, {"head_seq": row.head_seq, "name": row.name}).rowcount:
             self._execute(sql.INSERT_BRANCH, row._asdict())
 
@@ -306,6 +321,8 @@ class SqliteTurn(SqliteRows):
             self._execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back()
+            if (getattr(error, "sqlite_errorcode", 0) & 0xFF) == sqlite3.SQLITE_FULL:
+                raise as_worm_error(error, self._path) from error  # its last page is not in the log: it did not happen
             hint = "do it again with the same session_id and local_seq: it counts once"
             raise CommitStateUnknown(
                 f"SQLite did not confirm a commit: {error}", key=str(self._path), hint=hint
@@ -339,7 +356,10 @@ def snapshot_row(row: SnapshotRow) -> dict[str, object]:
 __all__ = ["CHUNK", "SqliteBackend", "SqliteTurn"]
 
 CHUNK = 1024 * 1024
+FORK_SECONDS, PAUSE_SECONDS = 5.0, 0.01
 _READERS_KEPT = 8
+_CARRIED: list[object] = []
+"""Connections of the process that forked this one. They are never closed here: that is for the other process."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -370,19 +390,41 @@ class SqliteBackend:
         self.path = path
         self._clock = clock or SystemClock()
         self._factory = factory
-        self._writer = connect(path, self._clock, create=create, factory=factory)
         self._lock = TurnLock()
+        self._gate = new_lock()
+        self._out: set[SqliteMoment] = set()
         self._readers: list[SqliteMoment] = []
         self._closed = False
+        self._held: list[threading.Lock | threading.RLock] = []
+        self._is_carried = False
+        self._is_read_only = is_read_only(path)
+        self._open: sqlite3.Connection | None = connect(path, self._clock, create=create, factory=factory)
+        around(self._let_go, self._go_on)
+        in_child(self._begin_again)
 
     def __str__(self) -> str:
         return f"sqlite://{self.path}"
 
+    @property
+    def _writer(self) -> sqlite3.Connection:
+        with self._gate:
+            self._check()
+            if self._open is None:
+                self._open = connect(self.path, self._clock, create=False, factory=self._factory)
+            return self._open
+
     def turn(self) -> AbstractContextManager[SqliteTurn]:
-        return SqliteTurn(self._writer, self.path, self._lock)
+        if self._is_read_only:
+            raise self._denied()
+        return SqliteTurn(lambda: self._writer, self.path, self._lock)
+
+    def _denied(self) -> Denied:
+        return Denied("the space can only be read", key=str(self.path), hint=READ_ONLY_HINT)
 
     def look(self) -> AbstractContextManager[SqliteMoment]:
         return self._take()
+
+    as_of_now = look
 
     newest = _by_a_reader(SqliteRows.newest)
     commit_at = _by_a_reader(SqliteRows.commit_at)
@@ -408,6 +450,10 @@ class SqliteBackend:
             if keep == 1:
                 return self._writer.execute(sql.DELETE_OLD_SNAPSHOTS).rowcount
             return self._writer.execute(sql.DELETE_OLDER_SNAPSHOTS, {"keep": keep}).rowcount
+
+    def forget_snapshots(self, branch: str, ids: Sequence[str]) -> None:
+        with self.turn():
+            self._writer.execute(sql.FORGET_SNAPSHOTS, {"branch": branch, "ids": _array(ids)})
 
     def put_blob(self, row: BlobRow, chunks: Iterable[bytes]) -> bool:
         if self.blob(row.hash) is not None:
@@ -437,11 +483,60 @@ class SqliteBackend:
                 while chunk := blob.read(CHUNK):
                     yield chunk
 
+    def stray_parts(self, before: datetime) -> Sequence[str]:
+        """None: a payload is a part of its row."""
+        return ()
+
+    def drop_parts(self, places: Sequence[str]) -> None:
+        """Nothing to do."""
+
+    def chains(self, branch: str, ids: Collection[str]) -> dict[str, list[RevisionRow]]:
+        found: dict[str, list[RevisionRow]] = {}
+        with self.reader() as rows:
+            for row in rows.connection.execute(sql.SELECT_CHAINS, {"branch": branch, "ids": _array(ids)}):
+                found.setdefault(row[0], []).append(RevisionRow(*row))
+        return found
+
+    def all_snapshots(self, branch: str, ids: Collection[str]) -> dict[str, list[SnapshotRow]]:
+        found: dict[str, list[SnapshotRow]] = {}
+        with self.reader() as rows:
+            for row in rows.connection.execute(sql.SELECT_ALL_SNAPSHOTS, {"branch": branch, "ids": _array(ids)}):
+                found.setdefault(row[1], []).append(SnapshotRow(*row))
+        return found
+
+    def problems(self) -> Sequence[str]:
+        with self.reader() as rows:
+            told = [str(text) for (text,) in rows.connection.execute("PRAGMA integrity_check")]
+            broken = rows.connection.execute("PRAGMA foreign_key_check").fetchall()
+        return [text for text in told if text != "ok"] + [f"a row of {row[0]} has no commit" for row in broken]
+
+    def upkeep(self) -> dict[str, int]:
+        """The write-ahead log goes into the database as far as no reader needs it. Where others write without a pause,
+        nothing is done, and nothing depends on it."""
+        if self._is_read_only:
+            raise self._denied()
+        try:
+            with translated(self.path), self._lock.lock:
+                self._writer.execute("PRAGMA optimize").fetchall()
+                _, log, done = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except Unavailable:
+            return {"logPages": 0, "checkpointed": 0}
+        return {"logPages": log, "checkpointed": done}
+
+    def figures(self) -> dict[str, int]:
+        with self.reader() as rows:
+            pages, size, free = (
+                int(rows.connection.execute(f"PRAGMA {name}").fetchone()[0])
+                for name in ("page_count", "page_size", "freelist_count")
+            )
+        return {"bytes": pages * size, "freeBytes": free * size}
+
     def close(self) -> None:
         with self._lock.lock:
             self._closed = True
             self._close_readers()
-            self._writer.close()
+            if self._open is not None:
+                self._open.close()
 
     @contextmanager
     def reader(self) -> Iterator[SqliteRows]:
@@ -455,16 +550,54 @@ class SqliteBackend:
             self._give_back(rows)
 
     def _take(self) -> SqliteMoment:
+        with self._gate:
+            self._check()
+            if self._readers:
+                rows = self._readers.pop()
+            else:
+                made = connect(self.path, self._clock, create=False, factory=self._factory)
+                rows = SqliteMoment(made, self.path, self._give_back)
+            self._out.add(rows)
+            return rows
+
+    def _check(self) -> None:
         if self._closed:
             raise Invalid("the space is closed", key=str(self.path))
-        try:
-            return self._readers.pop()  # one step, as `append` is: threads need no lock for it
-        except IndexError:
-            return SqliteMoment(
-                connect(self.path, self._clock, create=False, factory=self._factory), self.path, self._give_back
+        if self._is_carried:
+            raise Invalid(
+                "the space was in use when this process was forked, and SQLite cannot be used across a fork",
+                key=str(self.path),
+                hint='end its transactions before you fork, or use multiprocessing.get_context("spawn")',
             )
 
+    # SQLite keeps its file locks by process and knows nothing of forks: a child in which a connection of its parent is
+    # open would write without any lock. So all are closed before a fork, and opened again when they are needed.
+
+    def _let_go(self) -> None:
+        """Before a fork: wait for the turn and the reads under way, and close all connections."""
+        self._held = [one for one in (self._lock.lock, self._gate) if one.acquire(timeout=FORK_SECONDS)]
+        for _ in range(int(FORK_SECONDS / PAUSE_SECONDS)):
+            if not self._out:
+                break
+            self._clock.sleep(PAUSE_SECONDS)
+        with suppress(sqlite3.Error):
+            self._close_readers()
+            if self._open is not None and self._lock.is_free:
+                self._open.close()
+                self._open = None
+
+    def _go_on(self) -> None:
+        for lock in self._held:
+            lock.release()
+
+    def _begin_again(self) -> None:
+        carried = [self._open, *self._out, *self._readers]
+        self._is_carried = carried != [None]
+        _CARRIED.extend(carried)
+        self._lock, self._open, self._out, self._readers = TurnLock(), None, set(), []
+
     def _give_back(self, rows: SqliteMoment) -> None:
+        self._out.discard(rows)
         if len(self._readers) < _READERS_KEPT:
             self._readers.append(rows)
         else:

@@ -8,10 +8,12 @@ A module of its own because the tables are the format of a database file, whoeve
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import quote
 
 from worm.clock import Clock
 from worm.errors import Corrupt, Denied, Invalid, NotFound, Unavailable, WormError
@@ -31,7 +33,7 @@ PRAGMAS = (
     "PRAGMA mmap_size = 268435456",
     "PRAGMA foreign_keys = ON",
 )
-"""For every connection."""
+"""For every connection; the first is of the database, and a connection that only reads leaves it as it is."""
 
 TABLES = (
     """
@@ -153,6 +155,8 @@ VALUES (:name, :parent_branch, :fork_seq, :created_seq, :head_seq, :created_at)"
 
 ADVANCE_BRANCH = "UPDATE branch SET head_seq = :head_seq WHERE name = :name"
 
+UNDELETE_BRANCH = "UPDATE branch SET status = 'active' WHERE name = :name"
+
 DELETE_BRANCH = "UPDATE branch SET status = 'deleted' WHERE name = :name"
 
 DELETE_OLD_SNAPSHOTS = """
@@ -166,6 +170,8 @@ DELETE FROM snapshot WHERE (branch, id, seq) IN (
     SELECT branch, id, seq, ROW_NUMBER() OVER (PARTITION BY branch, id ORDER BY seq DESC) AS place FROM snapshot
   ) WHERE place > :keep
 )"""
+
+FORGET_SNAPSHOTS = "DELETE FROM snapshot WHERE branch = :branch AND id IN (SELECT value FROM json_each(:ids))"
 
 INSERT_BLOB = """
 INSERT OR IGNORE INTO blob_store (hash, data, content_type, size, created_at)
@@ -238,6 +244,15 @@ CROSS JOIN revision ON revision.branch = :branch AND revision.id = json_extract(
   AND revision.seq > json_extract(wanted.value, '$[1]') AND revision.seq <= :target_seq
 ORDER BY revision.id, revision.seq ASC, revision.op_index ASC"""
 
+SELECT_CHAINS = """
+SELECT revision.id, revision.seq, revision.op_index, revision.op, revision.data FROM json_each(:ids) AS wanted
+CROSS JOIN revision ON revision.branch = :branch AND revision.id = wanted.value
+ORDER BY revision.id, revision.seq, revision.op_index"""
+
+SELECT_ALL_SNAPSHOTS = """
+SELECT snapshot.branch, snapshot.id, snapshot.seq, snapshot.value FROM json_each(:ids) AS wanted
+CROSS JOIN snapshot ON snapshot.branch = :branch AND snapshot.id = wanted.value ORDER BY snapshot.id, snapshot.seq"""
+
 SELECT_WRITTEN = """
 SELECT id, seq, op_index, op, data FROM revision INDEXED BY idx_revision_commit
 WHERE commit_seq >= :first AND commit_seq <= :last ORDER BY commit_seq, op_index"""
@@ -279,22 +294,30 @@ BUSY_SECONDS = 5.0
 _OPENING_TRIES = 100
 _STATEMENTS = 128
 _BUSY = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED))
+READ_ONLY_HINT = "it can be read; to write, give this process permission for the file and its directory"
 _DENIED = frozenset((sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH))
 _DAMAGED = frozenset((sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT))
 
 
 def connect(path: Path, clock: Clock, *, create: bool, factory: type[sqlite3.Connection]) -> sqlite3.Connection:
-    """A connection with the tables there. Several processes may make the same new database at once: one does it."""
+    """A connection with the tables there, for reading only if the file or its directory cannot be written. Several
+    processes may make the same new database at once: one does it."""
     if not create and not path.is_file():
         raise NotFound(f"there is no space at {path}")
     with translated(path):
-        connection = _open(path, clock, factory)
+        connection = _open_for_reading(path, factory) if is_read_only(path) else _open(path, clock, factory)
         try:
             _prepare(connection, path)
         except BaseException:
             connection.close()
             raise
     return connection
+
+
+def is_read_only(path: Path) -> bool:
+    """A database that is there, and that this process may not write: it has no permission, or the disk is read-only.
+    SQLite keeps files beside it, so the directory counts, too."""
+    return path.is_file() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
 
 
 @contextmanager
@@ -311,7 +334,11 @@ def as_worm_error(error: sqlite3.Error, path: Path) -> WormError:
     if code in _BUSY:
         return Unavailable("another writer has the space for too long", key=key, hint="nothing was written; try again")
     if code in _DENIED:
-        return Denied(f"the database cannot be written: {error}", key=key)
+        return Denied(f"the database cannot be written: {error}", key=key, hint=READ_ONLY_HINT)
+    if code == sqlite3.SQLITE_FULL:
+        return Unavailable("the disk is full", key=key, hint="nothing was written; make room, and do it again")
+    if code == sqlite3.SQLITE_CANTOPEN and path.parent.is_dir() and not os.access(path.parent, os.W_OK):
+        return Denied(f"the database cannot be opened: {error}", key=key, hint="its directory cannot be written")
     if code == sqlite3.SQLITE_CANTOPEN:
         return NotFound(f"the database cannot be opened: {error}", key=key, hint="does its directory exist?")
     if code in _DAMAGED:
@@ -347,6 +374,29 @@ def _open(path: Path, clock: Clock, factory: type[sqlite3.Connection]) -> sqlite
         else:
             return connection
     raise Unavailable("the database is busy", key=str(path))
+
+
+def _open_for_reading(path: Path, factory: type[sqlite3.Connection]) -> sqlite3.Connection:
+    """Without the files of the write-ahead log there is nothing but the database, and nobody can make them: SQLite must
+    not look for them. With them, it reads what they have."""
+    has_log = path.with_name(path.name + "-wal").exists()
+    options = "mode=ro" if has_log or os.access(path.parent, os.W_OK) else "mode=ro&immutable=1"
+    connection = sqlite3.connect(
+        f"file:{quote(str(path))}?{options}",
+        uri=True,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=_STATEMENTS,
+        factory=factory,
+    )
+    try:
+        for pragma in PRAGMAS[1:]:
+            connection.execute(pragma).fetchall()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from worm.clock import Clock
 from worm.codec.diff import same
 from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_own
-from worm.errors import Invalid, NotFound
+from worm.errors import Invalid, NotFound, shown
 from worm.spaces.backend import Backend, Reads, Turn
 from worm.spaces.json_patch import Misfit, apply_patches
 from worm.spaces.operations import (
@@ -28,9 +29,18 @@ from worm.spaces.operations import (
     client_commit,
 )
 from worm.spaces.reading import StateCache
-from worm.spaces.replay import UNKNOWN, EntityState, Line, active_branch, line_of, load, visible_heads
-from worm.spaces.results import Committed, PatchConflict, ReadConflict, StaleRead, nothing_resolved, parsed_document
+from worm.spaces.replay import UNKNOWN, EntityState, Line, active_branch, branch_row, line_of, load, visible_heads
+from worm.spaces.results import (
+    BranchMoved,
+    Committed,
+    PatchConflict,
+    ReadConflict,
+    StaleRead,
+    nothing_resolved,
+    parsed_document,
+)
 from worm.spaces.rows import (
+    ACTIVE,
     DELETE,
     PATCH,
     Batch,
@@ -40,6 +50,7 @@ from worm.spaces.rows import (
     Pointer,
     RevisionRow,
     SnapshotRow,
+    branch_name,
     branch_title,
     check_branch,
     check_seq,
@@ -76,21 +87,16 @@ class TransactionRequest:
         author: Author,
         branch: str,
         ops: Sequence[Mapping[str, JsonValue]],
-        reads: Sequence[Read],
+        reads: Sequence[object],
         config: SpaceConfig,
         extra: JsonObject | None = None,
     ) -> TransactionRequest:
-        check_branch(branch)
+        branch = check_branch(branch)
         operations = check_operations(ops, config)
-        check_reads(reads, author.local_seq, config)
-        original = client_commit(operations, reads, author.local_seq, extra)
-        size = len(original) if original.isascii() else len(original.encode())
-        if size > config.commit_bytes_max:
-            raise Invalid(
-                f"the transaction has {size} bytes, more than {config.commit_bytes_max}",
-                hint="split it, or raise `commit_bytes_max`",
-            )
-        return cls(author, branch, operations, reads, original)
+        seen = check_reads(reads, author.local_seq, config)
+        original = client_commit(operations, seen, author.local_seq, extra)
+        check_bytes(original, config)
+        return cls(author, branch, operations, seen, original)
 
 
 @dataclass(slots=True)
@@ -121,6 +127,13 @@ class _Working:
         return self.body
 
 
+class Decided(NamedTuple):
+    """A commit, and what it made of the entities; nothing where it was there before."""
+
+    row: CommitRow
+    states: dict[str, EntityState]
+
+
 class Committer:
     """Writes commits of one space."""
 
@@ -130,23 +143,41 @@ class Committer:
         self._clock = clock
         self._cache = cache
 
-    def commit(self, request: TransactionRequest, *, needs_blob: str | None = None) -> Committed:
-        """In a turn of its own. `NotFound` if the payload that it is about was collected meanwhile."""
+    def commit(
+        self, request: TransactionRequest, *, needs_blob: str | None = None, unchanged: int | None = None
+    ) -> Committed:
+        """In a turn of its own. `NotFound` if the payload that it is about was collected meanwhile; `BranchMoved` if
+        the branch has a commit after `unchanged`."""
         with self.backend.turn() as turn:
-            earlier = repeated(turn, request.author, request.branch)
-            if earlier is not None:
-                if earlier.original != request.original:
-                    raise used_twice(request.author)
-                return Committed.of(earlier, is_repeat=True)
-            if needs_blob is not None and turn.blob(needs_blob) is None:
-                raise NotFound(f"there is no blob {needs_blob}")
-            row, states = self.write(turn, request)
-        self.remember(states)
-        return Committed.of(row)
+            decided = self.decide(turn, request, needs_blob=needs_blob, unchanged=unchanged)
+        return self.finish(decided)
 
-    def remember(self, states: Mapping[str, EntityState]) -> None:
+    def decide(
+        self,
+        turn: Turn,
+        request: TransactionRequest,
+        *,
+        needs_blob: str | None = None,
+        unchanged: int | None = None,
+    ) -> Decided:
+        """Writes it, unless it was written before."""
+        earlier = earlier_commit(turn, request)
+        if earlier is not None:
+            return Decided(earlier, {})
+        if needs_blob is not None and turn.blob(needs_blob) is None:
+            raise NotFound(f"there is no blob {needs_blob}")
+        check_still(turn, request.branch, unchanged)
+        return Decided(*self.write(turn, request))
+
+    def finish(self, decided: Decided) -> Committed:
         """After the turn was left well."""
-        self._cache.put_commit(next(iter(states.values())).pointer.seq, states)
+        if decided.states:
+            self.remember(decided.row.seq, decided.states)
+        return Committed.of(decided.row, is_repeat=not decided.states)
+
+    def remember(self, seq: int, states: Mapping[str, EntityState]) -> None:
+        """What a commit wrote, after the turn was left well."""
+        self._cache.put_commit(seq, states)
 
     def write(self, turn: Turn, request: TransactionRequest) -> tuple[CommitRow, dict[str, EntityState]]:
         """Decides and writes; the states are to be remembered once the turn is over."""
@@ -167,11 +198,12 @@ class Committer:
         return commit, states
 
     def write_branch(self, turn: Turn, author: Author, branch: BranchRow, original: JsonObject) -> CommitRow:
-        """The commit of a branch's making or end: no revisions."""
+        """The commit of a branch's making, end or return: no revisions."""
         newest = turn.newest()
         commit = self.record(newest, branch.name, author, dumps(original).decode(), [])
         created_at = branch.created_at or commit.created_at
-        turn.write(Batch(commit, branch._replace(created_at=created_at)))
+        is_undelete = branch.status == ACTIVE and branch.created_seq != commit.seq
+        turn.write(Batch(commit, branch._replace(created_at=created_at), is_undelete=is_undelete))
         return commit
 
     def record(
@@ -262,9 +294,9 @@ class Committer:
             if isinstance(read, PendingRead):
                 stale += _stale_pending(read, branch, resolved[read.local_seq], found)
             elif read.seq > newest.seq:
-                raise Invalid(f"{read.id!r} was read at seq {read.seq}, but the newest commit is {newest.seq}")
+                raise Invalid(f"{shown(read.id)} was read at seq {read.seq}, but the newest commit is {newest.seq}")
             elif found > read.seq:
-                stale.append(StaleRead(read.id, branch, read.seq, found))
+                stale.append(StaleRead(read.id, branch_name(branch), read.seq, found))
         if stale:
             raise ReadConflict(stale)
         return [(local, seq) for local, seq in sorted(resolved.items()) if seq is not None]
@@ -279,6 +311,22 @@ class Committer:
         return resolved
 
 
+def check_still(turn: Turn, branch: str, unchanged: int | None) -> None:
+    """`BranchMoved` if the branch has a commit after this one."""
+    head = 0 if unchanged is None else branch_row(turn, branch).head_seq
+    if unchanged is not None and head > unchanged:
+        raise BranchMoved(branch, unchanged, head)
+
+
+def check_bytes(original: str, config: SpaceConfig) -> None:
+    size = len(original) if original.isascii() else len(original.encode())
+    if size > config.commit_bytes_max:
+        raise Invalid(
+            f"the transaction has {size} bytes, more than {config.commit_bytes_max}",
+            hint="split it, or raise `commit_bytes_max`",
+        )
+
+
 def repeated(reads: Reads, author: Author, branch: str) -> CommitRow | None:
     """The commit that has this author's number already."""
     row = reads.commit_of(author.session_id, author.local_seq)
@@ -287,17 +335,29 @@ def repeated(reads: Reads, author: Author, branch: str) -> CommitRow | None:
     return row
 
 
+def earlier_commit(reads: Reads, request: TransactionRequest) -> CommitRow | None:
+    """The commit that this transaction has made already. Whatever its author has read: after a crash it may have read
+    again, and wants the same."""
+    row = repeated(reads, request.author, request.branch)
+    if row is None or row.original == request.original:
+        return row
+    one, other = (loads_own(text.encode(), f"commit {row.seq}") for text in (row.original, request.original))
+    if not same({**one, "reads": None}, {**other, "reads": None}):
+        raise used_twice(request.author)
+    return row
+
+
 def used_twice(author: Author) -> Invalid:
     return Invalid(
-        f"session {author.session_id!r} has used local_seq {author.local_seq} for something else",
+        f"session {shown(author.session_id)} has used local_seq {author.local_seq} for something else",
         hint="a repeated transaction must be the same; a new one needs a new number",
     )
 
 
 def same_record(row: CommitRow, wanted: Mapping[str, JsonValue]) -> bool:
-    """Whether a commit's record has these members."""
+    """Whether a commit's record has these members; None: it has none of that name."""
     original = loads_own(row.original.encode(), f"commit {row.seq}")
-    return all(name in original and same(original[name], value) for name, value in wanted.items())
+    return all(same(original.get(name), value) for name, value in wanted.items())
 
 
 def _working(state: EntityState | None, depth: int | None, is_own: bool) -> _Working:
@@ -316,10 +376,10 @@ def _branch_of(read: Read, own: str) -> str:
 def _stale_pending(read: PendingRead, branch: str, resolved: int | None, found: int) -> list[StaleRead]:
     """Right only while the newest revision is the one of that transaction."""
     if resolved is None:
-        return [StaleRead(read.id, branch, read.local_seq, None, is_pending=True)]
+        return [StaleRead(read.id, branch_name(branch), read.local_seq, None, is_pending=True)]
     if found < resolved:
         raise Invalid(
-            f"transaction {read.local_seq} did not write {read.id!r} on {branch_title(branch)}",
+            f"transaction {read.local_seq} did not write {shown(read.id)} on {branch_title(branch)}",
             hint="a read of what others wrote is a confirmed read",
         )
-    return [StaleRead(read.id, branch, resolved, found, is_pending=True)] if found > resolved else []
+    return [StaleRead(read.id, branch_name(branch), resolved, found, is_pending=True)] if found > resolved else []

@@ -26,15 +26,18 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Protocol
+from typing import Literal, Protocol
 from urllib.parse import quote, unquote
 
-from worm.errors import Invalid
+from worm.errors import Invalid, WormError, shown
+from worm.forks import new_lock
+from worm.values import dataclass
 
 PUT_ID = "worm-put-id"
+PUT_TRY = "worm-put-try"
 RANGE_END_MAX = 2**63 - 1
 KEY_BYTES_MAX = 1024
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -50,11 +53,24 @@ _HEADERS = {
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 _VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 NULL_VERSION = "null"
+Durability = Literal["power", "process"]
+"""What an acknowledged write in a directory survives: a power cut, or the end of its process only."""
 
 
 def same_version(one: str | None, other: str | None) -> bool:
     """Whether two version ids name the same version of a key: None and `"null"` do (see `Version`)."""
     return (one or NULL_VERSION) == (other or NULL_VERSION)
+
+
+def is_directory(store: Store) -> bool:
+    """Files on this machine: no workers, and never more of a key than the current object."""
+    return store.url.startswith("file:")
+
+
+def is_remote(store: Store) -> bool:
+    """Each look and each write is a request, so several at once take less time. Elsewhere threads would only wait for
+    each other."""
+    return store.url.startswith("s3:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +83,12 @@ class ObjectInfo:
     last_modified: datetime
     version_id: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+def attempt_of(found: ObjectInfo) -> str | None:
+    """Names the one attempt of a conditional write that stored an object, or of which it is a copy."""
+    put_id, number = found.metadata.get(PUT_ID), found.metadata.get(PUT_TRY)
+    return put_id if put_id is None or number is None else f"{put_id}.{number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +143,12 @@ NOT_MODIFIED = NotModified()
 
 @dataclass(frozen=True, slots=True)
 class Won:
-    """Our bytes are stored."""
+    """Our bytes are stored. `in_doubt`: not by the first attempt; an earlier one may have landed too, and others may
+    have seen and removed what it wrote."""
 
     etag: str
     version_id: str | None = None
+    in_doubt: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +187,7 @@ class Attempt:
     etag: str = ""
     version_id: str | None = None
     reason: str = ""
+    request_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +205,35 @@ class IfMatch:
 Condition = IfAbsent | IfMatch
 
 
+@dataclass(frozen=True, slots=True)
+class Put:
+    """One item of `put_many`. Without a condition it replaces whatever is there."""
+
+    key: str
+    body: bytes
+    condition: Condition | None = None
+    metadata: Mapping[str, str] | None = None
+
+    def with_metadata(self, metadata: Mapping[str, str]) -> Put:
+        return replace(self, metadata=metadata)
+
+
+at_work = threading.local()
+"""`room`: the bounds of what this thread works on, if it has any (`parallel.Room`)."""
+
+
+def about_to_read(size: int) -> None:
+    """A store calls it before it reads a body of so many bytes."""
+    room = getattr(at_work, "room", None)
+    if room is not None:
+        room.take(size)
+
+
 class RequestCounter:
     """Counts requests by kind (GET, HEAD, PUT, DELETE, LIST, VERSIONS) and bytes moved; safe across threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._requests: Counter[str] = Counter()
         self.bytes_read = 0
         self.bytes_written = 0
@@ -267,6 +316,15 @@ class Store(Protocol):
         """Compare-and-swap. Raises `CommitStateUnknown` like `put_if_absent`."""
         ...
 
+    def put_many(self, puts: Sequence[Put]) -> list[Won | Lost | Gone | WormError]:
+        """Puts of different keys, each with its own condition and outcome, in the order asked; what fails is its error,
+        and the others go on. Several at once where each is a request; in a directory one fsync makes all durable."""
+        ...
+
+    def close(self) -> None:
+        """Bring to rest what a store keeps open. It can be used again afterwards."""
+        ...
+
     def attempt_put(self, key: str, body: bytes, condition: Condition, metadata: Mapping[str, str]) -> Attempt:
         """One conditional PutObject, never retried. For `resolve.py` and fault injection only."""
         ...
@@ -323,8 +381,15 @@ def check_key(key: str) -> str:
     """The key itself, or `Invalid` with the reason."""
     reason = _reason_against(key)
     if reason is not None:
-        raise Invalid(f"{key!r} cannot be an object key: {reason}", key=key)
+        raise Invalid(f"{shown(key)} cannot be an object key: {reason}", key=key)
     return key
+
+
+def check_different(puts: Sequence[Put]) -> None:
+    """`Invalid` if a key is there twice: which one came last could not be told."""
+    for key, times in Counter(put.key for put in puts).items():
+        if times > 1:
+            raise Invalid(f"{key!r} is there {times} times", key=key, hint="put each key once")
 
 
 def check_prefix(prefix: str) -> str:
@@ -373,9 +438,13 @@ def check_metadata(metadata: Mapping[str, str] | None, key: str) -> dict[str, st
     checked = dict(metadata or {})
     for name, value in checked.items():
         if not _NAME.fullmatch(name) or name in _HEADERS:
-            raise Invalid(f"metadata name {name!r} is a header's or not lower-case letters, digits, dashes", key=key)
+            raise Invalid(
+                f"metadata name {shown(name)} is a header's or not lower-case letters, digits, dashes", key=key
+            )
         if not _VALUE.fullmatch(value):
-            raise Invalid(f"metadata {name} is not printable ASCII: {value!r}", key=key, hint="encode with quote_value")
+            raise Invalid(
+                f"metadata {name} is not printable ASCII: {shown(value)}", key=key, hint="encode with quote_value"
+            )
     if sum(len(name) + len(value) for name, value in checked.items()) > METADATA_BYTES_MAX:
         raise Invalid(f"metadata is larger than {METADATA_BYTES_MAX} bytes", key=key)
     return checked

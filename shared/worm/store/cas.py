@@ -8,7 +8,8 @@ Vocabulary:
   It must be idempotent: after an unknown outcome we read again and apply it to whatever is there, ours or not.
 - *rules*: what may become of the object. The defaults are those of a *derived* file (the manifest of a table, an index,
   heads): a damaged one counts as absent and is replaced, under its etag. A *root*, which cannot be computed again,
-  never takes damage for absence: it raises `Corrupt`.
+  never takes damage for absence: it raises `Corrupt`. What the store refuses to read or to replace (in a directory: a
+  FIFO, a folder, a link that leads out) is damage too, and stays.
 - *numbering*: an etag must never fit again once it was replaced, so no body may repeat. A derived file carries a
   growing revision of its own; a root is given a `version` and a random `put_id` with every swap.
 - *invariants*: predicates over the current value and the new one, asked before every swap. One that does not hold is a
@@ -20,12 +21,12 @@ store did not say often enough whether it took our body."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from worm.clock import Clock, Ids, attempts
-from worm.errors import CommitStateUnknown, Corrupt, Unavailable, WormError
+from worm.errors import CommitStateUnknown, Corrupt, Invalid, Unavailable, WormError
 from worm.store.base import Gone, Lost, NotModified, Object, Store, Won
+from worm.values import dataclass
 
 T = TypeVar("T")
 ATTEMPTS_MAX = 60
@@ -67,7 +68,7 @@ class Rules(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Held(Generic[T]):
-    """What we believe is stored. `value` None with an etag: the object is damaged; without: there is none."""
+    """What we believe is stored. `value` None with a damage: the object is damaged; without: there is none."""
 
     value: T | None
     etag: str | None
@@ -120,7 +121,11 @@ class CasFile(Generic[T]):
 
     def refresh(self) -> None:
         """One conditional GET. What it brings is decoded when `held` is asked for; a reader of bytes does without."""
-        found = self._store.get_if_changed(self.key, self.etag)
+        try:
+            found = self._store.get_if_changed(self.key, self.etag)
+        except Invalid as refused:
+            self._undecoded, self._held = None, Held(None, None, damage=self._in_the_way(refused))
+            return
         if found is None:
             self._take(None)
         elif not isinstance(found, NotModified):
@@ -131,11 +136,15 @@ class CasFile(Generic[T]):
         self.refresh()
         return self._current()
 
-    def update(self, change: Callable[[T | None], T | None]) -> T | None:
-        """Apply `change` until it is stored, or until it returns None (nothing to do). Returns what is stored now."""
-        self.refresh()
+    def update(self, change: Callable[[T | None], T | None], *, is_fresh: bool = False) -> T | None:
+        """Apply `change` until it is stored, or until it returns None (nothing to do). Returns what is stored now.
+        `is_fresh`: it was read just now, so it is not read again before the first try."""
+        if not is_fresh:
+            self.refresh()
         self._unknown = 0
-        for _ in attempts(ATTEMPTS_MAX, self._clock, self._ids, base_seconds=0.02, cap_seconds=1.0):
+        for attempt in attempts(ATTEMPTS_MAX, self._clock, self._ids, base_seconds=0.02, cap_seconds=1.0):
+            if attempt > 1:
+                self.refresh()  # where others write all the time, what is older than the pause loses every time
             current = self._current()
             wanted = change(current)
             if wanted is None:
@@ -170,11 +179,16 @@ class CasFile(Generic[T]):
                 raise
             self.refresh()  # ours or not: the change is applied again to whatever is there
             return False
+        except Invalid as refused:
+            raise self._in_the_way(refused) from refused
         if isinstance(outcome, Won):
             self._held = Held(value, outcome.etag, len(body))
             return True
         self._take(None if isinstance(outcome, Gone) else outcome.current)
         return False
+
+    def _in_the_way(self, refused: Invalid) -> Corrupt:
+        return Corrupt(refused.message, key=self.key, hint=refused.hint)
 
     def _take(self, found: Object | None) -> None:
         self._undecoded = None

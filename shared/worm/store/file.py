@@ -1,17 +1,15 @@
 """A store in plain files, one per document, that people can look at and edit: the embedded default of the SDK.
 
 It keeps the same contract as S3: atomic, crash-safe, conditional across threads and processes. It keeps no versions.
-The etag is the quoted MD5 of the content, so an edit by hand counts as the change that it is. `Disk` knows where a key
-lies and how a file is replaced; `FileStore` is the store on top of it.
+The etag is the quoted MD5 of the content, so an edit by hand counts as the change that it is. `tree.py` knows where a
+key lies and how a file is replaced, `wal.py` makes a change durable, `Disk` joins both under the locks of the keys.
 
 Invariants
-- A document is replaced by rename, after its bytes and its metadata are on the disk: a crash leaves the old or the new
-  one, never a torn file.
-- Metadata lies in `.worm.store/meta/<sha256 of the key>-<md5 of the content>.json`, so it counts for exactly that
-  content: a file edited by hand has none.
-- Writers of one key hold the lock of its stripe (`.worm.store/locks/`), across threads and processes. Readers hold
-  none.
-- A failure after the rename is `Unsynced`: the document is replaced, but a power cut may undo it.
+- Writers of one key hold the lock of its stripe (`.worm.store/locks/`), across threads and processes. Who needs several
+  takes them in the order of their numbers. Readers hold none.
+- A change is on the disk, in the log, before its document is put into its place; nothing else is synced before it is
+  acknowledged (decision 0027). One that could not be made is taken back in the log.
+- An fsync that failed leaves `CommitStateUnknown`, and the store refuses to write until it is opened again.
 
 A module of its own because a store is chosen by the url, and imported only when it is.
 """
@@ -22,250 +20,222 @@ import contextlib
 import errno
 import fcntl
 import hashlib
-import json
 import os
-import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import CommitStateUnknown, Denied, Invalid, Unavailable, WormError
+from worm.forks import in_child, new_lock
 from worm.store.base import (
     NOT_MODIFIED,
+    PUT_ID,
     Attempt,
     AttemptOutcome,
     Condition,
+    Durability,
+    Gone,
     IfAbsent,
+    IfMatch,
     Listed,
+    Lost,
     NotModified,
     Object,
     ObjectInfo,
+    Put,
     Read,
     RequestCounter,
     Version,
     Won,
-    check_key,
+    check_different,
     check_metadata,
     check_prefix,
     check_range,
-    content_etag,
     same_version,
 )
 from worm.store.resolve import ResolvedWrites
+from worm.store.tree import CONTROL, DiskFile, FileTree, Staged, keep_access
+from worm.store.wal import FileChange, Handle, Unsynced, Wal
 
-CONTROL = ".worm.store"
-NAME_BYTES_MAX = 255
+__all__ = ["CONTROL", "Disk", "FileStore", "keep_access"]
+
 STRIPES = 64
-_DIRECTORY_TRIES = 8
 
 
-class Unsynced(OSError):
-    """The directory could not be brought to the disk after its entry had changed."""
+class _Stripes:
+    """The locks of keys. A handle is shared by the threads of this process, so each has a lock for them, too."""
 
+    def __init__(self, tree: FileTree) -> None:
+        self._tree = tree
+        self._folder = f"{tree.control}/locks"
+        self._begin()
+        in_child(self._begin_again)
 
-@dataclass(frozen=True, slots=True)
-class DiskFile:
-    """A document as it was read: bytes, etag, metadata and time belong together."""
+    def _begin(self) -> None:
+        self._threads: list[threading.Lock] = [new_lock() for _ in range(STRIPES)]
+        self.handles: dict[int, Handle] = {}
 
-    body: bytes
-    etag: str
-    modified: datetime
-    metadata: Mapping[str, str]
+    def _begin_again(self) -> None:
+        """In a forked child: its copies would keep the locks of a parent that is killed. Unlocking is the parent's."""
+        for handle in self.handles.values():
+            handle.close()
+        self._begin()
+
+    @contextlib.contextmanager
+    def held(self, keys: Sequence[str]) -> Iterator[None]:
+        """Exclusive among the writers of these keys."""
+        taken: list[int] = []
+        try:
+            for number in sorted({hashlib.sha256(key.encode()).digest()[0] % STRIPES for key in keys}):
+                self._threads[number].acquire()
+                taken.append(number)
+                self._lock(number)
+            yield
+        finally:
+            for number in taken:
+                handle = self.handles.get(number)
+                if handle is not None:
+                    fcntl.flock(handle.fd, fcntl.LOCK_UN)  # closing is not enough: a forked child may have a copy
+                self._threads[number].release()
+
+    def _lock(self, number: int) -> None:
+        """A file that is still there: somebody may have removed the folder, and others lock another one."""
+        while True:
+            handle = self.handles.get(number) or self._opened(number)
+            fcntl.flock(handle.fd, fcntl.LOCK_EX)
+            if handle.is_there():
+                return
+            fcntl.flock(handle.fd, fcntl.LOCK_UN)
+            del self.handles[number]
+
+    def _opened(self, number: int) -> Handle:
+        path = f"{self._folder}/{number:02d}"
+        try:
+            handle = Handle(path, os.O_RDWR | os.O_CREAT)
+        except FileNotFoundError:
+            self._tree.make_control(self._folder)
+            handle = Handle(path, os.O_RDWR | os.O_CREAT)
+        self.handles[number] = handle
+        return handle
+
+    def close(self) -> None:
+        """Those that nobody holds."""
+        for number, lock in enumerate(self._threads):
+            if lock.acquire(blocking=False):
+                self.handles.pop(number, None)
+                lock.release()
 
 
 class Disk:
-    """The directory of one `FileStore`."""
+    """The directory of one `FileStore`: files, locks and the log."""
 
-    def __init__(self, root: Path, *, fsync: bool) -> None:
-        self._fsync = fsync
-        self.root = Path(os.path.realpath(root))
-        self._tmp, self._locks, self._meta = (self.root / CONTROL / name for name in ("tmp", "locks", "meta"))
+    def __init__(self, root: Path, *, durability: Durability, ids: Ids) -> None:
+        is_durable = durability == "power"
+        self.tree = FileTree(root, is_durable=is_durable, ids=ids)
+        self.stripes = _Stripes(self.tree)
+        self.wal = Wal(self.tree.control, self.tree)
+        self._is_durable = is_durable
 
-    def path(self, key: str) -> Path:
-        """Where the key lies; `Invalid` for what cannot be a file below the root."""
-        segments = check_key(key).split("/")
-        if segments[0] == CONTROL:
-            raise Invalid(f"{key!r} lies in {CONTROL}, which belongs to the store itself", key=key)
-        if any(len(segment.encode()) > NAME_BYTES_MAX for segment in segments):
-            raise Invalid(f"{key!r} has a path segment longer than {NAME_BYTES_MAX} bytes", key=key)
-        path = self.root.joinpath(*segments)
-        if not Path(os.path.realpath(path)).is_relative_to(self.root):
-            raise Invalid(f"{key!r} leads out of the store through a symbolic link", key=key)
-        return path
+    def put_all(self, puts: Sequence[Put], now: datetime) -> list[Attempt | WormError]:
+        """Each under its own condition; those that pass become durable together."""
+        with translated(puts[0].key if puts else ""), self.stripes.held([put.key for put in puts]):
+            found = [self._staged(put, now) for put in puts]
+            failures = self._install([one for one in found if isinstance(one, Staged)])
+        return [
+            failures.get(one.change.key) or Attempt(AttemptOutcome.LANDED, one.change.etag or "")
+            if isinstance(one, Staged)
+            else one
+            for one in found
+        ]
 
-    def _prepare(self) -> None:
-        """Make the store's own folders. Only a write does: looking at a place leaves nothing there."""
-        for folder in (self._tmp, self._locks, self._meta):
-            folder.mkdir(parents=True, exist_ok=True)
+    def _staged(self, put: Put, now: datetime) -> Staged | Attempt | WormError:
+        """The document beside its place, or why it may not get there."""
+        try:
+            old = self.tree.look_to_replace(put.key)
+            refusal = None if put.condition is None else _refusal(put.condition, old)
+            return refusal or self.tree.stage(put.key, put.body, put.metadata or {}, now, old)
+        except OSError as error:
+            return as_worm_error(error, put.key)
+        except WormError as error:
+            return error
+
+    def _install(self, staged: Sequence[Staged]) -> dict[str, WormError]:
+        """Log them, then put them into their places; what failed, by key. A failure of the log is one of all."""
+        failures: dict[str, WormError] = {}
+        try:
+            with self._logged([one.change for one in staged]) as taken_back:
+                for at, one in enumerate(staged):
+                    try:
+                        self.tree.install(one)
+                    except OSError as error:
+                        failures[one.change.key] = as_worm_error(error, one.change.key)
+                        if not isinstance(error, Unsynced):
+                            taken_back.append(at)
+        except (OSError, WormError) as error:
+            for key in [*failures] or [one.change.key for one in staged]:
+                failures[key] = error if isinstance(error, WormError) else as_worm_error(error, key)
+        for one in staged:
+            failure = failures.get(one.change.key)
+            if failure is not None:
+                self.tree.discard(one, is_certain=not isinstance(failure, CommitStateUnknown))
+        return failures
+
+    def remove(self, key: str, condition: Condition | None) -> Attempt:
+        """Delete the document, if the condition holds."""
+        with self.stripes.held([key]):
+            old = self.tree.look(key)
+            refusal = None if condition is None else _refusal(condition, old)
+            if refusal is not None or old is None:
+                return refusal or Attempt(AttemptOutcome.LANDED)
+            failure: OSError | None = None
+            with self._logged([FileChange(key, old.etag)]) as taken_back:
+                try:
+                    self.tree.remove(key, old.etag)
+                except OSError as error:
+                    failure = error
+                    taken_back.append(0)
+            if failure is not None:
+                raise failure
+            return Attempt(AttemptOutcome.LANDED)
 
     @contextlib.contextmanager
-    def locked(self, key: str) -> Iterator[None]:
-        """Exclusive among the writers of this key."""
-        self._prepare()
-        stripe = hashlib.sha256(key.encode()).digest()[0] % STRIPES
-        handle = os.open(self._locks / f"{stripe:02d}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    def _logged(self, changes: Sequence[FileChange]) -> Iterator[list[int]]:
+        """The changes are in the log; the block makes them, and tells which it could not make."""
+        taken_back: list[int] = []
+        if not self._is_durable or not changes:
+            yield taken_back
+            return
+        with self.wal.logged([change.line() for change in changes]) as positions:
+            yield taken_back
+        self.wal.abort([positions[at] for at in taken_back])
+
+    def recover(self) -> None:
+        """After a crash or a power cut."""
+        self.tree.drop_leftovers()
+        self.wal.recover_if_needed()
+
+    def close(self) -> None:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
+            self.wal.close()
         finally:
-            os.close(handle)
-
-    def read(self, key: str) -> DiskFile | None:
-        """The document, or None. Without the lock: a replacement while reading starts it again."""
-        path = self.path(key)
-        while True:
-            try:
-                with path.open("rb") as file:
-                    body, seen = file.read(), os.fstat(file.fileno())
-            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-                return None
-            etag = content_etag(body)
-            metadata = self._read_metadata(key, etag)
-            if metadata is not None or _is_still(path, seen):
-                return DiskFile(body, etag, datetime.fromtimestamp(seen.st_mtime_ns // 10**9, UTC), metadata or {})
-
-    def read_range(self, key: str, start: int, length: int) -> bytes | None:
-        """A piece of the document, or None. An open file stays the same document, whatever replaces it."""
-        try:
-            with self.path(key).open("rb") as file:
-                left = os.fstat(file.fileno()).st_size - start
-                if left <= 0:
-                    return b""
-                file.seek(start)
-                return file.read(min(length, left))  # as much room as it is given is made for the bytes
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            return None
-
-    def write(self, key: str, body: bytes, metadata: Mapping[str, str], now: datetime) -> str:
-        """Replace the document; the caller holds the lock. Returns the etag."""
-        path, etag, old = self.path(key), content_etag(body), self.read(key)
-        meta = self._meta_path(key, etag)
-        if metadata:
-            self._replace(meta, json.dumps(dict(metadata)).encode(), now)
-        else:
-            meta.unlink(missing_ok=True)
-        self._replace(path, body, now)
-        if old is not None and old.etag != etag:
-            self._drop_metadata(key, old.etag)
-        return etag
-
-    def remove(self, key: str) -> None:
-        """Remove the document and the directories it leaves empty; the caller holds the lock."""
-        path, old = self.path(key), self.read(key)
-        if old is None:
-            return
-        path.unlink(missing_ok=True)
-        self._sync_directory(path.parent)
-        self._drop_metadata(key, old.etag)
-        _prune(path.parent, self.root)
-
-    def keys(self, prefix: str) -> list[str]:
-        """All keys under the prefix, in S3's order (by bytes). What cannot be read by a key is not a document."""
-        top = self.root / prefix.rpartition("/")[0]
-        found: list[str] = []
-        for folder, folders, names in os.walk(top):
-            base = Path(folder).relative_to(self.root).as_posix()
-            if base == ".":
-                folders[:] = [name for name in folders if name != CONTROL]
-            start = "" if base == "." else f"{base}/"
-            found.extend(f"{start}{name}" for name in names if f"{start}{name}".startswith(prefix))
-        return sorted((key for key in found if self._is_document(key)), key=str.encode)
-
-    def _is_document(self, key: str) -> bool:
-        try:
-            self.path(key)
-        except Invalid:
-            return False
-        return True
-
-    def drop_leftovers(self, before: datetime) -> None:
-        """Remove temporary files that a crash left, if older than the given time."""
-        for leftover in self._tmp.glob("*"):
-            with contextlib.suppress(FileNotFoundError):
-                if leftover.stat().st_mtime < before.timestamp():
-                    leftover.unlink()
-
-    def _drop_metadata(self, key: str, etag: str) -> None:
-        """Of content that is no longer there. It counts for nothing, so failing to remove it is no failure."""
-        with contextlib.suppress(OSError):
-            self._meta_path(key, etag).unlink(missing_ok=True)
-
-    def _meta_path(self, key: str, etag: str) -> Path:
-        name = hashlib.sha256(key.encode()).hexdigest()
-        return self._meta / f"{name}-{etag.strip(chr(34))}.json"
-
-    def _read_metadata(self, key: str, etag: str) -> dict[str, str] | None:
-        try:
-            stored: object = json.loads(self._meta_path(key, etag).read_bytes())
-        except FileNotFoundError:
-            return None
-        if not isinstance(stored, dict):
-            return {}
-        return {str(name): str(value) for name, value in stored.items()}
-
-    def _replace(self, path: Path, body: bytes, now: datetime) -> None:
-        handle, name = tempfile.mkstemp(dir=self._tmp)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(body)
-                file.flush()
-                os.fchmod(file.fileno(), 0o644)
-                os.utime(file.fileno(), (now.timestamp(), now.timestamp()))
-                if self._fsync:
-                    os.fsync(file.fileno())
-            self._rename(Path(name), path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-        self._sync_directory(path.parent)
-
-    def _rename(self, source: Path, path: Path) -> None:
-        """Rename into a directory that a concurrent delete may prune between making it and using it."""
-        for tried in range(_DIRECTORY_TRIES):
-            try:
-                self._make_directory(path.parent)
-                source.replace(path)
-            except FileNotFoundError:
-                if tried + 1 == _DIRECTORY_TRIES:
-                    raise
-            except IsADirectoryError:
-                _prune(path, self.root)
-                if path.is_dir():
-                    raise
-            else:
-                return
-        raise OSError(errno.EBUSY, "the directory keeps being removed", str(path.parent))
-
-    def _make_directory(self, folder: Path) -> None:
-        if folder.is_dir():
-            return
-        self._make_directory(folder.parent)
-        folder.mkdir(exist_ok=True)
-        self._sync_directory(folder.parent)
-
-    def _sync_directory(self, folder: Path) -> None:
-        if not self._fsync:
-            return
-        with contextlib.suppress(FileNotFoundError):  # pruned by a concurrent delete: nothing of ours is in it
-            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(handle)
-            except OSError as error:
-                raise Unsynced(error.errno, error.strerror) from error
-            finally:
-                os.close(handle)
+            self.stripes.close()
 
 
 def as_worm_error(error: OSError, key: str) -> WormError:
     """What the operating system's refusal means to a caller."""
     if isinstance(error, Unsynced):
-        return CommitStateUnknown(f"the change was made but may not survive a power cut: {error.strerror}", key=key)
+        return CommitStateUnknown(
+            f"the change may not survive a power cut: {error.strerror}", key=key, hint="read the key before acting"
+        )
     if isinstance(error, (NotADirectoryError, IsADirectoryError, FileExistsError)):
         return Invalid(
-            f"{key!r} cannot be stored in files: a key cannot be both a document and the folder of another", key=key
+            f"{key!r} cannot be stored in files: a key cannot be both a document and the folder of another",
+            key=key,
+            hint="move one of the two away",
         )
     if error.errno == errno.ENAMETOOLONG:
         return Invalid(f"{key!r} is too long a path for this file system", key=key)
@@ -274,62 +244,60 @@ def as_worm_error(error: OSError, key: str) -> WormError:
     return Unavailable(f"the file system failed: {error.strerror}", key=key)
 
 
-def _is_still(path: Path, seen: os.stat_result) -> bool:
-    try:
-        now = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return (now.st_ino, now.st_mtime_ns, now.st_size) == (seen.st_ino, seen.st_mtime_ns, seen.st_size)
-
-
-def _prune(folder: Path, root: Path) -> None:
-    """Remove the directory and its parents while they are empty."""
-    while folder != root:
-        try:
-            folder.rmdir()
-        except OSError as error:
-            if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR):
-                return
-            raise
-        folder = folder.parent
-
-
-LEFTOVER_AGE = timedelta(hours=1)
-
-
 class FileStore(ResolvedWrites):
-    """Documents under a directory. `fsync=False` gives up durability (not atomicity) for speed, for tests."""
+    """Documents under a directory. `durability="process"` gives up what a power cut may take, for speed: no fsync."""
+
+    is_certain = True  # a write has landed, has not, or is `CommitStateUnknown`
 
     def __init__(
-        self, root: str | Path, *, clock: Clock | None = None, ids: Ids | None = None, fsync: bool = True
+        self,
+        root: str | Path,
+        *,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        durability: Durability = "power",
     ) -> None:
+        if durability not in ("power", "process"):
+            raise Invalid(f"durability must be 'power' or 'process', not {durability!r}")
         self.clock = clock or SystemClock()
         self.ids = ids or Ids.system(self.clock)
         self.requests = RequestCounter()
-        self._disk = Disk(Path(root), fsync=fsync)
-        self._disk.drop_leftovers(self.clock.now() - LEFTOVER_AGE)
+        self._disk = Disk(Path(root), durability=durability, ids=Ids.system())
+        with translated(self._disk.wal.folder):
+            self._disk.recover()
 
     @property
     def root(self) -> Path:
-        return self._disk.root
+        return Path(self._disk.tree.root)
 
-    @property
-    def url(self) -> str:
-        return self._disk.root.as_uri()
+    @cached_property
+    def url(self) -> str:  # asked for with every write
+        return self.root.as_uri()
 
     @property
     def identity(self) -> str:
         return self.url
 
+    def close(self) -> None:
+        """Bring everything to the disk and give handles back. The next call opens them again."""
+        with translated(self._disk.wal.folder):
+            self._disk.close()
+
+    def in_the_way(self, key: str) -> str | None:
+        """What lies in the place of a document and can be none, with what to do about it. For messages."""
+        try:
+            with translated(key):
+                return self._disk.tree.in_the_way(key)
+        except Invalid as refused:
+            return refused.hint
+
+    def irregular(self) -> list[str]:
+        """What lies among the documents and cannot be one."""
+        with translated(""):
+            return self._disk.tree.irregular()
+
     def get(self, key: str, *, version_id: str | None = None, max_bytes: int | None = None) -> Object | None:
-        path = self._disk.path(key)
-        self.requests.add("GET")
-        if not same_version(version_id, None):
-            return None
-        with _translated(key):
-            if max_bytes is not None and path.is_file() and path.stat().st_size > max_bytes:
-                raise Invalid(f"the object has {path.stat().st_size} bytes, more than {max_bytes}", key=key)
-            found = self._disk.read(key)
+        found = self._read("GET", key, version_id, max_bytes)
         if found is None:
             return None
         self.requests.add_bytes_read(len(found.body))
@@ -340,11 +308,11 @@ class FileStore(ResolvedWrites):
         return NOT_MODIFIED if found is not None and found.etag == etag else found
 
     def get_range(self, key: str, start: int, length: int) -> bytes | None:
-        self._disk.path(key)
+        self._disk.tree.check(key)
         check_range(key, start, length)
         self.requests.add("GET")
-        with _translated(key):
-            piece = self._disk.read_range(key, start, length)
+        with translated(key):
+            piece = self._disk.tree.read_range(key, start, length)
         self.requests.add_bytes_read(len(piece or b""))
         return piece
 
@@ -358,65 +326,82 @@ class FileStore(ResolvedWrites):
         return [one(read) for read in reads]
 
     def head(self, key: str, *, version_id: str | None = None) -> ObjectInfo | None:
-        self._disk.path(key)
-        self.requests.add("HEAD")
-        found = self._read(key) if same_version(version_id, None) else None
+        found = self._read("HEAD", key, version_id)
         if found is None:
             return None
         return ObjectInfo(key, found.etag, len(found.body), found.modified, None, found.metadata)
 
     def put(self, key: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> Won:
-        checked = check_metadata(metadata, key)
-        self._disk.path(key)
-        self.requests.add("PUT", written=len(body))
-        with _translated(key), self._disk.locked(key):
-            return Won(self._disk.write(key, body, checked, self.clock.now()))
+        return Won(self._put(Put(key, body, None, metadata)).etag)
 
     def attempt_put(self, key: str, body: bytes, condition: Condition, metadata: Mapping[str, str]) -> Attempt:
-        checked = check_metadata(metadata, key)
-        self._disk.path(key)
-        self.requests.add("PUT", written=len(body))
-        with _translated(key), self._disk.locked(key):
-            current = self._disk.read(key)
-            refusal = _refusal(condition, current)
-            if refusal is not None:
-                return refusal
-            return Attempt(AttemptOutcome.LANDED, self._disk.write(key, body, checked, self.clock.now()))
+        return self._put(Put(key, body, condition, metadata))
+
+    def put_many(self, puts: Sequence[Put]) -> list[Won | Lost | Gone | WormError]:
+        """One fsync for all of them. What lost is resolved like any other write. Here an attempt that landed is known
+        to have landed: nobody looks for its put id, so what has no metadata needs no file for one."""
+        check_different(puts)
+        stamped = [
+            put.with_metadata({PUT_ID: self.ids.ulid(), **put.metadata}) if put.condition and put.metadata else put
+            for put in puts
+        ]
+        answers = self._put_all(stamped)
+        return [self._outcome(put, answer) for put, answer in zip(puts, answers, strict=True)]
+
+    def _outcome(self, put: Put, answer: Attempt | WormError) -> Won | Lost | Gone | WormError:
+        if isinstance(answer, WormError):
+            return answer
+        return Won(answer.etag) if answer.outcome is AttemptOutcome.LANDED else self._put_one(put)
+
+    def _put(self, put: Put) -> Attempt:
+        [answer] = self._put_all([put])
+        if isinstance(answer, WormError):
+            raise answer
+        return answer
+
+    def _put_all(self, puts: Sequence[Put]) -> list[Attempt | WormError]:
+        refusals = [self._refusal(put) for put in puts]
+        fit = [put for put, refusal in zip(puts, refusals, strict=True) if refusal is None]
+        answers = iter(self._disk.put_all(fit, self.clock.now()))
+        return [refusal or next(answers) for refusal in refusals]
+
+    def _refusal(self, put: Put) -> WormError | None:
+        """What is wrong with it before anything is asked of the disk."""
+        try:
+            check_metadata(put.metadata, put.key)
+            self._disk.tree.check(put.key)
+        except WormError as error:
+            return error
+        self.requests.add("PUT", written=len(put.body))
+        return None
 
     def delete(self, key: str) -> None:
-        self._disk.path(key)
-        self.requests.add("DELETE")
-        with _translated(key), self._disk.locked(key):
-            self._disk.remove(key)
+        self._remove(key, None)
 
     def attempt_delete(self, key: str, etag: str) -> Attempt:
-        self._disk.path(key)
+        return self._remove(key, IfMatch(etag))
+
+    def _remove(self, key: str, condition: Condition | None) -> Attempt:
+        self._disk.tree.check(key)
         self.requests.add("DELETE")
-        with _translated(key), self._disk.locked(key):
-            current = self._disk.read(key)
-            if current is None:
-                return Attempt(AttemptOutcome.GONE, reason="the key does not exist")
-            if current.etag != etag:
-                return Attempt(AttemptOutcome.REFUSED, reason="the etag is another")
-            self._disk.remove(key)
-            return Attempt(AttemptOutcome.LANDED)
+        with translated(key):
+            return self._disk.remove(key, condition)
 
     def list(self, prefix: str, *, start_after: str | None = None, limit: int | None = None) -> Iterator[Listed]:
         self.requests.add("LIST")
         return islice(self._list(check_prefix(prefix), (start_after or "").encode()), limit)
 
     def _list(self, prefix: str, after: bytes) -> Iterator[Listed]:
-        with _translated(prefix):
-            keys = self._disk.keys(prefix)
+        with translated(prefix):
+            keys = self._disk.tree.keys(prefix)
         for key in keys:
-            found = self._read(key) if key.encode() > after else None
+            with translated(key):
+                found = self._disk.tree.look(key) if key.encode() > after else None
             if found is not None:
                 yield Listed(key, found.etag, len(found.body), found.modified)
 
     def versions(self, key: str) -> Iterator[Version]:
-        self._disk.path(key)
-        self.requests.add("VERSIONS")
-        found = self._read(key)
+        found = self._read("VERSIONS", key)
         if found is None:
             return iter(())
         return iter([Version(key, None, found.etag, len(found.body), found.modified, is_latest=True)])
@@ -428,9 +413,17 @@ class FileStore(ResolvedWrites):
             for row in self._list(check_prefix(prefix), (start_after or "").encode())
         )
 
-    def _read(self, key: str) -> DiskFile | None:
-        with _translated(key):
-            return self._disk.read(key)
+    def _read(
+        self, kind: str, key: str, version_id: str | None = None, max_bytes: int | None = None
+    ) -> DiskFile | None:
+        self._disk.tree.check(key)
+        self.requests.add(kind)
+        if not same_version(version_id, None):
+            return None
+        try:
+            return self._disk.tree.read(key, max_bytes)
+        except OSError as error:
+            raise as_worm_error(error, key) from error
 
 
 def _refusal(condition: Condition, current: DiskFile | None) -> Attempt | None:
@@ -443,7 +436,7 @@ def _refusal(condition: Condition, current: DiskFile | None) -> Attempt | None:
 
 
 @contextlib.contextmanager
-def _translated(key: str) -> Iterator[None]:
+def translated(key: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -9,13 +9,15 @@ A module of its own because a store is chosen by the url; tests use it by itself
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice, takewhile
 from typing import ClassVar
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.errors import Invalid
+from worm.forks import new_lock, new_rlock
 from worm.store.base import (
     NOT_MODIFIED,
     NULL_VERSION,
@@ -31,6 +33,7 @@ from worm.store.base import (
     RequestCounter,
     Version,
     Won,
+    about_to_read,
     check_key,
     check_metadata,
     check_prefix,
@@ -40,6 +43,7 @@ from worm.store.base import (
     whole_seconds,
 )
 from worm.store.resolve import ResolvedWrites
+from worm.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +57,14 @@ class _Stored:
     metadata: Mapping[str, str] | None = None
 
 
+_History = list[_Stored]
+
+
 class MemoryStore(ResolvedWrites):
     """Objects in a dict; see the module header."""
 
     _named: ClassVar[dict[str, MemoryStore]] = {}
-    _named_lock: ClassVar[threading.Lock] = threading.Lock()
+    _named_lock: ClassVar[threading.Lock] = new_lock()
 
     def __init__(
         self, name: str = "", *, versioned: bool = False, clock: Clock | None = None, ids: Ids | None = None
@@ -67,8 +74,9 @@ class MemoryStore(ResolvedWrites):
         self.clock = clock or SystemClock()
         self.ids = ids or Ids.system(self.clock)
         self.requests = RequestCounter()
-        self._lock = threading.RLock()
+        self._lock = new_rlock()
         self._history: dict[str, list[_Stored]] = {}
+        self._keys: list[bytes] = []  # those of the history, in S3's order
         self._writes = 0
 
     @classmethod
@@ -94,6 +102,7 @@ class MemoryStore(ResolvedWrites):
             return None
         if max_bytes is not None and len(stored.body) > max_bytes:
             raise Invalid(f"the object has {len(stored.body)} bytes, more than {max_bytes}", key=key)
+        about_to_read(len(stored.body))
         self.requests.add_bytes_read(len(stored.body))
         return _as_object(key, stored, stored.body)
 
@@ -159,7 +168,7 @@ class MemoryStore(ResolvedWrites):
         """Remove one version or marker for good, as a lifecycle rule or an administrator does."""
         with self._lock:
             kept = [stored for stored in self._history.get(key, []) if stored.version_id != version_id]
-            self._history[key] = kept
+            self._history_of(key)[:] = kept
 
     def delete(self, key: str) -> None:
         check_key(key)
@@ -201,13 +210,12 @@ class MemoryStore(ResolvedWrites):
         return iter(rows)
 
     def _under(self, prefix: str, start_after: str | None) -> Sequence[tuple[str, Sequence[_Stored]]]:
-        check_prefix(prefix)
-        after = start_after or ""
-        return [
-            (key, self._history[key])
-            for key in sorted(self._history, key=str.encode)
-            if key.startswith(prefix) and key.encode() > after.encode()
-        ]
+        start, after = check_prefix(prefix).encode(), (start_after or "").encode()
+        if len(self._keys) != len(self._history):  # a test put a history of its own there
+            self._keys = sorted(map(str.encode, self._history))
+        at = max(bisect_left(self._keys, start), bisect_right(self._keys, after) if after else 0)
+        keys = takewhile(lambda key: key.startswith(start), islice(self._keys, at, None))
+        return [(key, self._history[key]) for key in map(bytes.decode, keys)]
 
     def _find(self, key: str, version_id: str | None) -> _Stored | None:
         with self._lock:
@@ -220,18 +228,25 @@ class MemoryStore(ResolvedWrites):
         stored = _Stored(
             self._next_version_id(), whole_seconds(self.clock.now()), content_etag(body), bytes(body), metadata
         )
-        if self.versioned:
-            self._history.setdefault(key, []).append(stored)
-        else:
-            self._history[key] = [stored]
+        history = self._history_of(key)
+        if not self.versioned:
+            history.clear()
+        history.append(stored)
         return stored
+
+    def _history_of(self, key: str) -> _History:
+        if key not in self._history:
+            self._history[key] = []
+            insort(self._keys, key.encode())
+        return self._history[key]
 
     def _remove(self, key: str) -> str | None:
         if not self.versioned:
-            self._history.pop(key, None)
+            if self._history.pop(key, None) is not None:
+                del self._keys[bisect_left(self._keys, key.encode())]
             return None
         marker = _Stored(self._next_version_id(), whole_seconds(self.clock.now()))
-        self._history.setdefault(key, []).append(marker)
+        self._history_of(key).append(marker)
         return marker.version_id
 
     def _next_version_id(self) -> str | None:
@@ -254,18 +269,15 @@ def _as_object(key: str, stored: _Stored, body: bytes) -> Object:
 
 
 def _as_versions(key: str, history: Sequence[_Stored]) -> list[Version]:
-    rows = [
+    return [
         Version(
             key=key,
-            version_id=stored.version_id or NULL_VERSION,
+            version_id=stored.version_id if age == 0 else stored.version_id or NULL_VERSION,
             etag=stored.etag,
             size=len(stored.body or b""),
             last_modified=stored.last_modified,
-            is_latest=False,
+            is_latest=age == 0,
             is_delete_marker=stored.body is None,
         )
-        for stored in reversed(history)
+        for age, stored in enumerate(reversed(history))
     ]
-    if rows:
-        rows[0] = replace(rows[0], version_id=history[-1].version_id, is_latest=True)
-    return rows

@@ -12,16 +12,22 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from worm.clock import Ids
 from worm.errors import Denied, Unavailable, UnsafeStore
 from worm.store.base import PUT_ID, Attempt, AttemptOutcome, Condition, IfAbsent, IfMatch, Store
+from worm.values import dataclass
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
 
 PROBE_PREFIX = ".worm.probe/"
 RACERS = 16
 ROUNDS = 2
+_trusted: WeakSet[Store] = WeakSet()
 _NOBODY = '"00000000000000000000000000000000"'
 
 
@@ -53,14 +59,28 @@ class ProbeReport:
 def probe_store(store: Store, *, ids: Ids | None = None, racers: int = RACERS, rounds: int = ROUNDS) -> ProbeReport:
     """Run every check; the races only while all is well. Takes about 2 * rounds * racers + 20 requests."""
     probe = _Probe(store, f"{PROBE_PREFIX}{(ids or Ids.system()).ulid()}/", racers)
+    from concurrent.futures import ThreadPoolExecutor
+
     try:
         checks = probe.single_checks()
-        for number in range(rounds):
-            if all(check.passed for check in checks):
-                checks += probe.races(number)
+        with ThreadPoolExecutor(racers, "worm-probe") as pool:
+            for number in range(rounds):
+                if all(check.passed for check in checks):
+                    checks += probe.races(number, pool)
         return ProbeReport(store.url, tuple(checks))
     finally:
         probe.clean_up()
+
+
+def ensure_safe_once(store: Store, *, ids: Ids | None = None) -> None:
+    """`ensure_safe`, unless this store was asked before, or is in this process's memory."""
+    if store not in _trusted and not store.url.startswith("memory:"):
+        ensure_safe(store, ids=ids)
+
+
+def trust(store: Store) -> None:
+    """Ask this store no more: it is known to keep write conditions."""
+    _trusted.add(store)
 
 
 def ensure_safe(store: Store, *, ids: Ids | None = None) -> None:
@@ -75,6 +95,7 @@ def ensure_safe(store: Store, *, ids: Ids | None = None) -> None:
         checks = {check.name: check.seen for check in report.checks}
         shape = {"version": 1, "store": store.identity, "checks": checks}
         store.put(marker, json.dumps(shape, sort_keys=True).encode())
+    trust(store)
 
 
 def require_safe(store: Store, *, ids: Ids | None = None) -> ProbeReport:
@@ -98,14 +119,14 @@ class _Probe:
         self._racers = racers
         self._keys: list[str] = []
 
-    def races(self, number: int) -> list[Check]:
-        """Racing creates, then racing replacements of what won."""
+    def races(self, number: int, pool: ThreadPoolExecutor) -> list[Check]:
+        """Racing creates, then racing replacements of what won. The pool has a thread for each racer."""
         key = self._key(f"race-{number}")
-        created = self._race(key, IfAbsent(), f"create-{number}")
+        created = self._race(pool, key, IfAbsent(), f"create-{number}")
         checks = [self._one_winner("racing creates have one winner", key, created, f"create-{number}")]
         current = self._store.head(key)
         if current is not None:
-            replaced = self._race(key, IfMatch(current.etag), f"replace-{number}")
+            replaced = self._race(pool, key, IfMatch(current.etag), f"replace-{number}")
             checks.append(self._one_winner("racing replacements have one winner", key, replaced, f"replace-{number}"))
         return checks
 
@@ -149,6 +170,8 @@ class _Probe:
         self._store.put(key, b"first")
         self._store.delete(key)
         outcome = self._attempt(key, b"second", IfAbsent()).outcome
+        if outcome is AttemptOutcome.REFUSED and self._store.get(key) is not None:
+            raise _unclear("a write landed and was refused: something sent it twice", key)
         return Check("a create after a delete wins", outcome is AttemptOutcome.LANDED, outcome.value)
 
     def _reads_see_writes(self) -> Check:
@@ -173,15 +196,14 @@ class _Probe:
         listed = [row.key for row in self._store.list(self._prefix)]
         return Check("a listing sees the write before it", key in listed, f"{len(listed)} keys")
 
-    def _race(self, key: str, condition: Condition, name: str) -> list[Attempt]:
+    def _race(self, pool: ThreadPoolExecutor, key: str, condition: Condition, name: str) -> list[Attempt]:
         barrier = threading.Barrier(self._racers)
 
         def run(number: int) -> Attempt:
             barrier.wait(timeout=60)
             return self._store.attempt_put(key, f"{name}-{number}".encode(), condition, {PUT_ID: "probe"})
 
-        with ThreadPoolExecutor(self._racers, "worm-probe") as pool:
-            return list(pool.map(run, range(self._racers)))
+        return list(pool.map(run, range(self._racers)))
 
     def _one_winner(self, promise: str, key: str, attempts: Sequence[Attempt], name: str) -> Check:
         winners = [number for number, attempt in enumerate(attempts) if attempt.outcome is AttemptOutcome.LANDED]
@@ -190,12 +212,18 @@ class _Probe:
                 _require_clear(attempt, key)
         found = self._store.get(key)
         body = found.body if found else None
+        if not winners and (body or b"").startswith(f"{name}-".encode()):
+            raise _unclear("a write landed without an answer", key)
+        if not winners and any(attempt.outcome is AttemptOutcome.CONTENDED for attempt in attempts):
+            raise _unclear("all writers met another one", key)
         passed = len(winners) == 1 and body == f"{name}-{winners[0]}".encode()
         return Check(promise, passed, f"{len(winners)} of {len(attempts)} writers were told they won")
 
     def _attempt(self, key: str, body: bytes, condition: Condition) -> Attempt:
         attempt = self._store.attempt_put(key, body, condition, {PUT_ID: "probe"})
         _require_clear(attempt, key)
+        if attempt.outcome is AttemptOutcome.CONTENDED:
+            raise _unclear(attempt.reason, key)
         return attempt
 
     def _key(self, name: str) -> str:
@@ -206,6 +234,10 @@ class _Probe:
 
 def _require_clear(attempt: Attempt, key: str) -> None:
     if attempt.outcome is AttemptOutcome.UNKNOWN:
-        raise Unavailable(f"the probe got no clear answer: {attempt.reason}", key=key)
+        raise _unclear(attempt.reason, key)
     if attempt.outcome is AttemptOutcome.DENIED:
         raise Denied(f"the probe may not write: {attempt.reason}", key=key)
+
+
+def _unclear(reason: str, key: str) -> Unavailable:
+    return Unavailable(f"the probe got no clear answer: {reason}", key=key, hint="try again")

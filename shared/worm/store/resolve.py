@@ -4,7 +4,8 @@ A conditional write whose answer is anything but success is resolved by a strong
 alone: a 412 may be our own write seen by a hidden retry, a 409 decides nothing, a time-out may have landed or may still
 land. Every attempt of one write carries the same *put id* in the object's metadata, and re-issuing is always the same
 PUT with the same condition: whichever copy arrives first makes the condition false for the others, so there is at most
-one. (Bodies under compare-and-swap must never repeat, or a stale If-Match passes on an equal etag; their writers put a
+one. From the second attempt on, `worm-put-try` has its number, so that an object tells which one stored it.
+(Bodies under compare-and-swap must never repeat, or a stale If-Match passes on an equal etag; their writers put a
 growing number and a random id into them.)
 
 After a failed attempt, the read finds             and the write is
@@ -32,7 +33,7 @@ Every store inherits `ResolvedWrites`: it makes one attempt, and this module say
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, overload
@@ -41,6 +42,7 @@ from worm.clock import Clock, Ids, backoff
 from worm.errors import CommitStateUnknown, Denied, Unavailable, WormError
 from worm.store.base import (
     PUT_ID,
+    PUT_TRY,
     Attempt,
     AttemptOutcome,
     Condition,
@@ -49,10 +51,13 @@ from worm.store.base import (
     IfMatch,
     Lost,
     Object,
+    Put,
     Won,
+    check_different,
     check_key,
     check_metadata,
 )
+from worm.store.parallel import in_parallel
 
 DEADLINE_SECONDS = 20.0
 MAX_ATTEMPTS = 12
@@ -82,13 +87,13 @@ class _Budget:
     def __post_init__(self) -> None:
         self.started = self.clock.monotonic()
 
-    def pause(self, reason: str, cause: Exception | None = None) -> None:
+    def pause(self, reason: str, request_id: str | None, cause: Exception | None = None) -> None:
         """Sleep before the next try, or raise `CommitStateUnknown` if there is none left."""
         self.pauses += 1
         wait = backoff(self.ids, self.pauses - 1)
         left = self.deadline_seconds - (self.clock.monotonic() - self.started)
         if self.pauses >= self.max_attempts or wait >= left:
-            raise self.unknown(f"gave up after {self.pauses} tries: {reason}") from cause
+            raise self.unknown(f"gave up after {self.pauses} tries: {reason}", request_id) from cause
         self.clock.sleep(wait)
 
     @contextmanager
@@ -100,14 +105,17 @@ class _Budget:
             raise
         except WormError as error:
             if in_doubt:
-                raise self.unknown(f"an earlier attempt had no clear answer, and then: {error.message}") from error
+                what = f"an earlier attempt had no clear answer, and then: {error.message}"
+                raise self.unknown(what, error.request_id) from error
             raise
 
-    def unknown(self, reason: str) -> CommitStateUnknown:
+    def unknown(self, reason: str, request_id: str | None = None) -> CommitStateUnknown:
         mark = f"; if it did, its {PUT_ID} is {self.put_id}" if self.put_id else ""
-        return CommitStateUnknown(
+        error = CommitStateUnknown(
             f"the write may or may not have landed ({reason})", key=self.key, hint=f"read the key before acting{mark}"
         )
+        error.request_id = request_id
+        return error
 
 
 @overload
@@ -120,6 +128,7 @@ def resolve_put(
     *,
     ids: Ids,
     clock: Clock,
+    is_certain: bool = False,
     deadline_seconds: float = ...,
     max_attempts: int = ...,
 ) -> Won | Lost: ...
@@ -133,6 +142,7 @@ def resolve_put(
     *,
     ids: Ids,
     clock: Clock,
+    is_certain: bool = False,
     deadline_seconds: float = ...,
     max_attempts: int = ...,
 ) -> Won | Lost | Gone: ...
@@ -145,25 +155,28 @@ def resolve_put(
     *,
     ids: Ids,
     clock: Clock,
+    is_certain: bool = False,
     deadline_seconds: float = DEADLINE_SECONDS,
     max_attempts: int = MAX_ATTEMPTS,
 ) -> Won | Lost | Gone:
     """Put under a condition until it is known who owns the key (see the table above)."""
-    stamped = {PUT_ID: ids.ulid(), **metadata}
-    budget = _Budget(key, ids, clock, deadline_seconds, max_attempts, stamped[PUT_ID])
-    in_doubt = False
+    stamped = {} if is_certain and not metadata else {PUT_ID: ids.ulid(), **metadata}
+    budget = _Budget(key, ids, clock, deadline_seconds, max_attempts, stamped.get(PUT_ID, ""))
+    in_doubt, number = False, 0
     while True:
+        number += 1
+        sent = stamped if number == 1 else {**stamped, PUT_TRY: str(number)}
         with budget.doubtful(in_doubt):
-            attempt = store.attempt_put(key, body, condition, stamped)
+            attempt = store.attempt_put(key, body, condition, sent)
         if attempt.outcome is AttemptOutcome.LANDED:
-            return Won(attempt.etag, attempt.version_id)
+            return Won(attempt.etag, attempt.version_id, in_doubt=budget.pauses > 0)
         in_doubt = in_doubt or _leaves_doubt(attempt, key, in_doubt)
         current = _read_back(store, budget, attempt, in_doubt)
-        if current is not None and current.metadata.get(PUT_ID) == budget.put_id:
+        if current is not None and budget.put_id and current.metadata.get(PUT_ID) == budget.put_id:
             return Won(current.etag, current.version_id)
         if not _still_holds(condition, current):
             return _defeat(condition, current, in_doubt, budget)
-        budget.pause(f"{attempt.outcome.value}: {attempt.reason}")
+        budget.pause(f"{attempt.outcome.value}: {attempt.reason}", attempt.request_id)
 
 
 def resolve_delete(
@@ -190,13 +203,15 @@ def resolve_delete(
             return Won("")
         if not _still_holds(IfMatch(etag), current):
             return _defeat(IfMatch(etag), current, in_doubt, budget)
-        budget.pause(f"{attempt.outcome.value}: {attempt.reason}")
+        budget.pause(f"{attempt.outcome.value}: {attempt.reason}", attempt.request_id)
 
 
 def _leaves_doubt(attempt: Attempt, key: str, in_doubt: bool) -> bool:
     """Whether the attempt may have landed. A refusal of the credentials is final unless an earlier one may have."""
     if attempt.outcome is AttemptOutcome.DENIED and not in_doubt:
-        raise Denied(f"the store refused the write: {attempt.reason}", key=key)
+        error = Denied(f"the store refused the write: {attempt.reason}", key=key)
+        error.request_id = attempt.request_id
+        raise error
     return attempt.outcome is AttemptOutcome.UNKNOWN
 
 
@@ -207,7 +222,8 @@ def _read_back(store: Attempts, budget: _Budget, attempt: Attempt, in_doubt: boo
             with budget.doubtful(in_doubt, but=(Unavailable, Denied)):
                 return store.get(budget.key)
         except (Unavailable, Denied) as error:
-            budget.pause(f"{attempt.outcome.value}: {attempt.reason}; reading it back failed: {error.message}", error)
+            what = f"{attempt.outcome.value}: {attempt.reason}; reading it back failed: {error.message}"
+            budget.pause(what, error.request_id or attempt.request_id, error)
 
 
 def _still_holds(condition: Condition, current: Object | None) -> bool:
@@ -230,6 +246,9 @@ class ResolvedWrites(ABC):
 
     clock: Clock
     ids: Ids
+    is_certain = False
+    """Whether every attempt tells whether it landed, or raises. Such a store needs no put id to find that out, so an
+    object without other metadata has none."""
 
     @abstractmethod
     def get(self, key: str, *, version_id: str | None = None, max_bytes: int | None = None) -> Object | None: ...
@@ -242,13 +261,35 @@ class ResolvedWrites(ABC):
 
     def put_if_absent(self, key: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> Won | Lost:
         checked = check_metadata(metadata, check_key(key))
-        return resolve_put(self, key, body, IfAbsent(), checked, ids=self.ids, clock=self.clock)
+        condition, certain = IfAbsent(), self.is_certain
+        return resolve_put(self, key, body, condition, checked, ids=self.ids, clock=self.clock, is_certain=certain)
 
     def put_if_match(
         self, key: str, body: bytes, etag: str, *, metadata: Mapping[str, str] | None = None
     ) -> Won | Lost | Gone:
         checked = check_metadata(metadata, check_key(key))
-        return resolve_put(self, key, body, IfMatch(etag), checked, ids=self.ids, clock=self.clock)
+        condition, certain = IfMatch(etag), self.is_certain
+        return resolve_put(self, key, body, condition, checked, ids=self.ids, clock=self.clock, is_certain=certain)
+
+    @abstractmethod
+    def put(self, key: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> Won: ...
+
+    def put_many(self, puts: Sequence[Put]) -> list[Won | Lost | Gone | WormError]:
+        check_different(puts)
+        return in_parallel(self._put_one, puts)
+
+    def _put_one(self, put: Put) -> Won | Lost | Gone | WormError:
+        try:
+            if put.condition is None:
+                return self.put(put.key, put.body, metadata=put.metadata)
+            if isinstance(put.condition, IfAbsent):
+                return self.put_if_absent(put.key, put.body, metadata=put.metadata)
+            return self.put_if_match(put.key, put.body, put.condition.etag, metadata=put.metadata)
+        except WormError as error:
+            return error
+
+    def close(self) -> None:  # noqa: B027 - not abstract: most stores keep nothing open
+        """Nothing, unless a store keeps something open."""
 
     def delete_if_match(self, key: str, etag: str) -> Won | Lost | Gone:
         return resolve_delete(self, check_key(key), etag, ids=self.ids, clock=self.clock)

@@ -1,4 +1,5 @@
-"""S3: obstore reads and writes objects, boto3 (loaded when first needed) lists, deletes and knows versions.
+"""S3: obstore reads and writes objects, boto3 (loaded when first needed) lists, deletes and knows versions. In a forked
+child boto3 does everything: obstore's threads are not there.
 
 Retries: neither client repeats anything by itself. Reads and unconditional writes are repeated here, bounded and
 jittered; a conditional write is one attempt, and `resolve.py` owns what follows. So every request is counted once,
@@ -10,22 +11,28 @@ seconds. A body shorter than its declared size is read again, never handed out.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from ipaddress import ip_address
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import BaseError, NotModifiedError
 from obstore.store import S3Store as ObjectClient
 
 from worm.clock import Clock, Ids, SystemClock, attempts
-from worm.errors import Denied, Invalid, Unavailable, WormError
+from worm.errors import Denied, Invalid, Unavailable, WormError, shown
+from worm.forks import in_child
 from worm.store.base import (
     NOT_MODIFIED,
     Attempt,
@@ -40,6 +47,7 @@ from worm.store.base import (
     RequestCounter,
     Version,
     Won,
+    about_to_read,
     check_key,
     check_metadata,
     check_prefix,
@@ -48,45 +56,104 @@ from worm.store.base import (
     whole_seconds,
 )
 from worm.store.resolve import ResolvedWrites
-from worm.store.s3_boto import BotoSide
-from worm.store.s3_errors import TryAgain, absent_or_raise, attempt_of, failure_of_text
+from worm.store.s3_boto import Ask, BotoSide, ObjectAnswer, ObjectEngine, Tags
+from worm.store.s3_errors import Failed, Failure, TryAgain, absent_or_raise, attempt_of, failure_of_text
 from worm.store.s3_listing import ObjectPage, VersionPage, exact_version
 from worm.version import DEFAULT_ROLE, user_agent
 
 if TYPE_CHECKING:
-    from obstore import Attributes, GetOptions, GetResult, PutResult
+    from obstore import Attributes, GetOptions, GetResult, PutMode
     from obstore.auth.boto3 import Boto3CredentialProvider
     from obstore.store import S3Config
 
 
+COPIED_TWICE_MAX = 1 << 16
 CONTENT_TYPES = {".json": "application/json", ".ndjson": "application/x-ndjson"}
 PROXIES = frozenset({"http_proxy", "all_proxy"})
 CREDENTIAL_TTL = timedelta(minutes=5)  # below botocore's own margin before expiry, so what it hands out stays valid
+CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")  # obstore takes the last one by itself
+REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_LABEL = r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)"
+_HOST = re.compile(rf"({_LABEL}\.)*{_LABEL}\.?")
+_REGION = re.compile(rf"(?![0-9]+$){_LABEL}")
+
+
+# Settings. Neither client checks them: obstore panics at the first request, and boto3 raises errors of Python.
+
+
+def endpoint_of(given: str | None) -> str | None:
+    """The endpoint that is given, or that of the environment; `Invalid` where it is no url of a server."""
+    url: object = given or _from_environment(ENDPOINTS)
+    if url is None or (isinstance(url, str) and _is_server(url)):
+        return url
+    hint = (
+        "set AWS_ENDPOINT_URL (--endpoint-url, endpoint_url=) to a url such as http://localhost:9000; for AWS, unset it"
+    )
+    raise Invalid(f"the endpoint {shown(url)} is not the url of a server", hint=hint)
+
+
+def _is_server(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+        is_host = _HOST.fullmatch(host) is not None or ip_address(host).version == 6
+    except ValueError:  # brackets, a port or an address that is none
+        return False
+    is_plain = url.isascii() and url.isprintable() and " " not in url
+    return is_plain and parts.scheme in ("http", "https") and is_host and not (parts.query or parts.fragment)
+
+
+def region_of(given: str | None) -> str | None:
+    """The region that is given, or that of the environment; `Invalid` where it cannot be one."""
+    name: object = given or _from_environment(REGIONS)
+    if name is None or (isinstance(name, str) and _REGION.fullmatch(name)):
+        return name
+    raise Invalid(f"{shown(name)} cannot be the name of a region", hint="set AWS_REGION to a name such as eu-central-1")
+
+
+def _from_environment(names: Sequence[str]) -> str | None:
+    return next((os.environ[name] for name in names if os.environ.get(name)), None)
+
+
+def _check_credentials() -> None:
+    for name in CREDENTIALS:
+        value = os.environ.get(name, "")
+        if not (value.isascii() and value.isprintable()):
+            what = "characters that no request can carry, such as a line end"
+            raise Invalid(f"{name} has {what}", hint=f"set {name} again, without what was copied around it")
 
 
 def object_client(
     bucket: str, endpoint_url: str | None, region: str | None, agent: str, timeout_seconds: float
 ) -> ObjectClient:
     """A client that never repeats a request. Endpoints given by the operator are addressed by path."""
-    is_plain = endpoint_url is not None and endpoint_url.startswith("http://")
+    is_plain = endpoint_url is not None and endpoint_url.lower().startswith("http://")
     config: S3Config = {"virtual_hosted_style_request": endpoint_url is None and "." not in bucket}
     if endpoint_url is not None:
         config["endpoint"] = endpoint_url
     if region is not None:
         config["region"] = region
-    return ObjectClient(
-        bucket,
-        config=config,
-        retry_config={"max_retries": 0},
-        client_options={
-            "allow_http": is_plain,
-            "allow_invalid_certificates": is_plain and not _has_proxy(),
-            "user_agent": agent,
-            "timeout": timedelta(seconds=timeout_seconds),
-            "connect_timeout": timedelta(seconds=min(5.0, timeout_seconds)),
-        },
-        credential_provider=None if "AWS_ACCESS_KEY_ID" in os.environ else _credential_chain(region),
-    )
+    _check_credentials()
+    try:
+        return ObjectClient(
+            bucket,
+            config=config,
+            retry_config={"max_retries": 0},
+            client_options={
+                "allow_http": is_plain,
+                "allow_invalid_certificates": is_plain and not _has_proxy(),
+                "user_agent": agent,
+                "timeout": timedelta(seconds=timeout_seconds),
+                "connect_timeout": timedelta(seconds=min(5.0, timeout_seconds)),
+            },
+            credential_provider=None if "AWS_ACCESS_KEY_ID" in os.environ else _credential_chain(region),
+        )
+    except BaseError as error:
+        reason = failure_of_text(str(error)).reason
+        raise Invalid(
+            f"the S3 client refuses its settings: {reason}", hint="look at AWS_… in the environment"
+        ) from error
 
 
 def _has_proxy() -> bool:
@@ -124,18 +191,94 @@ def info_of(key: str, found: GetResult) -> ObjectInfo:
         size=meta["size"],
         last_modified=whole_seconds(meta["last_modified"]),
         version_id=exact_version(meta["version"]),
-        metadata={str(name): value for name, value in found.attributes.items() if str(name) == str(name).lower()},
+        metadata={name: value for name, value in found.attributes.items() if name == name.lower()},
     )
 
 
-def won_of(stored: PutResult) -> Won:
-    """The answer of a PUT that succeeded."""
-    return Won(exact_etag(stored["e_tag"]), exact_version(stored["version"]))
+class ObstoreSide:
+    """Single objects by obstore. It runs on threads of its own, which a forked child lacks: there it would wait for
+    ever, so a child of a process that has loaded it reads and writes by boto3."""
+
+    def __init__(self, client: ObjectClient) -> None:
+        self._client = client
+
+    def get(self, path: str, ask: Ask) -> ObjectAnswer | NotModified:
+        """One GET or HEAD."""
+        options: GetOptions = {}
+        if ask.head:
+            options["head"] = True
+        if ask.version_id is not None:
+            options["version"] = ask.version_id
+        if ask.etag is not None:
+            options["if_none_match"] = ask.etag
+        if ask.span is not None:
+            options["range"] = ask.span
+        try:
+            found = obstore.get(self._client, path, options=options)
+        except NotModifiedError:
+            return NOT_MODIFIED
+        except BaseException as error:
+            with _translated():  # only now: most requests succeed
+                raise error
+        start, end = found.range  # obstore has compared it with what was asked for and the size of the object
+        return ObjectAnswer(info_of(path, found), partial(_streamed, found, end - start), end - start)
+
+    def put(self, path: str, body: bytes, sent: Mapping[str, str], tags: Tags, condition: Condition | None) -> Won:
+        """One PUT."""
+        mode: PutMode = "overwrite"
+        if condition is not None:
+            mode = "create" if isinstance(condition, IfAbsent) else {"e_tag": condition.etag}
+        with _translated():
+            stored = obstore.put(self._client, path, body, attributes=dict(sent), tags=dict(tags or {}), mode=mode)
+        return Won(exact_etag(stored["e_tag"]), exact_version(stored["version"]))
 
 
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Errors of obstore as `Failed`. Some settings make it panic, which is no `Exception`; nobody says then whether a
+    request was sent, so it counts as one without an answer."""
+    try:
+        yield
+    except NotModifiedError:
+        raise
+    except (BaseError, FileNotFoundError) as error:
+        raise Failed(failure_of_text(str(error))) from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise Failed(Failure(None, "", f"the client failed: {error}")) from error
+
+
+def _streamed(found: GetResult, size: int) -> bytes:
+    try:
+        if size <= COPIED_TWICE_MAX:
+            return found.bytes().to_bytes()  # waits once for obstore's threads, and a stream twice
+        return b"".join(found.stream(size + 1))  # one chunk, so one copy; `found.bytes()` makes two
+    except BaseError as error:
+        raise TryAgain(f"the body was cut: {failure_of_text(str(error)).reason}") from error
+
+
+class _Forks:
+    """Whether this process was forked from one that had loaded obstore."""
+
+    def __init__(self) -> None:
+        self.is_child = False
+        in_child(self._mark)
+
+    def _mark(self) -> None:
+        self.is_child = True
+
+
+_forks = _Forks()
+
+
+_log = logging.getLogger("worm")
 AnswerT = TypeVar("AnswerT")
 TRIES = 6
 RETRY_SECONDS = 60.0
+WORD_SECONDS = 5.0
+NO_ANSWER = "look at the endpoint (AWS_ENDPOINT_URL), the network and the service, then try again"
+"""How long a store may take for its first answer before a warning says what is waited for."""
 DERIVED_TAG = {"worm": "derived"}
 _DERIVED = re.compile(r"(^|/)\.worm(\.(manifest|index|heads|sweep)[./]|$)")
 
@@ -159,16 +302,23 @@ class S3Store(ResolvedWrites):
     ) -> None:
         self.bucket = bucket
         self.prefix = check_prefix(f"{prefix.strip('/')}/" if prefix.strip("/") else "")
-        self.endpoint_url = endpoint_url or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-        region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+        self.endpoint_url, region = endpoint_of(endpoint_url), region_of(region)
         agent = user_agent(role or os.environ.get("WORM_ROLE") or DEFAULT_ROLE)
         self.clock = clock or SystemClock()
         self.ids = ids or Ids.system(self.clock)
         self.requests = RequestCounter()
         self._concurrency = concurrency
         self._tag_derived = tag_derived
-        self._objects = object_client(bucket, self.endpoint_url, region, agent, timeout_seconds)
-        self._boto = BotoSide(bucket, self.endpoint_url, region, agent, timeout_seconds)
+        self._has_answered = self._has_spoken = False
+        self._waited = 0.0
+        self._boto = BotoSide(bucket, self.endpoint_url, region, agent, timeout_seconds, concurrency)
+        self._objects: ObjectEngine = self._boto
+        if not _forks.is_child:
+            self._objects = ObstoreSide(object_client(bucket, self.endpoint_url, region, agent, timeout_seconds))
+            in_child(self._use_boto)
+
+    def _use_boto(self) -> None:
+        self._left, self._objects = self._objects, self._boto  # obstore's client is kept: its end might wait, too
 
     @property
     def url(self) -> str:
@@ -217,8 +367,8 @@ class S3Store(ResolvedWrites):
         path = self._path(key)
 
         def once() -> ObjectInfo | None:
-            found = self._ask("HEAD", key, path, {"head": True}, version_id)
-            return None if found is None else info_of(key, found)
+            found = self._ask(key, path, Ask(head=True, version_id=version_id))
+            return None if not isinstance(found, ObjectAnswer) else replace(found.info, key=key)
 
         return self._retried(key, once)
 
@@ -228,12 +378,10 @@ class S3Store(ResolvedWrites):
         def once() -> Won:
             self.requests.add("PUT", written=len(body))
             try:
-                sent = attributes(key, checked)
-                stored = obstore.put(self._objects, path, body, attributes=sent, tags=self._tags(key))
-            except (BaseError, FileNotFoundError) as error:
-                absent_or_raise(failure_of_text(str(error)), key)
+                return self._objects.put(path, body, attributes(key, checked), self._tags(key), None)
+            except Failed as error:
+                absent_or_raise(error.failure, key)
                 raise Unavailable(f"the store answered a PUT with {error}", key=key) from error
-            return won_of(stored)
 
         return self._retried(key, once)
 
@@ -241,17 +389,9 @@ class S3Store(ResolvedWrites):
         path, checked = self._path(key), check_metadata(metadata, key)
         self.requests.add("PUT", written=len(body))
         try:
-            stored = obstore.put(
-                self._objects,
-                path,
-                body,
-                attributes=attributes(key, checked),
-                tags=self._tags(key),
-                mode="create" if isinstance(condition, IfAbsent) else {"e_tag": condition.etag},
-            )
-        except (BaseError, FileNotFoundError) as error:
-            return attempt_of(failure_of_text(str(error)), key, condition)
-        won = won_of(stored)
+            won = self._objects.put(path, body, attributes(key, checked), self._tags(key), condition)
+        except Failed as error:
+            return attempt_of(error.failure, key, condition)
         return Attempt(AttemptOutcome.LANDED, won.etag, won.version_id)
 
     def delete(self, key: str) -> None:
@@ -318,56 +458,45 @@ class S3Store(ResolvedWrites):
         return check_key(self.prefix + check_key(key))
 
     def _get_once(self, key: str, path: str, version_id: str | None, max_bytes: int | None) -> Object | None:
-        found = self._ask("GET", key, path, {}, version_id)
-        return None if found is None else self._whole(key, found, max_bytes)
+        found = self._ask(key, path, Ask(version_id=version_id))
+        return self._whole(key, found, max_bytes) if isinstance(found, ObjectAnswer) else None
 
     def _get_changed_once(self, key: str, path: str, etag: str) -> Object | NotModified | None:
-        try:
-            found = self._ask("GET", key, path, {"if_none_match": etag}, None)
-        except NotModifiedError:
-            return NOT_MODIFIED
-        return None if found is None else self._whole(key, found, None)
+        found = self._ask(key, path, Ask(etag=etag))
+        return self._whole(key, found, None) if isinstance(found, ObjectAnswer) else found
 
     def _get_range_once(self, key: str, path: str, start: int, end: int) -> bytes | None:
         self.requests.add("GET")
         try:
-            found = obstore.get(self._objects, path, options={"range": (start, end)})
-        except (BaseError, FileNotFoundError) as error:
-            failure = failure_of_text(str(error))
-            if failure.is_past_end:
+            found = self._objects.get(path, Ask(span=(start, end)))
+        except Failed as error:
+            if error.failure.is_past_end:
                 return b""
-            absent_or_raise(failure, key)
+            absent_or_raise(error.failure, key)
             return None
-        start, end = found.range  # obstore has compared it with what was asked for and the size of the object
-        return self._body(found, end - start)
+        return self._body(found, found.span_size) if isinstance(found, ObjectAnswer) else None
 
-    def _ask(self, kind: str, key: str, path: str, options: GetOptions, version_id: str | None) -> GetResult | None:
+    def _ask(self, key: str, path: str, ask: Ask) -> ObjectAnswer | NotModified | None:
         """One GET or HEAD: the answer with its body unread, or None for an absent key."""
-        self.requests.add(kind)
-        if version_id is not None:
-            options = {**options, "version": version_id}
+        self.requests.add("HEAD" if ask.head else "GET")
         try:
-            return obstore.get(self._objects, path, options=options)
-        except NotModifiedError:
-            raise
-        except (BaseError, FileNotFoundError) as error:
-            absent_or_raise(failure_of_text(str(error)), key, version_id)
+            return self._objects.get(path, ask)
+        except Failed as error:
+            absent_or_raise(error.failure, key, ask.version_id)
             return None
 
-    def _whole(self, key: str, found: GetResult, max_bytes: int | None) -> Object:
+    def _whole(self, key: str, found: ObjectAnswer, max_bytes: int | None) -> Object:
         """The object with its body, checked against the size that the answer declared."""
-        info = info_of(key, found)
+        info = found.info
         if max_bytes is not None and info.size > max_bytes:
             raise Invalid(f"the object has {info.size} bytes, more than {max_bytes}", key=key)
+        about_to_read(info.size)
         body = self._body(found, info.size)
         return Object(key, info.etag, info.size, info.last_modified, info.version_id, info.metadata, body)
 
-    def _body(self, found: GetResult, size: int) -> bytes:
+    def _body(self, found: ObjectAnswer, size: int) -> bytes:
         """All the bytes that the answer declared, or `TryAgain`."""
-        try:
-            body = b"".join(found.stream(size + 1))  # one chunk, so one copy; `found.bytes()` makes two
-        except BaseError as error:
-            raise TryAgain(f"the body was cut: {failure_of_text(str(error)).reason}") from error
+        body = found.body()
         if len(body) != size:
             raise TryAgain(f"{len(body)} bytes came of {size}")
         self.requests.add_bytes_read(len(body))
@@ -378,8 +507,36 @@ class S3Store(ResolvedWrites):
         started = self.clock.monotonic()
         for tried in attempts(TRIES, self.clock, self.ids):
             try:
-                return once()
+                return once() if self._has_answered else self._first(key, once)
             except TryAgain as failure:
+                _log.debug("no answer for %r in try %d (request %s): %s", key, tried + 1, failure.request_id, failure)
                 if tried + 1 == TRIES or self.clock.monotonic() - started > RETRY_SECONDS:
-                    raise Unavailable(f"the store did not answer in {tried + 1} tries: {failure}", key=key) from failure
+                    what = f"the store did not answer in {tried + 1} tries: {failure}"
+                    error = Unavailable(what, key=key, hint=NO_ANSWER)
+                    error.request_id = failure.request_id
+                    raise error from failure
         raise AssertionError("unreachable")
+
+    def _first(self, key: str, once: Callable[[], AnswerT]) -> AnswerT:
+        """Until the store has answered once: say what is waited for when that takes long."""
+        timer = threading.Timer(WORD_SECONDS - self._waited, self._say, [key])
+        timer.daemon = True
+        timer.start()
+        began = self.clock.monotonic()
+        try:
+            found = once()
+        except TryAgain:
+            self._waited = min(WORD_SECONDS, self._waited + self.clock.monotonic() - began)
+            raise
+        finally:
+            timer.cancel()
+        self._has_answered = True
+        return found
+
+    def _say(self, key: str) -> None:
+        if not self._has_spoken:
+            self._has_spoken = True
+            _log.warning(
+                "no answer yet from %s, asked for %r %.0f s ago; giving up after about %.0f s",
+                *(self.identity, key, WORD_SECONDS, RETRY_SECONDS),
+            )

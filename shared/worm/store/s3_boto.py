@@ -1,4 +1,5 @@
-"""The boto3 side of `S3Store`: listings, versions and deletes, which obstore lacks or does differently.
+"""The boto3 side of `S3Store`: listings, versions and deletes, which obstore lacks or does differently; and all
+requests of a forked child, in which obstore cannot be used.
 
 (obstore's delete is the bulk POST, its listing fails as a whole on one key it cannot spell, such as `a//b`, strips a
 trailing slash, and takes no prefix but a directory.) boto3 is imported by the first call, never by importing this
@@ -13,11 +14,25 @@ import threading
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from urllib.parse import urlencode
 
 from worm.errors import Denied
-from worm.store.base import Attempt, AttemptOutcome, IfMatch
-from worm.store.s3_errors import Failure, TryAgain, attempt_of, failure_of_status, lasting_error
+from worm.forks import importing, in_child, new_lock
+from worm.store.base import (
+    NOT_MODIFIED,
+    Attempt,
+    AttemptOutcome,
+    Condition,
+    IfAbsent,
+    IfMatch,
+    NotModified,
+    ObjectInfo,
+    Won,
+    exact_etag,
+    whole_seconds,
+)
+from worm.store.s3_errors import Failed, Failure, TryAgain, attempt_of, failure_of_status, lasting_error
 from worm.store.s3_listing import ObjectPage, VersionPage, exact_version, parse_objects, parse_versions
 
 if TYPE_CHECKING:
@@ -27,14 +42,33 @@ if TYPE_CHECKING:
 _RAW = "WormRawBody"
 _EMPTY = b"<Empty/>"
 PageT = TypeVar("PageT")
+Tags = Mapping[str, str] | None
 
 
-class _Failed(Exception):
-    """A boto3 call did not succeed."""
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What is particular to one GET: a HEAD, an old version, only if it has another etag, only bytes of a span."""
 
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.reason)
-        self.failure = failure
+    head: bool = False
+    version_id: str | None = None
+    etag: str | None = None
+    span: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectAnswer:
+    """The headers of an object, and how to read the body; `span_size` is how many bytes of a span there are."""
+
+    info: ObjectInfo
+    body: Callable[[], bytes]
+    span_size: int = 0
+
+
+class ObjectEngine(Protocol):
+    """Reads and writes single objects; raises `Failed`."""
+
+    def get(self, path: str, ask: Ask) -> ObjectAnswer | NotModified: ...
+    def put(self, path: str, body: bytes, sent: Mapping[str, str], tags: Tags, condition: Condition | None) -> Won: ...
 
 
 @dataclass
@@ -46,8 +80,16 @@ class BotoSide:
     region: str | None
     agent: str
     timeout_seconds: float
+    concurrency: int = 10
     _made: S3Client | None = None
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.Lock = field(default_factory=new_lock)
+
+    def __post_init__(self) -> None:
+        in_child(self._begin_again)
+
+    def _begin_again(self) -> None:
+        """A forked child makes connections of its own."""
+        self._made = None
 
     def list_page(
         self, prefix: str, *, start_after: str | None, token: str | None, limit: int | None = None
@@ -76,23 +118,65 @@ class BotoSide:
     def delete(self, path: str, key: str) -> None:
         """One DeleteObject. Repeating it is harmless, so a passing failure is `TryAgain`."""
         try:
-            _calling(lambda: self.client.delete_object(Bucket=self.bucket, Key=path))
-        except _Failed as failed:
+            calling(lambda: self.client.delete_object(Bucket=self.bucket, Key=path))
+        except Failed as failed:
             if failed.failure.is_passing:
-                raise TryAgain(failed.failure.reason) from failed
+                raise TryAgain(failed.failure.reason, failed.failure.request_id) from failed
             if not failed.failure.is_absent:
                 raise lasting_error(failed.failure, key) from failed
 
     def attempt_delete(self, path: str, key: str, etag: str) -> Attempt:
         """One DeleteObject with If-Match."""
         try:
-            answer = _calling(lambda: self.client.delete_object(Bucket=self.bucket, Key=path, IfMatch=etag))
-        except _Failed as failed:
+            answer = calling(lambda: self.client.delete_object(Bucket=self.bucket, Key=path, IfMatch=etag))
+        except Failed as failed:
             return attempt_of(failed.failure, key, IfMatch(etag))
         version_id = answer.get("VersionId")
         return Attempt(
             AttemptOutcome.LANDED, version_id=exact_version(version_id if isinstance(version_id, str) else None)
         )
+
+    def get(self, path: str, ask: Ask) -> ObjectAnswer | NotModified:
+        """One GetObject or HeadObject."""
+        asked: dict[str, str] = {"Bucket": self.bucket, "Key": path}
+        if ask.version_id is not None:
+            asked["VersionId"] = ask.version_id
+        if ask.etag is not None:
+            asked["IfNoneMatch"] = ask.etag
+        if ask.span is not None:
+            asked["Range"] = f"bytes={ask.span[0]}-{ask.span[1] - 1}"
+        client = self.client
+        call: Callable[..., Mapping[str, Any]] = client.head_object if ask.head else client.get_object
+        try:
+            found = calling(lambda: call(**asked))
+        except Failed as failed:
+            if failed.failure.status == 304:
+                return NOT_MODIFIED
+            raise
+        info = ObjectInfo(
+            key=path,
+            etag=exact_etag(found["ETag"]),
+            size=found["ContentLength"],
+            last_modified=whole_seconds(found["LastModified"]),
+            version_id=exact_version(found.get("VersionId")),
+            metadata={name.lower(): value for name, value in found["Metadata"].items()},
+        )
+        return ObjectAnswer(info, lambda: _body(found["Body"]), found["ContentLength"])
+
+    def put(self, path: str, body: bytes, sent: Mapping[str, str], tags: Tags, condition: Condition | None) -> Won:
+        """One PutObject."""
+        metadata = {name: value for name, value in sent.items() if name == name.lower()}
+        asked: dict[str, Any] = {"Bucket": self.bucket, "Key": path, "Body": body, "Metadata": metadata}
+        if "Content-Type" in sent:
+            asked["ContentType"] = sent["Content-Type"]
+        if tags:
+            asked["Tagging"] = urlencode(tags)
+        if isinstance(condition, IfAbsent):
+            asked["IfNoneMatch"] = "*"
+        elif isinstance(condition, IfMatch):
+            asked["IfMatch"] = condition.etag
+        stored: Mapping[str, Any] = calling(lambda: self.client.put_object(**asked))
+        return Won(exact_etag(stored["ETag"]), exact_version(stored.get("VersionId")))
 
     @property
     def client(self) -> S3Client:
@@ -102,6 +186,10 @@ class BotoSide:
             return self._made
 
     def _make(self) -> S3Client:
+        with importing:
+            return self._made_client()
+
+    def _made_client(self) -> S3Client:
         import boto3
         from botocore.config import Config
 
@@ -112,6 +200,8 @@ class BotoSide:
             connect_timeout=self.timeout_seconds,
             read_timeout=self.timeout_seconds,
             request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            max_pool_connections=self.concurrency,
         )
         client = boto3.session.Session().client(
             "s3", endpoint_url=self.endpoint_url, region_name=self.region, config=config
@@ -123,12 +213,21 @@ class BotoSide:
     def _raw(self, call: Callable[[S3Client], Mapping[str, object]], prefix: str) -> tuple[bytes, str]:
         """The XML of a listing and the Server header."""
         try:
-            answer = _calling(lambda: call(self.client))
-        except _Failed as failed:
+            answer = calling(lambda: call(self.client))
+        except Failed as failed:
             if failed.failure.is_passing:
-                raise TryAgain(failed.failure.reason) from failed
+                raise TryAgain(failed.failure.reason, failed.failure.request_id) from failed
             raise lasting_error(failed.failure, prefix) from failed
         return _raw_of(answer)
+
+
+def _body(stream: Any) -> bytes:
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        return bytes(stream.read())
+    except BotoCoreError as error:
+        raise TryAgain(f"the body was cut: {error}") from error
 
 
 def _raw_of(answer: Mapping[str, object]) -> tuple[bytes, str]:
@@ -155,15 +254,17 @@ def _parsed(parse: Callable[[bytes], PageT], document: bytes) -> PageT:
         raise TryAgain(f"a listing was not whole: {error}") from error
 
 
-def _calling(call: Callable[[], Mapping[str, object]]) -> Mapping[str, object]:
-    from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+def calling(call: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+    with importing:
+        from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
     try:
         return call()
     except ClientError as error:
-        status = error.response["ResponseMetadata"]["HTTPStatusCode"]
-        raise _Failed(failure_of_status(status, error.response["Error"].get("Code", ""))) from error
+        answer = error.response["ResponseMetadata"]
+        code, request_id = error.response["Error"].get("Code", ""), answer.get("RequestId")
+        raise Failed(failure_of_status(answer["HTTPStatusCode"], code, request_id)) from error
     except (NoCredentialsError, PartialCredentialsError) as error:
         raise Denied(f"no usable credentials: {error}") from error
     except BotoCoreError as error:
-        raise _Failed(Failure(None, "", str(error))) from error
+        raise Failed(Failure(None, "", str(error))) from error

@@ -1,8 +1,9 @@
 """What an answer of S3 means, whichever client library brought it.
 
-Both engines' errors become a `Failure` (HTTP status, S3's error code, a short reason). obstore has no status field,
-so it is read from the text, which is stable within the pinned minor version; a text without one means that no answer
-came.
+Both engines' errors become a `Failure` (HTTP status, S3's error code, a short reason, S3's name of the request).
+obstore has no status field, so it is read from the text, which is stable within the pinned minor version; a text
+without one means that no answer came. The text has the body of the answer, so the request has a name there, too, unless
+it was a HEAD, whose answer has no body.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from worm.store.base import Attempt, AttemptOutcome, Condition, IfMatch
 
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z0-9]+)</Code>")
+_REQUEST_ID = re.compile(r"<RequestId>([^<]{1,200})</RequestId>")
 _DENIED_CODES = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
 _PASSING_CODES = {"RequestTimeout", "SlowDown", "InternalError", "ServiceUnavailable", "OperationAborted"}
 
@@ -26,6 +28,7 @@ class Failure:
     status: int | None
     code: str
     reason: str
+    request_id: str | None = None
 
     @property
     def is_missing_bucket(self) -> bool:
@@ -57,8 +60,20 @@ class Failure:
         return self.status >= 500 and self.status != 501
 
 
+class Failed(Exception):
+    """Inside this room only: an engine's request did not succeed."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.reason)
+        self.failure = failure
+
+
 class TryAgain(Exception):
     """Inside this room only: a request that may be repeated failed."""
+
+    def __init__(self, reason: str, request_id: str | None = None) -> None:
+        super().__init__(reason)
+        self.request_id = request_id
 
 
 def failure_of_text(text: str) -> Failure:
@@ -68,13 +83,14 @@ def failure_of_text(text: str) -> Failure:
     first_line = text.split("\n", 1)[0]
     if status is None:
         return Failure(None, "", first_line)
-    name = code.group(1) if code else ""
-    return Failure(int(status.group(1)), name, f"{status.group(1)} {name}".strip())
+    name, request_id = code.group(1) if code else "", _REQUEST_ID.search(text)
+    reason = f"{status.group(1)} {name}".strip()
+    return Failure(int(status.group(1)), name, reason, request_id.group(1) if request_id else None)
 
 
-def failure_of_status(status: int, code: str) -> Failure:
+def failure_of_status(status: int, code: str, request_id: str | None = None) -> Failure:
     """From the fields of a botocore error."""
-    return Failure(status, code, f"{status} {code}".strip())
+    return Failure(status, code, f"{status} {code}".strip(), request_id)
 
 
 def absent_or_raise(failure: Failure, key: str, version_id: str | None = None) -> None:
@@ -82,12 +98,18 @@ def absent_or_raise(failure: Failure, key: str, version_id: str | None = None) -
     if failure.is_absent or (version_id is not None and failure.is_missing_version):
         return
     if failure.is_passing:
-        raise TryAgain(failure.reason)
+        raise TryAgain(failure.reason, failure.request_id)
     raise lasting_error(failure, key)
 
 
 def lasting_error(failure: Failure, key: str) -> WormError:
     """The error that repeating the request would only repeat."""
+    error = _lasting(failure, key)
+    error.request_id = failure.request_id
+    return error
+
+
+def _lasting(failure: Failure, key: str) -> WormError:
     if failure.is_missing_bucket:
         return NotFound("the bucket does not exist", key=key)
     if failure.is_denied:
@@ -102,7 +124,7 @@ def attempt_of(failure: Failure, key: str, condition: Condition) -> Attempt:
     outcome = _outcome(failure, condition)
     if outcome is None:
         raise lasting_error(failure, key)
-    return Attempt(outcome, reason=failure.reason)
+    return Attempt(outcome, reason=failure.reason, request_id=failure.request_id)
 
 
 def _outcome(failure: Failure, condition: Condition) -> AttemptOutcome | None:

@@ -2,7 +2,8 @@
 
 For a model with oplog the source is the newest entry of each entity and the document version that it names; what is
 uploaded but not yet recorded is not in it (capture's business), so a build equals what folding every recorded change
-gives, byte for byte. For a model without oplog the source is the current documents.
+gives, byte for byte. For a model without oplog the source is the current documents. So it is for a damaged entity,
+whose newest entry is unknown or unreadable: its document is served, and the change says why. Damage costs one entity.
 
 Rebuilds run beside live folds: what was folded since the source was read stays (`manifest_anew`, `heads_anew`). A fold
 brings news to a table: recorded changes of a model with oplog, or current documents of a model without.
@@ -10,8 +11,8 @@ brings news to a table: recorded changes of a model with oplog, or current docum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Generic
 
@@ -19,13 +20,17 @@ from worm.clock import iso_seconds
 from worm.collections.collection import Collection
 from worm.collections.entries import Change, Document, Head, Heads, OplogEntry
 from worm.collections.id_ranges import IdRange
+from worm.collections.oplog import Seqs
 from worm.errors import Corrupt, Invalid
 from worm.store.base import Object, Read
-from worm.store.parallel import chunked
+from worm.store.parallel import Portions
 from worm.tables.layout import T
 from worm.tables.manifest import Manifest, ReadRow, is_stale
+from worm.values import dataclass
 
 CHUNK = 500
+ENTRY_SHARE = 4
+"""An entry may hold its document three times: before, after, and whole."""
 Progress = Callable[[int, int | None], None]
 """Called with how many entities are done, and of how many where that is known."""
 
@@ -40,20 +45,64 @@ def silent(done: int, total: int | None) -> None:
 def recorded_changes(
     collection: Collection, progress: Progress = silent, within: IdRange | None = None
 ) -> Iterator[Change]:
-    """The newest state of every entity that has an oplog, ids ascending."""
+    """The newest state of every entity that has an oplog, ids ascending; of damaged ones, that of their document."""
     recorded = collection.recorded_seqs(within or IdRange())
-    tails = {entity_id: max(seqs) for entity_id, seqs in recorded.items()}
-    for number, ids in enumerate(chunked(sorted(tails), CHUNK)):
-        progress(number * CHUNK, len(tails))
-        keys = [collection.oplog.key(entity_id, tails[entity_id]) for entity_id in ids]
-        found = _read_all(collection, [*keys, *(collection.documents.key(entity_id) for entity_id in ids)])
-        for entity_id, tail, document in zip(ids, found[: len(ids)], found[len(ids) :], strict=True):
-            key = collection.oplog.key(entity_id, tails[entity_id])
-            if tail is None:
-                raise Corrupt("an oplog entry was listed but is gone", key=key)
-            entry = OplogEntry.from_bytes(tail.body, key)
-            yield Change(entity_id, Head.of(entry), collection.row(_state(collection, entity_id, entry, document)))
-    progress(len(tails), len(tails))
+    yield from _changes(collection, recorded, progress)
+    progress(len(recorded), len(recorded))
+
+
+def _changes(collection: Collection, recorded: Mapping[str, Seqs], progress: Progress = silent) -> Iterator[Change]:
+    turns, done = Portions(most=CHUNK), 0
+    for ids in turns.of(sorted(recorded)):
+        progress(done, len(recorded))
+        done += len(ids)
+        yield from _changes_of(collection, {entity_id: recorded[entity_id] for entity_id in ids}, turns)
+
+
+def _changes_of(collection: Collection, recorded: Mapping[str, Seqs], turns: Portions) -> Iterator[Change]:
+    ids, oplog = list(recorded), collection.oplog
+    newest = {entity_id: _newest(collection, entity_id, seqs) for entity_id, seqs in recorded.items()}
+    keys = {one: oplog.key(one, seq) for one, seq in newest.items() if isinstance(seq, int)}
+    entries = dict(zip(keys, _read_all(collection, list(keys.values()), turns, ENTRY_SHARE), strict=True))
+    documents = _read_all(collection, [collection.documents.key(entity_id) for entity_id in ids], turns)
+    for entity_id, document in zip(ids, documents, strict=True):
+        seq = newest[entity_id]
+        try:
+            if not isinstance(seq, int):
+                raise seq
+            entry = oplog.newest_of(entity_id, recorded[entity_id], seq, entries[entity_id])
+            row = collection.row(_state(collection, entity_id, entry, document))
+        except Corrupt as damage:
+            yield _served(collection, entity_id, damage, document)
+        else:
+            yield Change(entity_id, Head.of(entry), row)
+
+
+def _newest(collection: Collection, entity_id: str, seqs: Seqs) -> int | Corrupt:
+    """The seq of the newest entry, or why it is unknown. A listing of many pages may miss what was written or
+    archived between two of them, so the entity is listed again."""
+    try:
+        return collection.oplog.newest_seq(entity_id, seqs)
+    except Corrupt:
+        again = collection.oplog.seqs(entity_id)
+    try:
+        return collection.oplog.newest_seq(entity_id, again)
+    except Corrupt as damage:
+        return damage
+
+
+def _served(collection: Collection, entity_id: str, damage: Corrupt, found: Object | None) -> Change:
+    """What a table says of a damaged entity: what its document says, if that is valid."""
+    if found is None:
+        return Change(entity_id, None, None, damage)
+    row = collection.row(_valid(collection, entity_id, found))
+    return Change(entity_id, None, row, damage, found.etag, iso_seconds(found.last_modified))
+
+
+def entity_changes(collection: Collection, ids: Iterable[str]) -> list[Change]:
+    """The same for some entities, as of now: a LIST and two reads each."""
+    seqs = {entity_id: collection.oplog.seqs(entity_id) for entity_id in sorted(set(ids))}
+    return list(_changes(collection, {one: found for one, found in seqs.items() if found.last}))
 
 
 def build_manifest(
@@ -83,9 +132,10 @@ def read_rows(
     judge = judge or partial(_valid, collection)
     rows: dict[str, ReadRow] = {}
     wanted = sorted(set(ids))
-    for chunk in chunked(wanted, CHUNK):
+    turns = Portions(most=CHUNK)
+    for chunk in turns.of(wanted):
         progress(len(rows), len(wanted))
-        found = _read_all(collection, [collection.documents.key(entity_id) for entity_id in chunk])
+        found = _read_all(collection, [collection.documents.key(entity_id) for entity_id in chunk], turns)
         for entity_id, item in zip(chunk, found, strict=True):
             if item is None:
                 rows[entity_id] = ReadRow(None, None)
@@ -124,13 +174,14 @@ def _valid(collection: Collection, entity_id: str, found: Object) -> Document | 
         return None
 
 
-def _read_all(collection: Collection, keys: list[str]) -> list[Object | None]:
-    """Concurrent reads. An object over the size limit reads as absent: it cannot be a valid document."""
+def _read_all(collection: Collection, keys: list[str], turns: Portions, share: int = 1) -> list[Object | None]:
+    """Concurrent reads. An object over the size limit, times `share`, reads as absent: it cannot be a valid one."""
     found: list[Object | None] = []
-    for item in collection.store.get_many([Read(key) for key in keys], max_bytes=collection.max_bytes):
+    for item in collection.store.get_many([Read(key) for key in keys], max_bytes=share * collection.max_bytes):
         if isinstance(item, Exception) and not isinstance(item, Invalid):
             raise item
         found.append(None if isinstance(item, Exception) else item)
+        turns.took(len(item.body) if isinstance(item, Object) else 0)
     return found
 
 
@@ -143,9 +194,10 @@ def manifest_anew(collection: Collection, stored: Manifest | None, changes: Sequ
     if stored is None or is_stale(collection.definition, stored):
         return built
     entities, seqs = dict(built.entities), dict(built.seqs)
-    last_updated = built.last_updated
+    last_updated, damaged = built.last_updated, {change.id for change in changes if change.damage is not None}
     for entity_id, seq in stored.seqs.items():
-        if seq > seqs.get(entity_id, 0) and is_recorded(collection, entity_id, seq):
+        is_newer = seq > seqs.get(entity_id, 0) and entity_id not in damaged
+        if is_newer and is_recorded(collection, entity_id, seq):
             seqs[entity_id] = seq
             entities.pop(entity_id, None)
             if entity_id in stored.entities:
@@ -157,17 +209,26 @@ def manifest_anew(collection: Collection, stored: Manifest | None, changes: Sequ
 
 def heads_anew(collection: Collection, stored: Heads | None, changes: Sequence[Change]) -> Heads | None:
     """The rebuilt heads with what was folded since; None when that is what is stored."""
-    heads = {change.id: change.head for change in changes if change.head is not None}
+    built = Heads(collection.name).folded(changes) or Heads(collection.name)
     for entity_id, head in (stored.heads if stored is not None else {}).items():
-        known = heads.get(entity_id)
-        if (known is None or head.seq > known.seq) and is_recorded(collection, entity_id, head.seq):
-            heads[entity_id] = head
-    return None if stored is not None and stored.heads == heads else Heads(collection.name, heads)
+        known = built.heads.get(entity_id)
+        is_newer = (known is None or head.seq > known.seq) and entity_id not in built.damaged
+        if is_newer and is_recorded(collection, entity_id, head.seq):
+            built.heads[entity_id] = head
+    return None if stored == built else built
+
+
+def whole_heads(stored: Heads, changes: Sequence[Change]) -> Heads:
+    """The heads of a lost file, with those that were still missing."""
+    return replace(stored.folded(changes) or stored, partial=False)
 
 
 def is_recorded(collection: Collection, entity_id: str, seq: int) -> bool:
     """Is there such an entry? A row of a seq that nobody recorded has no source."""
-    return collection.store.head(collection.oplog.key(entity_id, seq)) is not None
+    try:
+        return collection.store.head(collection.oplog.key(entity_id, seq)) is not None
+    except Invalid:  # what lies in its place is no entry, or a seq that no entry can have
+        return False
 
 
 # News

@@ -23,18 +23,19 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias, cast
 
+from worm.codec.shapes import FLAG, TEXT, WHOLE, Kind, check_shape, list_of, one_of, record, whole_number
 from worm.codec.strict_json import MISSING, JsonObject, JsonValue, Missing, dumps, loads_own, loads_own_array
-from worm.collections.entries import Row
+from worm.collections.entries import CUT, Row
 from worm.errors import Corrupt
 from worm.store.base import Store
 from worm.store.parallel import in_parallel
-from worm.tables.manifest import Manifest
+from worm.tables.manifest import ETAGS, SEQS, Manifest
 from worm.tables.parts import CONTAINERS, VALUES_MAX, Cell, Coded, Stamp, are_scalars, copied, with_descent
 from worm.tables.root import Piece
+from worm.values import dataclass
 
 MAGIC = b"WORMCOL1"
 GROUP = 128
@@ -51,6 +52,24 @@ _RAW = -zlib.MAX_WBITS  # no zlib header: a group in the middle has none either
 _LENGTH_AT, _CRC_AT, _HEADER_AT = 8, 12, 16
 _CELL_BYTES = 4  # brackets and comma around a cell that may be missing
 _REST_BYTES = 64
+_DEFLATE_MAX = 1032  # no deflated byte becomes more bytes
+_BLOCK = {"bytes": WHOLE, "crc32": WHOLE, "groups": list_of(WHOLE)}, {"optional": FLAG, "values": WHOLE}
+_COLUMN = record("a column", *_BLOCK)
+HEADER = record(
+    "the header of a column file that this code reads",
+    {
+        "version": one_of(1, VERSION),  # the first one had no codes
+        "of": TEXT,
+        "rows": WHOLE,
+        "group": whole_number(1),
+        "ids": _COLUMN,
+        "seqs": _COLUMN,
+        "etags": _COLUMN,
+        "others": _COLUMN,
+        "fields": list_of(record("a column", {"name": TEXT, **_BLOCK[0]}, _BLOCK[1])),
+    },
+)
+OTHERS = record("what is known of ids without a row", {"seqs": SEQS, "etags": ETAGS})
 
 Cells: TypeAlias = "list[JsonValue | Missing]"
 
@@ -170,10 +189,14 @@ def decode_header(body: bytes, key: str) -> Contents:
     header = body[_HEADER_AT:end]
     if body[:_LENGTH_AT] != MAGIC or zlib.crc32(header) != int.from_bytes(body[_CRC_AT:_HEADER_AT], "big"):
         raise Corrupt("not a column file, or cut", key=key, hint=REPAIR)
-    try:
-        contents = _contents(loads_own(header, key), end)
-    except (KeyError, TypeError, ValueError) as error:
-        raise Corrupt(f"not the header of a column file: {error}", key=key, hint=REPAIR) from error
+    shape = loads_own(header, key)
+    check_shape(shape, HEADER, key, hint=REPAIR)
+    contents = _contents(shape, end)
+    columns = (one for one in contents.blocks if one is not contents.others)
+    if any(len(one.groups) != (1 if one.values else -(-contents.rows // contents.group)) for one in columns):
+        raise Corrupt("a column has too few groups, or too many", key=key, hint=REPAIR)
+    if contents.ids.values or contents.rows > _DEFLATE_MAX * contents.ids.length:
+        raise Corrupt("its ids are not one for each row", key=key, hint=REPAIR)
     last = contents.blocks[-1]
     if last.start + last.length != len(body):
         raise Corrupt(f"{len(body)} bytes are not what its header says", key=key, hint=REPAIR)
@@ -185,8 +208,6 @@ def decode_header(body: bytes, key: str) -> Contents:
 
 
 def _contents(shape: JsonObject, start: int) -> Contents:
-    if shape["version"] not in (1, VERSION):  # the first one had no codes
-        raise ValueError(f"version {shape['version']!r}; this code reads versions 1 to {VERSION}")
     names = ("ids", "seqs", "etags", "others")
     listed = [{"name": name, **cast(JsonObject, shape[name])} for name in names]
     listed += cast("list[JsonObject]", shape["fields"])
@@ -194,29 +215,21 @@ def _contents(shape: JsonObject, start: int) -> Contents:
     for one in listed:
         blocks.append(_block(one, start))
         start += blocks[-1].length
-    rows, group = _whole(shape["rows"]), _whole(shape["group"])
+    rows, group = cast(int, shape["rows"]), cast(int, shape["group"])
     ids, seqs, etags, others, *fields = blocks
-    columns = (ids, seqs, etags, *fields)
-    if not group or any(len(one.groups) != (1 if one.values else -(-rows // group)) for one in columns):
-        raise ValueError("a column has too few groups, or too many")
-    if ids.values:  # they are all different
-        raise ValueError("ids are not stored by values")
-    return Contents(str(shape["of"]), rows, group, ids, seqs, etags, others, tuple(fields))
+    return Contents(cast(str, shape["of"]), rows, group, ids, seqs, etags, others, tuple(fields))
 
 
 def _block(shape: JsonObject, start: int) -> ColumnBlock:
-    groups = tuple(cast("list[int]", shape["groups"]))
-    if not set(map(type, groups)) <= {int}:  # lengths that are wrong give other cells, or none
-        raise ValueError("a group has no length")
-    optional = shape.get("optional") is True
-    size, crc, values = _whole(shape["bytes"]), _whole(shape["crc32"]), _whole(shape.get("values", 0))
-    return ColumnBlock(str(shape["name"]), start, groups, size, crc, optional, values)
-
-
-def _whole(value: JsonValue) -> int:
-    if not isinstance(value, int) or value < 0:
-        raise ValueError(f"{value!r} is no size")
-    return value
+    return ColumnBlock(
+        name=cast(str, shape["name"]),
+        start=start,
+        groups=tuple(cast("list[int]", shape["groups"])),
+        size=cast(int, shape["bytes"]),
+        crc=cast(int, shape["crc32"]),
+        optional=shape.get("optional") is True,
+        values=cast(int, shape.get("values", 0)),
+    )
 
 
 def cells_of(body: bytes, block: ColumnBlock, count: int, key: str) -> Cells:
@@ -276,10 +289,9 @@ def _parsed(text: bytes, block: ColumnBlock, count: int, key: str) -> Cells:
 def _unwrapped(cells: list[JsonValue], block: ColumnBlock, key: str) -> Cells:
     if not block.optional:
         return cast(Cells, cells)
-    try:
-        return [cast("list[JsonValue]", cell)[0] if cell else MISSING for cell in cells]
-    except (KeyError, TypeError) as error:
-        raise Corrupt(f"{block.name!r} has cells that are no arrays", key=key, hint=REPAIR) from error
+    if not set(map(type, cells)) <= {list}:
+        raise Corrupt(f"{block.name!r} has cells that are no arrays", key=key, hint=REPAIR)
+    return [cell[0] if cell else MISSING for cell in cast("list[list[JsonValue]]", cells)]
 
 
 # The rows of a file
@@ -311,7 +323,7 @@ class ColumnPart:
 
     @cached_property
     def ids(self) -> Sequence[str]:
-        return cast("list[str]", self._inflated(self._contents.ids))
+        return self._as_ids(self._inflated(self._contents.ids))
 
     def id(self, at: int) -> str:
         """With its group. Once as many groups were parsed as there are, all ids are, and kept."""
@@ -319,15 +331,15 @@ class ColumnPart:
             return self.ids[at]
         self._id_groups_left -= 1
         number, place = divmod(at, self._contents.group)
-        return cast("list[str]", self._inflated_group(self._contents.ids, number))[place]
+        return self._as_ids(self._inflated_group(self._contents.ids, number))[place]
 
     @cached_property
     def seqs(self) -> Mapping[str, int]:
-        return cast("dict[str, int]", self._by_id(self._contents.seqs))
+        return cast("dict[str, int]", self._by_id(self._contents.seqs, SEQS))
 
     @cached_property
     def etags(self) -> Mapping[str, str]:
-        return cast("dict[str, str]", self._by_id(self._contents.etags))
+        return cast("dict[str, str]", self._by_id(self._contents.etags, ETAGS))
 
     def cells(self, field: str) -> list[Cell]:
         """What the field's path finds in each row."""
@@ -363,6 +375,11 @@ class ColumnPart:
     def stamp(self, at: int) -> Stamp:
         seq, etag = self._stamps[0][at], self._stamps[1][at]
         return seq if isinstance(seq, int) else None, etag if isinstance(etag, str) else None
+
+    @cached_property
+    def cut(self) -> Sequence[int]:
+        cells = self._column(CUT) if CUT in self._blocks else []
+        return [at for at, cell in enumerate(cells) if not isinstance(cell, Missing)]
 
     @cached_property
     def _stamps(self) -> tuple[Cells, Cells]:
@@ -410,13 +427,17 @@ class ColumnPart:
     def _inflated(self, block: ColumnBlock) -> Cells:
         return cells_of(self._body, block, self._contents.rows, self._key)
 
-    def _by_id(self, block: ColumnBlock) -> dict[str, JsonValue]:
+    def _as_ids(self, cells: Cells) -> list[str]:
+        check_shape(cells, list_of(TEXT), self._key, hint=REPAIR)
+        return cast("list[str]", cells)
+
+    def _by_id(self, block: ColumnBlock, kind: Kind) -> dict[str, JsonValue]:
         cells = zip(self.ids, self._inflated(block), strict=True)
+        found = {one: cell for one, cell in cells if not isinstance(cell, Missing)}
+        check_shape(found, kind, self._key, hint=REPAIR)
         (others,) = cells_of(self._body, self._contents.others, 1, self._key)
-        rest = others.get(block.name) if isinstance(others, dict) else None
-        if not isinstance(rest, dict):
-            raise Corrupt(f"tells no {block.name} of ids without a row", key=self._key, hint=REPAIR)
-        return {one: cell for one, cell in cells if not isinstance(cell, Missing)} | rest
+        check_shape(others, OTHERS, self._key, hint=REPAIR)
+        return found | cast("dict[str, JsonObject]", others)[block.name]
 
 
 def _row(columns: Iterable[tuple[str, Cells]], at: int) -> Row:

@@ -243,6 +243,12 @@ class Columns:
     def stamp(self, at: int) -> Stamp:
         return self.rows.stamp(at) if isinstance(self.rows, _Rows) else self._parts[0].stamp(at)
 
+    @cached_property
+    def cut(self) -> Sequence[int]:
+        """The positions of rows that lack something of their documents, ascending."""
+        starts = accumulate((part.count for part in self._parts), initial=0)
+        return [start + at for start, part in zip(starts, self._parts, strict=False) for at in part.cut]
+
     def column(self, field: str) -> Column:
         found = self._columns.get(field)
         if found is None:

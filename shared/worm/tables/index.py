@@ -5,7 +5,9 @@ it is written only if its stored revision is lower, and so it can lag behind the
 
 Entry keys: a string stands for itself unless it starts with `=`; every other value is `=` followed by its canonical
 JSON (`=1`, `=true`, `=null`, `="=x"`), so `1`, `"1"`, `true` and `"true"` never collide. Whole floats are written as
-integers, because equality of numbers does not look at their type.
+integers, because equality of numbers does not look at their type. A key of more than `KEY_BYTES_MAX` bytes is `=#` and
+its SHA-256 instead. Rows that lack the field because it is too large for them are under `=cut`: a look-up names them
+whatever the value is, and their documents decide. JSON starts neither with `#` nor with `c`.
 
 The index of a table that is spread over files (`root.py`) is cut into parts by ranges of entry keys, which the root
 names; the file of the index is then a *stub* that only says that it is `partitioned`. The stub comes before the root
@@ -16,38 +18,60 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from hashlib import sha256
 from typing import cast
 
-from worm.codec.strict_json import JsonValue, dumps, seal, unseal
+from worm.codec.shapes import FLAG, TEXT, WHOLE, check_shape, list_of, object_of, one_of, one_or_list_of, record
+from worm.codec.strict_json import JsonValue, dumps, normal, seal, unseal
 from worm.collections.collection import Collection
-from worm.collections.entries import Row
-from worm.errors import Corrupt
+from worm.collections.entries import REBUILT, Row, is_cut
 from worm.schema import IndexDef
 from worm.store.cas import CasFile
 from worm.tables.manifest import Manifest
 from worm.tables.pieces import NewFile, Pieces, new_file
 from worm.tables.root import IndexPieces, Piece, Root, balanced_starts, cut
+from worm.values import dataclass
 
 Entries = dict[str, list[str] | str]
 NULL_KEY = "=null"
+CUT_KEY = "=cut"
+KEY_BYTES_MAX = 1024
 POSTINGS_PER_PART = 20_000
 PART = "part"
+INDEX = record(
+    "an index that this code reads",
+    {
+        "version": one_of(1),
+        "model": TEXT,
+        "field": TEXT,
+        "type": TEXT,
+        "unique": FLAG,
+        "lastUpdated": TEXT,
+        "revision": WHOLE,
+        "entries": object_of(one_or_list_of(TEXT)),
+    },
+    {"conflicts": object_of(list_of(TEXT)), "partitioned": FLAG},
+)
 
 
 def entry_key(value: JsonValue) -> str:
-    """The collision-free name of a value among an index's entries."""
+    """The name of a value among an index's entries: collision-free, and of a bounded size."""
+    key = exact_key(value)
+    text = key.encode("utf-8", "surrogatepass")
+    return key if len(text) <= KEY_BYTES_MAX else f"=#{sha256(text).hexdigest()}"
+
+
+def exact_key(value: JsonValue) -> str:
+    """The same of any size, which tells the value."""
     if isinstance(value, str) and not value.startswith("="):
         return value
-    if isinstance(value, float) and value.is_integer() and -(2**63) <= value < 2**64:
-        value = int(value)
-    return "=" + dumps(value).decode()
+    return "=" + dumps(normal(value)).decode()
 
 
 def entry_keys(definition: IndexDef, row: Row) -> list[str]:
     """The entries under which a row stands."""
     if definition.field not in row:
-        return []
+        return [CUT_KEY] if is_cut(row, definition.field) else []
     value = row[definition.field]
     if definition.type == "multiValue" and isinstance(value, list):
         return list(dict.fromkeys(entry_key(item) for item in value))
@@ -124,17 +148,16 @@ class Index:
     @classmethod
     def decode(cls, body: bytes, key: str) -> Index:
         shape = unseal(body, key)
-        if shape.get("version") != 1:
-            raise Corrupt(f"index version {shape.get('version')!r}; this code reads version 1", key=key)
+        check_shape(shape, INDEX, key, hint=REBUILT)
         return cls(
             model=cast(str, shape["model"]),
             field=cast(str, shape["field"]),
             type=cast(str, shape["type"]),
-            unique=bool(shape["unique"]),
+            unique=cast(bool, shape["unique"]),
             last_updated=cast(str, shape["lastUpdated"]),
             revision=cast(int, shape["revision"]),
             entries=cast(Entries, shape["entries"]),
-            conflicts=cast("dict[str, list[str]]", shape.get("conflicts") or {}),
+            conflicts=cast("dict[str, list[str]]", shape.get("conflicts", {})),
             partitioned=shape.get("partitioned") is True,
         )
 
@@ -159,9 +182,10 @@ class IndexEntries:
         conflicts: dict[str, list[str]] = {}
         if self.definition.unique:
             conflicts = {key: holders for key, holders in self._ids.items() if len(holders) > 1}
-            nulls = conflicts.pop(NULL_KEY, None)  # null is no value: any number of documents may have it
+            # null is no value, and what was cut may be any: any number of documents may have them
+            several = {key: conflicts.pop(key) for key in (NULL_KEY, CUT_KEY) if key in conflicts}
             entries = {key: holders[0] for key, holders in self._ids.items()}
-            entries.update({} if nulls is None else {NULL_KEY: nulls})
+            entries.update(several)
         kind, unique = self.definition.type, self.definition.unique
         return Index(model, self.definition.field, kind, unique, last_updated, revision, entries, conflicts)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Generic, Protocol, Self, TypeVar
 
 from worm.codec.strict_json import loads_own, unseal
@@ -23,9 +23,30 @@ from worm.store.parallel import chunked, in_parallel
 from worm.tables.index import IndexEntries, NewIndex, new_index
 from worm.tables.manifest import MadeRows, Manifest, is_stale
 from worm.tables.pieces import NewFile, new_file
-from worm.tables.root import By, Counted, Piece, Root, balanced_starts, cut, encode_directory, is_spread, whole_root
+from worm.tables.root import (
+    Balanced,
+    By,
+    Counted,
+    Piece,
+    Root,
+    balanced_starts,
+    cut,
+    encode_directory,
+    fitting_starts,
+    heavy_keys,
+    is_spread,
+    weights_between,
+    whole_root,
+)
+from worm.values import dataclass
 
 INLINE_PARTITIONS = 64
+SPREAD_BYTES = 8 << 20
+"""A table of more is spread, however few ids it has."""
+FOLD_BYTES = 64 << 10
+"""A file of more is not written again for a change of much less: the table is spread until it is quiet."""
+PARTITION_BYTES = 16 << 20
+"""No partition has many more, and no deltas are merged into a larger one: a fold or a merge holds a few at a time."""
 HEADS_PER_PART = 1000
 HEADS_PARTS_MAX = 100_000
 
@@ -36,6 +57,10 @@ class Keyed(Counted, Protocol):
     @property
     def known(self) -> int: ...
     def ids(self) -> list[str]: ...
+    def weight(self, entity_id: str) -> int:
+        """About how many bytes it has for an id."""
+        ...
+
     def folded(self, changes: Iterable[Change]) -> Self | None: ...
     def merged(self, others: Iterable[Self]) -> Self: ...
     def part(self, ids: Iterable[str]) -> Self: ...
@@ -128,13 +153,22 @@ class Layout(ABC, Generic[T]):
     def joined(self, parts: Iterable[T]) -> T:
         return self._kind.joined(self.model, parts)
 
-    def is_whole(self, known: int, *, was_spread: bool) -> bool:
-        """Is a table that knows so many ids, deleted ones too, one file? A spread one stays so down to the half."""
-        return known <= (self.threshold // 2 if was_spread else self.threshold)
+    def is_whole(self, known: int, weight: int) -> bool:
+        """Is a quiet table that knows so many ids, deleted ones too, one file?"""
+        return known <= self.threshold and weight <= SPREAD_BYTES
 
-    def starts(self, ids: Sequence[str], carried: Sequence[str]) -> list[str]:
+    def may_be_whole(self, root: Root[T]) -> bool:
+        """The same of a spread one, as far as its root tells: it does not count deleted ids."""
+        few = root.partition_count <= max(1, self.ranges(self.threshold)[0])
+        return few and self.is_whole(root.count, root.size)
+
+    def starts(self, ids: Sequence[str], weights: Sequence[int], carried: Sequence[str]) -> list[str]:
         """The first ids of the partitions. `carried`: of those that there are."""
-        return balanced_starts(ids, *self.ranges(len(ids)), carried)
+        starts = balanced_starts(ids, *self.ranges(len(ids)), carried)
+        balanced = Balanced(starts, weights_between(ids, weights, starts))
+        of_carried = weights_between(ids, weights, carried) if carried else ()
+        heavy = heavy_keys(ids, weights, PARTITION_BYTES // 2)
+        return fitting_starts(balanced, carried, of_carried, heavy, PARTITION_BYTES)
 
     def new_file(self, stem: str, part: T, *, start: str = "", level: int = 0) -> NewFile[T]:
         return new_file(stem, part.encode(), part, count=part.count, start=start, level=level)
@@ -159,7 +193,8 @@ class ManifestLayout(Layout[Manifest]):
 
     def ranges(self, count: int) -> tuple[int, int]:
         maximum = self.definition.manifest.max_partitions
-        return min(maximum, max(2, round(count / self.threshold))), maximum
+        least = 1 if count <= self.threshold else 2
+        return min(maximum, max(least, round(count / self.threshold))), maximum
 
     def root(self, whole: Manifest) -> Root[Manifest]:
         return whole_root(self.model, whole, whole.fields, whole.oplog)
@@ -177,7 +212,7 @@ class ManifestLayout(Layout[Manifest]):
     def new_file(self, stem: str, part: Manifest, *, start: str = "", level: int = 0) -> NewFile[Manifest]:
         made = super().new_file(stem, part, start=start, level=level)
         size, columns = self._columns(made.piece.file, part) if self._columns else (0, None)
-        return replace(made, piece=replace(made.piece, columns=size), beside=columns)
+        return replace(made, piece=replace(made.piece, columns=size, cut=part.cut), beside=columns)
 
 
 class HeadsLayout(Layout[Heads]):
@@ -235,12 +270,16 @@ def rebased(layout: Layout[T], root: Root[T] | None, start: Root[T], base: Root[
     return Edit(replace(base, deltas=rest, last_updated=newest, revision=revision), "base")
 
 
-def formed(layout: Layout[T], whole: T, root: Root[T] | None, carried: Sequence[str], by: By) -> EditStream[T]:
-    """The root of this table: itself, or a spread one. `carried`: the first ids of the partitions of `root`."""
-    if layout.is_whole(whole.known, was_spread=root is not None and root.is_spread):
-        return Edit(layout.root(whole), by)
+def formed(
+    layout: Layout[T], whole: T, root: Root[T] | None, carried: Sequence[str], by: By, *, spread: bool = False
+) -> EditStream[T]:
+    """The root of this table: itself, or a spread one, where it is large or is to be `spread` in any case. `carried`:
+    the first ids of the partitions of `root`."""
     ids = whole.ids()
-    starts = layout.starts(ids, carried)
+    weights = [whole.weight(one) for one in ids]
+    if not spread and layout.is_whole(whole.known, sum(weights)):
+        return Edit(layout.root(whole), by)
+    starts = layout.starts(ids, weights, carried)
     parts = zip(starts, (whole.part(some) for some in cut(ids, starts)), strict=True)
     made = yield from new_base(layout, parts, whole.last_updated, is_split=root is None or not root.is_spread)
     return Edit(replace(made, revision=whole.revision), by)
@@ -291,7 +330,8 @@ def of_pieces(
     if len(pieces) <= INLINE_PARTITIONS:
         return root, None
     file = new_file("directory", encode_directory(layout.model, pieces), tuple(pieces), count=len(pieces))
-    directory = replace(file.piece, columns=sum(piece.columns for piece in pieces))
+    columns, cut_rows = sum(piece.columns for piece in pieces), sum(piece.cut for piece in pieces)
+    directory = replace(file.piece, columns=columns, cut=cut_rows)
     return replace(root, partitions=(), directory=directory), file
 
 

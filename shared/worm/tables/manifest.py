@@ -5,11 +5,17 @@ so folding is idempotent and order-free, and a late older change cannot bring a 
 of the seqs; it grows with every change, so a manifest's bytes never repeat. `lastUpdated` is the time of the newest
 folded change, never the clock's, so that a rebuild gives the same bytes.
 
+A row may lack values that are too large for it, and says so (`entries.CUT`). `cut` is the number of such rows, absent
+where there are none, so that readers of small rows need not look.
+
 `fields` are those that the rows were made with (`ModelDef.row_form`), `oplog` says whether from the oplog. When a push
 changes either, the manifest is stale: queries read the documents, and the next fold or sweep rebuilds it.
 
 A model without oplog has no seqs. It has the `etags` that its rows were read at instead, so that a sweep finds what no
 event reported by listing alone; its `revision` counts the writes of the manifest, and a rebuild carries it on.
+
+So it is with a *damaged* entity of a model with oplog, whose history cannot be continued: its row is that of its
+document, and it has an etag instead of a seq. As soon as its history is whole again, its newest entry counts again.
 
 A large table is spread over partitions and deltas (`root.py`). Each of them is a manifest too: of a range of ids, or
 of the ids that one fold touched. In a delta of a model without oplog the number of the fold stands for the seq.
@@ -18,15 +24,29 @@ of the ids that one fold touched. In a delta of a model without oplog the number
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol, TypeVar, cast
 
+from worm.codec.shapes import FLAG, OBJECT, TEXT, WHOLE, check_shape, list_of, object_of, one_of, record, whole_number
 from worm.codec.strict_json import JsonValue, dumps, seal, unseal
-from worm.collections.entries import Change, Row
-from worm.errors import Corrupt
+from worm.collections.entries import CUT, REBUILT, SEQ_MAX, Change, Row, row_weight
 from worm.schema import ModelDef
+from worm.values import dataclass
 
 V = TypeVar("V")
+SEQS, ETAGS = object_of(whole_number(1, SEQ_MAX)), object_of(TEXT)
+MANIFEST = record(
+    "a manifest that this code reads",
+    {
+        "version": one_of(1),
+        "model": TEXT,
+        "entities": object_of(OBJECT),
+        "seqs": SEQS,
+        "lastUpdated": TEXT,
+        "revision": WHOLE,
+    },
+    {"etags": ETAGS, "fields": list_of(TEXT), "oplog": FLAG, "cut": WHOLE},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,28 +76,41 @@ class Manifest:
         return len(self.entities)
 
     @property
+    def cut(self) -> int:
+        """How many rows lack something of their documents."""
+        return sum(CUT in row for row in self.entities.values())
+
+    @property
     def known(self) -> int:
         """How many ids it knows of, deleted ones too."""
-        return max(len(self.entities), len(self.seqs), len(self.etags))
+        both = len(self.seqs.keys() | self.etags.keys()) if self.seqs and self.etags else len(self.seqs or self.etags)
+        return max(len(self.entities), both)
+
+    def weight(self, entity_id: str) -> int:
+        return row_weight(entity_id, self.entities.get(entity_id))
 
     def folded(self, changes: Iterable[Change]) -> Manifest | None:
         """With the newer ones of the changes; None when all of them are folded already."""
-        entities, seqs = dict(self.entities), dict(self.seqs)
-        last_updated, revision = self.last_updated, self.revision
+        entities, seqs, etags = dict(self.entities), dict(self.seqs), dict(self.etags)
+        last_updated, revision, is_changed = self.last_updated, self.revision, False
         for change in changes:
-            head = change.head
-            if head is None or head.seq <= seqs.get(change.id, 0):
+            head, known = change.head, seqs.get(change.id, 0)
+            if change.damage is not None:
+                if known == 0 and _is_served(change, entities, etags):
+                    continue
+                seqs.pop(change.id, None)
+            elif head is None or head.seq <= known:
                 continue
-            revision += head.seq - seqs.get(change.id, 0)
-            seqs[change.id] = head.seq
-            last_updated = max(last_updated, head.ts)
-            if change.row is None:
-                entities.pop(change.id, None)
             else:
-                entities[change.id] = change.row
-        if revision == self.revision:
+                seqs[change.id] = head.seq
+            is_changed = True
+            revision += seqs.get(change.id, 0) - known
+            last_updated = max(last_updated, change.modified if head is None else head.ts)
+            _take(entities, change.id, {} if change.row is None else {change.id: change.row})
+            _take(etags, change.id, {} if change.etag is None else {change.id: change.etag})
+        if not is_changed:
             return None
-        return Manifest(self.model, entities, seqs, last_updated, revision, fields=self.fields, oplog=self.oplog)
+        return Manifest(self.model, entities, seqs, last_updated, revision, etags, self.fields, self.oplog)
 
     def with_documents(self, read: Mapping[str, ReadRow]) -> Manifest | None:
         """For a model without oplog: the rows of documents as they were read. None when nothing differs."""
@@ -157,6 +190,8 @@ class Manifest:
             "entities": cast("dict[str, JsonValue]", self.entities),
             "seqs": cast("dict[str, JsonValue]", self.seqs),
         }
+        if cut := self.cut:
+            shape["cut"] = cut
         if not self.oplog:
             shape["oplog"] = False
         if self.etags:
@@ -169,18 +204,23 @@ class Manifest:
 
     @classmethod
     def of_shape(cls, shape: Mapping[str, JsonValue], key: str) -> Manifest:
-        if shape.get("version") != 1:
-            raise Corrupt(f"manifest version {shape.get('version')!r}; this code reads version 1", key=key)
+        check_shape(shape, MANIFEST, key, hint=REBUILT)
         return cls(
             model=cast(str, shape["model"]),
             entities=cast("dict[str, Row]", shape["entities"]),
             seqs=cast("dict[str, int]", shape["seqs"]),
             last_updated=cast(str, shape["lastUpdated"]),
             revision=cast(int, shape["revision"]),
-            etags=cast("dict[str, str]", shape.get("etags") or {}),
-            fields=tuple(cast("list[str]", shape.get("fields") or [])),
+            etags=cast("dict[str, str]", shape.get("etags", {})),
+            fields=tuple(cast("list[str]", shape.get("fields", []))),
             oplog=shape.get("oplog") is not False,
         )
+
+
+def _is_served(change: Change, entities: Mapping[str, Row], etags: Mapping[str, str]) -> bool:
+    """Is the document of a damaged entity in the table as it is?"""
+    row: JsonValue = change.row
+    return etags.get(change.id) == change.etag and dumps(entities.get(change.id)) == dumps(row)
 
 
 class MadeRows(Protocol):

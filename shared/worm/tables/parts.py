@@ -21,18 +21,18 @@ parse it anyway.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from importlib.util import find_spec
 from itertools import compress
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, TypeVar, cast
 
+from worm.codec.shapes import check_shape
 from worm.codec.strict_json import MISSING, JsonValue, Missing, is_intact, loads_own
-from worm.collections.entries import Row
+from worm.collections.entries import CUT, REBUILT, Row
 from worm.errors import Corrupt
-from worm.tables.manifest import Manifest
+from worm.tables.manifest import ETAGS, SEQS, Manifest
+from worm.values import dataclass
 
 if TYPE_CHECKING:
     from msgspec import Raw
@@ -200,6 +200,11 @@ class Part(Protocol):
         ...
 
     def stamp(self, at: int) -> Stamp: ...
+    @property
+    def cut(self) -> Sequence[int]:
+        """The positions of rows that lack something of their documents (`entries.CUT`), ascending."""
+        ...
+
     def cells(self, field: str) -> list[Cell]:
         """What the field's path finds in each row."""
         ...
@@ -243,6 +248,10 @@ class ParsedPart:
 
     def stamp(self, at: int) -> Stamp:
         return self.seqs.get(self.ids[at]), self.etags.get(self.ids[at])
+
+    @cached_property
+    def cut(self) -> Sequence[int]:
+        return [at for at, row in enumerate(self.rows) if CUT in row]
 
     def cells(self, field: str) -> list[Cell]:
         if "." not in field:
@@ -305,6 +314,11 @@ class MergedPart:
         beyond = self._order[at] - len(self._base.ids)
         return self._base.stamp(self._order[at]) if beyond < 0 else self._fresh.stamp(beyond)
 
+    @cached_property
+    def cut(self) -> Sequence[int]:
+        both = {*self._base.cut, *(len(self._base.ids) + at for at in self._fresh.cut)}
+        return [at for at, place in enumerate(self._order) if place in both] if both else []
+
     def cells(self, field: str) -> list[Cell]:
         both = [*self._base.cells(field), *self._fresh.cells(field)]
         return list(map(both.__getitem__, self._order))
@@ -346,6 +360,10 @@ class FallbackPart:
     def stamp(self, at: int) -> Stamp:
         return self._try(lambda part: part.stamp(at))
 
+    @property
+    def cut(self) -> Sequence[int]:
+        return self._try(lambda part: part.cut)
+
     def cells(self, field: str) -> list[Cell]:
         return self._try(lambda part: part.cells(field))
 
@@ -383,13 +401,15 @@ class _File(Protocol):
     lastUpdated: str  # noqa: N815 - the member's name in the file
     fields: list[str]
     oplog: bool
+    cut: int
     entities: dict[str, Raw]
     seqs: Raw
     etags: Raw
 
 
 class RawPart:
-    """The rows of an intact manifest or partition. Decoded cells are kept, rows are not."""
+    """The rows of an intact manifest or partition. Decoded cells are kept, rows are not. What is not as a manifest must
+    be is `Corrupt` when the file is opened, or when the cells, rows or seqs that are wrong are asked for."""
 
     def __init__(self, body: bytes, key: str) -> None:
         self._key = key
@@ -406,17 +426,17 @@ class RawPart:
         hashed."""
         if not is_available():
             return None
-        from msgspec import MsgspecError
-
         try:
             if len(body) < HASH_BESIDE_BYTES:
                 return cls(body, key) if is_intact(body) else None
+            from concurrent.futures import ThreadPoolExecutor
+
             with ThreadPoolExecutor(1, "worm-hash") as beside:  # hashing leaves the interpreter to the opening
                 intact = beside.submit(is_intact, body)
                 opened = cls(body, key)
                 opened.prepare(fields)
             return opened if intact.result() else None
-        except (Corrupt, MsgspecError, ValueError, RecursionError):  # also a root that names files: it has no rows
+        except Corrupt:  # also a root that names files: it has no rows
             return None
 
     @property
@@ -441,11 +461,15 @@ class RawPart:
 
     @cached_property
     def seqs(self) -> dict[str, int]:
-        return cast("dict[str, int]", loads_own(memoryview(self._file.seqs), self._key))
+        found = loads_own(memoryview(self._file.seqs), self._key)
+        check_shape(found, SEQS, self._key, hint=REBUILT)
+        return cast("dict[str, int]", found)
 
     @cached_property
     def etags(self) -> dict[str, str]:
-        return cast("dict[str, str]", loads_own(memoryview(self._file.etags), self._key))
+        found = loads_own(memoryview(self._file.etags), self._key)
+        check_shape(found, ETAGS, self._key, hint=REBUILT)
+        return cast("dict[str, str]", found)
 
     def id(self, at: int) -> str:
         return self.ids[at]
@@ -456,6 +480,10 @@ class RawPart:
 
     def stamp(self, at: int) -> Stamp:
         return self.seqs.get(self.ids[at]), self.etags.get(self.ids[at])
+
+    @cached_property
+    def cut(self) -> Sequence[int]:
+        return [at for at in range(self.count) if CUT in self.row(at)] if self._file.cut else []
 
     def cells(self, field: str) -> list[Cell]:
         """What the field's path finds in each row."""
@@ -477,7 +505,10 @@ class RawPart:
         if decode is None:
             rows = list(map(self.row, range(len(self.ids))))
             return {field: list(map(reader(field), rows)) for field in fields}
-        decoded = list(map(decode, self._raws))
+        try:
+            decoded = list(map(decode, self._raws))
+        except (ValueError, RecursionError) as error:  # every error of msgspec is a ValueError
+            raise Corrupt(f"a row is not an object: {error}", key=self._key, hint=REBUILT) from error
         found = {name: list(map(attrgetter(_attribute(at)), decoded)) for at, name in enumerate(names)}
         return {field: with_descent(field, found) for field in fields}
 
@@ -487,14 +518,14 @@ def _attribute(at: int) -> str:
 
 
 def _opened(body: bytes, key: str) -> _File:
-    import msgspec
-
     try:
         file = cast(_File, _file_decoder()(body))
-    except msgspec.DecodeError as error:
-        raise Corrupt(f"not a manifest: {error}", key=key, hint="`worm repair` rebuilds it") from error
+    except (ValueError, RecursionError) as error:  # every error of msgspec is a ValueError
+        raise Corrupt(f"not a manifest: {error}", key=key, hint=REBUILT) from error
     if file.version != 1:
-        raise Corrupt(f"manifest version {file.version!r}; this code reads version 1", key=key)
+        raise Corrupt(
+            f"not a manifest that this code reads: version must be 1, not {file.version}", key=key, hint=REBUILT
+        )
     return file
 
 
@@ -510,6 +541,7 @@ def _file_decoder() -> Callable[[bytes], object]:
         ("seqs", msgspec.Raw),
         ("fields", list[str], msgspec.field(default_factory=list)),
         ("oplog", bool, True),
+        ("cut", int, 0),
         ("etags", msgspec.Raw, msgspec.Raw(b"{}")),
     ]
     return msgspec.json.Decoder(msgspec.defstruct("File", members)).decode

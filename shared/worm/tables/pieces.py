@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, TypeVar
 
@@ -16,6 +15,7 @@ from worm.clock import Clock
 from worm.errors import Corrupt
 from worm.store.base import Object, Read, Store
 from worm.tables.root import Piece
+from worm.values import dataclass
 
 T = TypeVar("T")
 ORPHAN_AGE = timedelta(days=1)

@@ -15,22 +15,72 @@ content is written once, and two workers that do the same work write the same by
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain
+from dataclasses import field, replace
+from itertools import chain, repeat
 from operator import lt
 from typing import Generic, Literal, Protocol, TypeVar, cast
 
+from worm.codec.shapes import (
+    FLAG,
+    TEXT,
+    WHOLE,
+    check_shape,
+    list_of,
+    object_of,
+    one_of,
+    record,
+    text_that,
+    whole_number,
+)
 from worm.codec.strict_json import JsonValue, seal, unseal
+from worm.collections.entries import REBUILT
 from worm.errors import Corrupt
 from worm.store.cas import InvariantBroken
+from worm.values import dataclass
+
+FILE = re.compile(r"[a-z]+(-[0-9]+)?-[0-9a-f]{16}\.json")
+LEVEL_MAX = 64
+PIECE = record(
+    "a file of a table",
+    {
+        "file": text_that("the name of a file such as delta-6d7643d746089e71.json", FILE.fullmatch),
+        "count": WHOLE,
+        "bytes": WHOLE,
+    },
+    {"from": TEXT, "level": whole_number(0, LEVEL_MAX), "columnBytes": WHOLE, "cut": WHOLE},
+)
+DIRECTORY = record(
+    "a directory that this code reads", {"version": one_of(1), "model": TEXT, "partitions": list_of(PIECE)}
+)
+ROOT = record(
+    "the root of a partitioned table",
+    {
+        "version": one_of(1),
+        "model": TEXT,
+        "count": WHOLE,
+        "sizeBytes": WHOLE,
+        "lastUpdated": TEXT,
+        "revision": WHOLE,
+        "deltas": list_of(PIECE),
+    },
+    {
+        "partitions": list_of(PIECE),
+        "directory": PIECE,
+        "indexes": object_of(record("an index", {"type": TEXT, "unique": FLAG, "parts": list_of(PIECE)})),
+        "fields": list_of(TEXT),
+        "oplog": FLAG,
+    },
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
     """One immutable file. `start`: the first key of its range (partitions and index parts); `level`: of a delta;
-    `columns`: bytes of the column file beside it, 0 where there is none (of a directory: of all that it lists)."""
+    `columns`: bytes of the column file beside it, 0 where there is none; `cut`: rows that lack something of their
+    documents (of a directory both are sums over what it lists)."""
 
     file: str
     count: int
@@ -38,6 +88,7 @@ class Piece:
     start: str = ""
     level: int = 0
     columns: int = 0
+    cut: int = 0
 
     def shape(self) -> dict[str, JsonValue]:
         shape: dict[str, JsonValue] = {"file": self.file, "count": self.count, "bytes": self.size}
@@ -47,6 +98,8 @@ class Piece:
             shape["from"] = self.start
         if self.columns:
             shape["columnBytes"] = self.columns
+        if self.cut:
+            shape["cut"] = self.cut
         return shape
 
     @property
@@ -64,6 +117,7 @@ class Piece:
             start=cast(str, found.get("from", "")),
             level=cast(int, found.get("level", 0)),
             columns=cast(int, found.get("columnBytes", 0)),
+            cut=cast(int, found.get("cut", 0)),
         )
 
 
@@ -136,6 +190,12 @@ class Root(Generic[T_co]):
         return self.base_size + self.delta_size
 
     @property
+    def cut(self) -> int:
+        """How many rows of its files lack something of their documents; one that deltas have again counts again."""
+        base = self.partitions if self.directory is None else (self.directory,)
+        return sum(piece.cut for piece in (*base, *self.deltas))
+
+    @property
     def scan_size(self) -> int:
         """Bytes that a scan reads of its files."""
         if self.directory is not None:
@@ -193,28 +253,30 @@ class Root(Generic[T_co]):
 
     @classmethod
     def of_shape(cls, shape: Mapping[str, JsonValue], key: str) -> Root[T_co]:
-        """The root of a spread table."""
-        try:
-            indexes = cast("dict[str, dict[str, JsonValue]]", shape.get("indexes") or {})
-            directory = shape.get("directory")
-            return cls(
-                model=cast(str, shape["model"]),
-                count=cast(int, shape["count"]),
-                base_size=cast(int, shape["sizeBytes"]),
-                revision=cast(int, shape["revision"]),
-                last_updated=cast(str, shape["lastUpdated"]),
-                partitions=_pieces(shape.get("partitions")),
-                deltas=_pieces(shape["deltas"]),
-                directory=None if directory is None else Piece.of_shape(directory),
-                indexes={
-                    name: IndexPieces(cast(str, one["type"]), bool(one["unique"]), _pieces(one["parts"]))
-                    for name, one in indexes.items()
-                },
-                fields=tuple(cast("list[str]", shape.get("fields") or [])),
-                oplog=shape.get("oplog") is not False,
-            )
-        except (KeyError, TypeError) as error:
-            raise Corrupt(f"not the root of a partitioned table: {error}", key=key) from error
+        """The root of a spread table. One that breaks what always holds of roots is damage."""
+        check_shape(shape, ROOT, key, hint=REBUILT)
+        indexes = cast("dict[str, dict[str, JsonValue]]", shape.get("indexes", {}))
+        directory = shape.get("directory")
+        found = cls(
+            model=cast(str, shape["model"]),
+            count=cast(int, shape["count"]),
+            base_size=cast(int, shape["sizeBytes"]),
+            revision=cast(int, shape["revision"]),
+            last_updated=cast(str, shape["lastUpdated"]),
+            partitions=_pieces(shape.get("partitions", [])),
+            deltas=_pieces(shape["deltas"]),
+            directory=None if directory is None else Piece.of_shape(directory),
+            indexes={
+                name: IndexPieces(cast(str, one["type"]), cast(bool, one["unique"]), _pieces(one["parts"]))
+                for name, one in indexes.items()
+            },
+            fields=tuple(cast("list[str]", shape.get("fields", []))),
+            oplog=shape.get("oplog") is not False,
+        )
+        broken = broken_in(found, found.partitions)
+        if broken:
+            raise Corrupt(f"not the root of a partitioned table: it breaks {', '.join(broken)}", key=key, hint=REBUILT)
+        return found
 
 
 def whole_root(model: str, whole: W, fields: tuple[str, ...] = (), oplog: bool = True) -> Root[W]:
@@ -231,11 +293,16 @@ def encode_directory(model: str, partitions: Sequence[Piece]) -> bytes:
 
 
 def decode_directory(body: bytes, key: str) -> tuple[Piece, ...]:
-    return _pieces(unseal(body, key).get("partitions"))
+    shape = unseal(body, key)
+    check_shape(shape, DIRECTORY, key, hint=REBUILT)
+    pieces = _pieces(shape["partitions"])
+    if not pieces or not _cover_every_key_once(pieces):
+        raise Corrupt("its partitions do not cover every key once", key=key, hint=REBUILT)
+    return pieces
 
 
 def _pieces(shape: JsonValue) -> tuple[Piece, ...]:
-    return tuple(Piece.of_shape(item) for item in cast("list[JsonValue]", shape or []))
+    return tuple(Piece.of_shape(item) for item in cast("list[JsonValue]", shape))
 
 
 # Ranges
@@ -258,6 +325,38 @@ def balanced_starts(keys: Sequence[str], wanted: int, maximum: int, carried: Seq
     return ["", *(keys[at] for at in cuts(len(keys), wanted))]
 
 
+def fitting_starts(
+    balanced: Balanced, carried: Sequence[str], of_carried: Sequence[int], heavy: Sequence[str], most: int
+) -> list[str]:
+    """The first keys of ranges of which none weighs more than `most`. Those of `balanced`, if none does; else the
+    carried ones, if none does and they are not too many; else ranges of about half the weight, which `heavy` starts."""
+    if max(balanced.weights, default=0) <= most:
+        return list(balanced.starts)
+    wanted = -(-sum(balanced.weights) // (most // 2))
+    if carried and min(of_carried) > 0 and max(of_carried) <= most and len(carried) <= 2 * wanted:
+        return list(carried)
+    return ["", *heavy[1:]]
+
+
+@dataclass(frozen=True, slots=True)
+class Balanced:
+    """Ranges with about equal numbers of keys, and what the keys of each weigh."""
+
+    starts: Sequence[str]
+    weights: Sequence[int]
+
+
+def heavy_keys(keys: Iterable[str], weights: Iterable[int], step: int, before: int = 0) -> list[str]:
+    """The keys at which the weight of all up to them passes a multiple of `step`: each starts a range of that weight
+    and one key at most. `before`: the weight of all keys before the first. Parts of the keys can be asked apart."""
+    found = []
+    for key, weight in zip(keys, weights, strict=True):
+        if -(-before // step) * step < before + weight:
+            found.append(key)
+        before += weight
+    return found
+
+
 def may_carry(total: int, wanted: int, maximum: int, carried: Sequence[str]) -> bool:
     """Are there about as many ranges as so many keys want?"""
     wanted = max(1, min(wanted, total))
@@ -272,10 +371,15 @@ def cuts(total: int, wanted: int) -> list[int]:
 
 def counts_between(keys: Iterable[str], starts: Sequence[str]) -> list[int]:
     """How many of the keys each range has."""
-    counts = [0] * len(starts)
-    for key in keys:
-        counts[bisect_right(starts, key) - 1] += 1
-    return counts
+    return weights_between(keys, repeat(1), starts)
+
+
+def weights_between(keys: Iterable[str], weights: Iterable[int], starts: Sequence[str]) -> list[int]:
+    """What the keys of each range weigh."""
+    sums = [0] * len(starts)
+    for key, weight in zip(keys, weights, strict=False):
+        sums[bisect_right(starts, key) - 1] += weight
+    return sums
 
 
 def are_balanced(counts: Sequence[int]) -> bool:
@@ -298,10 +402,15 @@ Listed = Sequence[Piece]
 
 def check(old: Root[Counted] | None, new: Root[Counted], by: By, *, listed: Listed = (), key: str = "") -> None:
     """Before every swap. `listed`: the partitions that its directory lists, where they are known. No request."""
-    broken = [one for one in OF_A_ROOT if not one(new, listed or new.partitions)]
-    changes = [] if old is None else [one for one in OF_A_CHANGE if not one(old, new, by)]
+    broken = broken_in(new, listed or new.partitions)
+    changes = [] if old is None else [one.__name__ for one in OF_A_CHANGE if not one(old, new, by)]
     if broken or changes:
-        raise InvariantBroken(", ".join(one.__name__ for one in (*broken, *changes)), key)
+        raise InvariantBroken(", ".join((*broken, *changes)), key)
+
+
+def broken_in(root: Root[Counted], listed: Listed) -> list[str]:
+    """What does not hold of a root, by name."""
+    return [one.__name__ for one in OF_A_ROOT if not one(root, listed)]
 
 
 def has_one_form(new: Root[Counted], listed: Listed) -> bool:
@@ -312,8 +421,12 @@ def has_one_form(new: Root[Counted], listed: Listed) -> bool:
 
 def covers_every_key_once(new: Root[Counted], listed: Listed) -> bool:
     """The ranges of partitions, and of the parts of each index, start at "" and ascend."""
-    every = [[piece.start for piece in pieces] for pieces in (listed, *_parts(new))]
-    return all(starts[0] == "" and all(map(lt, starts, starts[1:])) for starts in every if starts)
+    return all(_cover_every_key_once(pieces) for pieces in (listed, *_parts(new)) if pieces)
+
+
+def _cover_every_key_once(pieces: Listed) -> bool:
+    starts = [piece.start for piece in pieces]
+    return starts[0] == "" and all(map(lt, starts, starts[1:]))
 
 
 def names_each_file_once(new: Root[Counted], listed: Listed) -> bool:
@@ -325,7 +438,7 @@ def adds_up(new: Root[Counted], listed: Listed) -> bool:
     """No figure is negative, and those of the base are the sums over its partitions, where they are known."""
     figures = [new.count, new.base_size, new.revision]
     for one in (*listed, *new.deltas, *chain(*_parts(new))):
-        figures += (one.count, one.size, one.columns)
+        figures += (one.count, one.size, one.columns, one.cut)
     sums = (len(listed), sum(one.count for one in listed), sum(one.size for one in listed))
     return min(figures) >= 0 and (not listed or sums == (new.partition_count, new.count, new.base_size))
 
@@ -335,7 +448,8 @@ def _parts(new: Root[Counted]) -> list[tuple[Piece, ...]]:
 
 
 def keeps_the_model(old: Root[Counted], new: Root[Counted], by: By) -> bool:
-    return new.model == old.model
+    """The name may be false, or that of a model that has another name by now: the source tells."""
+    return by == "source" or new.model == old.model
 
 
 def keeps_how_rows_are_made(old: Root[Counted], new: Root[Counted], by: By) -> bool:

@@ -6,7 +6,7 @@ document that breaks its schema is recorded by nobody; it is read to tell it fro
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from worm.clock import iso_seconds
 from worm.codec.strict_json import JsonValue
@@ -15,9 +15,10 @@ from worm.collections.entries import Heads
 from worm.errors import Corrupt, Invalid
 from worm.schema.definition import EVERYTHING_ELSE
 from worm.store.base import Version
-from worm.tables.index import NULL_KEY, Index, IndexFiles
+from worm.tables.index import CUT_KEY, NULL_KEY, Index, IndexFiles
 from worm.tables.manifest import Manifest
 from worm.tables.table import Table
+from worm.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def manifest_status(table: Table) -> ManifestStatus:
     fresh = not table.manifest.is_stale(manifest) and _is_fresh(table, manifest, latest)
     table.told_behind = None if fresh else table.manifest.file.etag
     updated = manifest.last_updated or None
-    fields = tuple(name for name in manifest.fields if name != EVERYTHING_ELSE)
+    fields = tuple(name for name in manifest.fields if not name.startswith(EVERYTHING_ELSE))
     status = ManifestStatus(True, fresh, manifest.count, updated, size, False, fields)
     if root is None:
         return status
@@ -105,7 +106,7 @@ def index_status(table: Table, name: str, files: IndexFiles) -> IndexStatus:
         definition.field,
         definition.type,
         definition.unique,
-        len(found.entries.keys() - {NULL_KEY}),
+        len(found.entries.keys() - {NULL_KEY, CUT_KEY}),
         size,
         len(found.conflicts),
         index is not None,
@@ -130,13 +131,15 @@ def _is_fresh(table: Table, manifest: Manifest, latest: dict[str, Version]) -> b
 
 def _follows_oplog(table: Table, manifest: Manifest, latest: dict[str, Version]) -> bool:
     heads = (table.heads.read() or Heads(table.collection.name)).heads
-    if {one: head.seq for one, head in heads.items()} != manifest.seqs:
+    served = manifest.etags  # the documents of damaged entities
+    if {one: head.seq for one, head in heads.items() if one not in served} != manifest.seqs:
         return False
     gone = any(head.live and one not in latest for one, head in heads.items())
     waiting = (
         (one, version)
         for one, version in latest.items()
         if not ((head := heads.get(one)) is not None and head.names(version))
+        and served.get(one) != version.etag
         and not (version.is_delete_marker and (head is None or not head.live))
     )
     return not gone and not any(_is_valid(table.collection, one, version) for one, version in waiting)

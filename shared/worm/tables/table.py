@@ -27,13 +27,15 @@ from worm.tables.build import (
     Progress,
     RecordedNews,
     build_manifest,
+    entity_changes,
     heads_anew,
     manifest_anew,
     read_rows,
     recorded_changes,
     silent,
+    whole_heads,
 )
-from worm.tables.index import Index, IndexFiles, entry_key
+from worm.tables.index import CUT_KEY, Index, IndexFiles, entry_key
 from worm.tables.manifest import Manifest, is_stale
 from worm.tables.parts import RawPart
 from worm.tables.root import Counted, whole_root
@@ -44,20 +46,36 @@ ROUNDS_MAX = 10
 # A worker merges bases up to this size right after its fold, the sweep larger ones, as far as its memory goes (about
 # four times the base); still larger ones are left to rebuilds.
 TIDY_BYTES_MAX = 64 << 20
+# While many change sets wait, a worker merges bases up to this size only: a merge takes as long as many folds, and two
+# workers on one table both make it. Deltas of a larger one are merged when the rush is over.
+RUSH_BYTES_MAX = 8 << 20
 SWEEP_BYTES_MAX = 512 << 20
 
 
 class Table:
-    """Derived files of one collection, cached by etag. One instance per worker thread."""
+    """Derived files of one collection, cached by etag. For one thread at a time (`Session.table_lock`)."""
 
     def __init__(self, collection: Collection) -> None:
+        self._begin(collection)
+
+    def begin_again(self) -> None:
+        """In a forked child: another thread of the parent may have been in the middle of a change."""
+        collection = self.collection
+        self.__dict__.clear()
+        self._begin(collection)
+
+    def _begin(self, collection: Collection) -> None:
         self.collection = collection
         self._definition = collection.definition
         self.heads = HeadsTree(collection)
         self._view: TableView | None = None
         self._is_invalidated = False
+        self._distrusted: str | None = None
+        """The etag of a manifest of which a reader found damage on the way."""
         self.told_behind: str | None = None
         """The etag of a manifest that was found to be behind when its status was asked for: only a listing tells."""
+        self.damaged: dict[str, Corrupt] = {}
+        """Why histories cannot be continued, by id, as the last rebuild found. Their documents are served."""
 
     # Capture reads heads only; the rest is made when a fold or a query comes.
 
@@ -101,7 +119,7 @@ class Table:
 
     def view(self, fields: Sequence[str] = ()) -> TableView | None:
         """The table as of now: one conditional GET. None: there is none, or it is damaged, stale or behind. `fields`:
-        those that will be asked for first."""
+        those that will be asked for first. A view may turn out to be damaged later: `distrust` it then."""
         if not self._definition.keeps_manifest:
             return None
         if self._is_invalidated:
@@ -112,9 +130,18 @@ class Table:
         if self._view is None or self._view.etag != file.etag:
             self._view = self._opened(file.undecoded, fields)
         view = self._view
-        if view is None or is_stale(self._definition, view):
+        if view is None or view.etag == self._distrusted or is_stale(self._definition, view):
             return None
         return view if self._definition.manifest.auto_update or not self._is_behind(view) else None
+
+    def distrust(self, damage: Corrupt) -> bool:
+        """After a reader of the view met damage: there is no view until the manifest changes. False: the damage is not
+        of the manifest."""
+        tree = self.manifest
+        is_of_manifest = damage.key is not None and damage.key.startswith((tree.key, tree.pieces.directory))
+        if is_of_manifest:
+            tree.damage, self._distrusted = damage, tree.file.etag
+        return is_of_manifest
 
     def _opened(self, body: bytes | None, fields: Sequence[str]) -> TableView | None:
         """The view of the manifest that was read last. A whole one is not parsed for that, but opened as bytes."""
@@ -133,7 +160,7 @@ class Table:
         files = next((one for one in self.indexes if one.definition == index), None)
         if files is None or not self._definition.manifest.auto_update:
             return None
-        keys = tuple(dict.fromkeys(map(entry_key, values)))
+        keys = (*dict.fromkeys(map(entry_key, values)), CUT_KEY)
         is_open = self.manifest.file.undecoded is not None  # a whole manifest, which need not be parsed to know that
         if is_open or self.manifest.held_spread is None:
             found = files.file.read()
@@ -157,14 +184,14 @@ class Table:
         """Without `autoUpdate`: has anything changed since the manifest was built?"""
         if self._definition.oplog:
             heads = (self.heads.read() or Heads(self.collection.name)).heads
-            return view.seqs != {entity_id: head.seq for entity_id, head in heads.items()}
+            return view.seqs != {one: head.seq for one, head in heads.items() if one not in view.etags}
         latest = self.collection.latest_versions()
         return view.etags != {one: version.etag for one, version in latest if not version.is_delete_marker}
 
     # Folding
 
-    def fold(self, changes: Sequence[Change]) -> None:
-        """Fold recorded changes of a model with oplog."""
+    def fold(self, changes: Sequence[Change], *, bytes_max: int = TIDY_BYTES_MAX) -> None:
+        """Fold recorded changes of a model with oplog. A base of more than `bytes_max` is not merged."""
         if self.is_kept:
             news = RecordedNews(Manifest(self.collection.name), changes)
             root, is_new = self.manifest.fold(lambda: news, lambda stored: build_manifest(self.collection))
@@ -172,12 +199,50 @@ class Table:
                 self._fold_indexes(root.whole)
             elif is_new:
                 self.follow()
-            self.tidy(bytes_max=TIDY_BYTES_MAX)
-        empty = Heads(self.collection.name)
-        heads, _ = self.heads.fold(lambda: RecordedNews(empty, changes), lambda stored: empty)
-        self._tidy_heads(TIDY_BYTES_MAX)
+            self.tidy(bytes_max=bytes_max)
+        news_of_heads = RecordedNews(Heads(self.collection.name), changes)
+        heads, _ = self.heads.fold(lambda: news_of_heads, lambda stored: self._first_heads(changes))
+        self._tidy_heads(bytes_max)
         if not heads.is_spread:
             self.keep_sentinel(heads)
+
+    def tidy_folded(self, *, bytes_max: int) -> None:
+        """After a fold that left larger bases alone: merge what is due of manifest and heads."""
+        if self.is_kept:
+            self.tidy(bytes_max=bytes_max)
+        self._tidy_heads(bytes_max)
+
+    def _first_heads(self, changes: Sequence[Change]) -> Heads:
+        """Where there are no heads: are these changes all that there is, or was the file lost?"""
+        ids = {change.id for change in changes}
+        is_partial = any(info.id not in ids for info, _ in self.collection.oplog_objects())
+        return Heads(self.collection.name, partial=is_partial)
+
+    def serve(self, ids: Iterable[str], *, bytes_max: int = TIDY_BYTES_MAX) -> None:
+        """Let the table say of damaged entities what a rebuild would say: what their documents say now. A spread table
+        is rebuilt for that, if it is not larger than `bytes_max`; a larger one gets it with the next rebuild."""
+        damaged = sorted(set(ids))
+        if not self.is_kept or not damaged:
+            return
+        root = self.manifest.root()
+        if root is None or self.manifest.is_stale(root) or (root.is_spread and root.size > bytes_max):
+            return
+        known = self.manifest.among(damaged)
+        if known is not None and known.folded(entity_changes(self.collection, damaged)) is not None:
+            self.manifest.update(
+                lambda stored: None if stored is None else stored.folded(entity_changes(self.collection, damaged))
+            )
+            self.follow()
+
+    def complete_heads(self) -> None:
+        """After the file was lost, and all documents were looked at: add what the documents did not tell, because no
+        version of them is left."""
+        stored = self.heads.read() if self.heads.file.held.value is not None else None
+        if stored is None or not stored.partial:
+            return
+        missing = self.collection.recorded_seqs().keys() - {*stored.heads, *stored.damaged}
+        changes = entity_changes(self.collection, missing)
+        self.heads.update(lambda stored: None if stored is None else whole_heads(stored, changes))
 
     def fold_documents(self, ids: Iterable[str]) -> None:
         """Fold current documents of a model without oplog. What changed while we wrote is folded once more."""
@@ -212,19 +277,19 @@ class Table:
             self.keep_sentinel(root)
         return {entity_id for entity_id, etag in etags.items() if self._etag(entity_id) != etag}
 
-    def tidy(self, *, force: bool = False, bytes_max: int | None = None) -> None:
+    def tidy(self, *, is_quiet: bool = False, force: bool = False, bytes_max: int | None = None) -> None:
         """Split or merge what is due of the manifest's files. `force`: leave no delta."""
         try:
-            is_new = self.manifest.tidy(force=force, bytes_max=bytes_max)
+            is_new = self.manifest.tidy(is_quiet=is_quiet, force=force, bytes_max=bytes_max)
         except Corrupt:  # a file of it is gone or damaged: the source has everything
             self.rebuild()
             return
         if is_new:
             self.follow()
 
-    def _tidy_heads(self, bytes_max: int) -> None:
+    def _tidy_heads(self, bytes_max: int, *, is_quiet: bool = False) -> None:
         try:
-            self.heads.tidy(bytes_max=bytes_max)
+            self.heads.tidy(is_quiet=is_quiet, bytes_max=bytes_max)
         except Corrupt:  # only hints, but they must not stand in the way
             self.rebuild_heads(list(recorded_changes(self.collection)))
 
@@ -237,6 +302,7 @@ class Table:
         if not self._definition.oplog:
             return self._rebuild_from_documents(progress)
         changes = list(recorded_changes(self.collection, progress))
+        self.damaged = {change.id: change.damage for change in changes if change.damage is not None}
         manifest = self.rebuild_manifest(changes) if self._definition.keeps_manifest else None
         self.rebuild_heads(changes)
         return manifest
@@ -255,20 +321,21 @@ class Table:
         """Make what is missing, merge what is due; what is there is left to the folds."""
         if self.is_kept:
             self._complete_manifest()
-            self.tidy(bytes_max=SWEEP_BYTES_MAX)
+            self.tidy(is_quiet=True, bytes_max=SWEEP_BYTES_MAX)
         root = self.heads.held_spread
         if root is not None:
             if self.heads.lacks_files(root):
                 self.heads.forget()
                 self.rebuild_heads(list(recorded_changes(self.collection)))
-            self._tidy_heads(SWEEP_BYTES_MAX)
+            self._tidy_heads(SWEEP_BYTES_MAX, is_quiet=True)
 
     def _complete_manifest(self) -> None:
         root = self.manifest.root()
         if root is None or self.manifest.is_stale(root):
             self.rebuild()
         elif root.whole is not None:
-            self._fold_indexes(root.whole)
+            # A revision does not tell the index of a damaged entity's row from that of an earlier one.
+            (self._replace_indexes if root.whole.etags and root.oplog else self._fold_indexes)(root.whole)
             self._revive_indexes(root.whole)
         elif self.manifest.lacks_files(root):
             self.rebuild()

@@ -14,8 +14,8 @@ Each change is thus written a number of times that does not depend on the size o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Generic
 
 from worm.codec.strict_json import JsonValue, dumps_document
@@ -25,8 +25,11 @@ from worm.errors import Corrupt
 from worm.store.cas import CasFile
 from worm.store.parallel import in_parallel
 from worm.tables.column_format import ColumnFiles, column_files
-from worm.tables.index import PART, IndexFiles
+from worm.tables.index import CUT_KEY, PART, IndexFiles
 from worm.tables.layout import (
+    FOLD_BYTES,
+    PARTITION_BYTES,
+    SPREAD_BYTES,
     Edit,
     EditStream,
     HeadsLayout,
@@ -44,6 +47,7 @@ from worm.tables.layout import (
 from worm.tables.manifest import MadeRows, Manifest
 from worm.tables.pieces import NewFile, Pieces
 from worm.tables.root import By, Counted, Piece, Root, check, covering, cut, decode_directory
+from worm.values import dataclass
 
 BASE_SHARE = 4
 DELTAS_MAX = 8
@@ -163,7 +167,14 @@ class Tree(Generic[T]):
             self.pieces.keep({one.file for one in root.deltas})
 
     def among(self, ids: Iterable[str]) -> T | None:
-        """What the table knows of some ids, at least."""
+        """What the table knows of some ids, at least; None where there is none, or where it is damaged (`damage`)."""
+        try:
+            return self._among(ids)
+        except Corrupt as damage:
+            self.damage = damage
+            return None
+
+    def _among(self, ids: Iterable[str]) -> T | None:
         root = self.root()
         if root is None or not root.is_spread:
             return None if root is None else root.whole
@@ -244,24 +255,47 @@ class Tree(Generic[T]):
 
     def fold(self, read: Callable[[], News[T]], build: Callable[[T | None], T]) -> tuple[Root[T], bool]:
         """`read` tells what the fold brings, as of now; `build` makes the table from its source, where there is none or
-        it is stale. Returns the root that is stored now, and whether the table was made from the source. Of a spread
-        one nothing but the root is read."""
+        it is stale. Returns the root that is stored now, and whether its base was made again: from the source, or
+        because one file would have to be written again for little. Of a spread one nothing but the root is read."""
         is_new = False
 
         def change(root: Root[T] | None) -> Edit[T] | EditStream[T] | None:
             nonlocal is_new
             is_new = root is None or self.is_stale(root)
             if root is not None and not is_new:
-                return folded(self.layout, root, read())
+                news = read()
+                is_new = self._is_much_larger(root, news)
+                return self._spread(root, news) if is_new else folded(self.layout, root, news)
             built, news = build(self._held_whole(root)), read()
             return self._formed(news.onto(built) or built, root, "source")
 
         stored = self.publish(change)
         assert stored is not None
         if stored.is_spread:
-            listed = self.partitions(stored) if self.knows_partitions(stored) else ()
-            self.pieces.keep({*stored.files(), *(piece.file for piece in listed)})
+            self._keep_some(stored)
         return stored, is_new
+
+    def _is_much_larger(self, root: Root[T], news: News[T]) -> bool:
+        """Is it one file, and much larger than what a fold brings?"""
+        size = self.file.held.size
+        return not root.is_spread and size > max(FOLD_BYTES, BASE_SHARE * len(news.delta(0).encode()))
+
+    def _spread(self, root: Root[T], news: News[T]) -> EditStream[T] | None:
+        """The table with the news, spread over files, so that the next folds need not write it again."""
+        whole = None if root.whole is None else news.onto(root.whole)
+        return None if whole is None else self._formed(whole, root, "base", spread=True)
+
+    def _keep_some(self, root: Root[T]) -> None:
+        """What stays parsed from one fold to the next: of a small table everything, of a large one the newest deltas,
+        which are merged soon."""
+        if root.size <= PARTITION_BYTES:
+            listed = self.partitions(root) if self.knows_partitions(root) else ()
+            self.pieces.keep({*root.files(), *(piece.file for piece in listed)})
+            return
+        newest = list(reversed(root.deltas))
+        sizes = accumulate(piece.size for piece in newest)
+        self.pieces.keep({piece.file for piece, size in zip(newest, sizes, strict=True) if size <= PARTITION_BYTES})
+        self._loaded = self._delta = None
 
     def update(self, wish: Callable[[T | None], T | None]) -> T | None:
         """Change the whole table, whatever its form, as its source says; `wish` gives None when it says what it should.
@@ -280,62 +314,77 @@ class Tree(Generic[T]):
         self.publish(change)
         return result
 
-    def tidy(self, *, force: bool = False, bytes_max: int | None = None) -> bool:
+    def tidy(self, *, is_quiet: bool = False, force: bool = False, bytes_max: int | None = None) -> bool:
         """Split, merge deltas, merge them into the base, or go back to a whole file: what is due, one flip each.
 
-        `force`: merge every delta. `bytes_max`: leave a base that is larger to somebody with more time. Returns whether
-        the base was made anew.
+        `is_quiet`: a table that is small enough becomes one file. `force`: merge every delta too.
+        `bytes_max`: leave a base that is larger to somebody with more time. Returns whether the base was made again.
         """
         root = self.file.held.value if self.file.held.etag is not None else self.root()
         if root is not None and root.whole is not None:
-            return root.whole.known > self.layout.threshold and self._split()
+            is_large = self.file.held.size > SPREAD_BYTES
+            return (is_large or root.whole.known > self.layout.threshold) and self._split()
         self._merge_deltas()
         root = self.held_spread
-        if root is None or not root.deltas:
+        if root is None:
             return False
-        due = force or root.delta_size * BASE_SHARE >= root.base_size
+        is_quiet = is_quiet or force
+        is_due = force or root.delta_size * BASE_SHARE >= root.base_size
         is_small = bytes_max is None or root.size <= bytes_max
-        return due and is_small and self._merge_base(root)
+        if not is_small or (not (is_quiet and self.layout.may_be_whole(root)) and not (root.deltas and is_due)):
+            return False
+        return self._merge_base(root, is_quiet=is_quiet)
 
     def reform(self) -> bool:
         """Make the base anew, whether or not that is due. False when another was quicker."""
         root = self.root()
-        return root is not None and root.is_spread and self._merge_base(root)
+        return root is not None and root.is_spread and self._merge_base(root, is_quiet=True)
 
-    def reformed(self, root: Root[T]) -> Root[T]:
-        """The root with every delta merged into the base; its files are stored as they come (`layout.EditStream`)."""
+    def reformed(self, root: Root[T], *, is_quiet: bool) -> Root[T]:
+        """The root with every delta merged into the base; its files are stored as they come (`layout.EditStream`). One
+        file, if the table is quiet and small enough, or so small that every fold may write it again."""
         layout = self.layout
-        ids = [one for part in self.parts(root) for one in layout.finished(part, root).ids()]
-        if layout.is_whole(len(ids), was_spread=True):
+        ids, weights = list[str](), list[int]()
+        for part in self.parts(root):
+            some = layout.finished(part, root).ids()
+            ids += some
+            weights += map(part.weight, some)
+        if (is_quiet or root.size <= FOLD_BYTES) and layout.is_whole(len(ids), sum(weights)):
             return self.stored(self._formed(self.load(root), root, "base")).root
-        starts = layout.starts(ids, self.carried(root))
+        starts = layout.starts(ids, weights, self.carried(root))
         self.before_base(self.file.held.value)
         return self.stored(remade(layout, root, self.parts(root), starts), keep=root.files()).root
 
-    def _formed(self, whole: T, root: Root[T] | None, by: By) -> EditStream[T]:
+    def _formed(self, whole: T, root: Root[T] | None, by: By, *, spread: bool = False) -> EditStream[T]:
         """The root for this table, from what is in memory."""
         self.before_base(self.file.held.value)
-        return formed(self.layout, whole, root, self.carried(root), by)
+        return formed(self.layout, whole, root, self.carried(root), by, spread=spread)
 
     def _split(self) -> bool:
         def grown(root: Root[T] | None) -> EditStream[T] | None:
             whole = None if root is None else root.whole
-            is_small = whole is None or self.layout.is_whole(whole.known, was_spread=False)
-            return None if whole is None or is_small else self._formed(whole, root, "base")
+            if whole is None:
+                return None
+            weight = sum(map(whole.weight, whole.ids()))
+            is_small = self.layout.is_whole(whole.known, weight)
+            return None if is_small else self._formed(whole, root, "base")
 
         stored = self.publish(grown)
         return stored is not None and stored.is_spread
 
     def _merge_deltas(self) -> None:
-        """As long as a level is full, make one delta of the next level of it."""
+        """As long as a level is full, make one delta of the next level of it; one that would be too large is left to
+        the next base."""
         while (root := self.held_spread) is not None and (full := root.full_level(DELTAS_MAX)):
+            if sum(piece.size for piece in full) > PARTITION_BYTES:
+                return
             first, *others = self.pieces.get([piece.file for piece in full])
             merged = self.layout.new_file("delta", first.merged(others), level=full[0].level + 1)
             self.publish(partial(merged_deltas, gone=full, merged=merged))
 
-    def _merge_base(self, start: Root[T]) -> bool:
+    def _merge_base(self, start: Root[T], *, is_quiet: bool) -> bool:
         """Make a new base of the base and the deltas of `start`. False when another was quicker."""
-        base = self.reformed(start)
+        base = self.reformed(start, is_quiet=is_quiet)
         is_ours = False
 
         def change(root: Root[T] | None) -> Edit[T] | None:
@@ -366,22 +415,29 @@ class Tree(Generic[T]):
     # Files that are gone, or that nobody names
 
     def lacks_files(self, root: Root[T]) -> bool:
-        """Is a file gone that the root names? Lists the directory."""
-        partitions = self.partitions(root)
+        """Is a file gone that the root names, or is it unknown which files it names? Lists the directory."""
+        try:
+            partitions = self.partitions(root)
+        except Corrupt:
+            return True
         wanted = {piece.file for piece in partitions} | root.files() | self.beside(partitions)
         return not wanted <= self.pieces.listed()
 
     def collect(self, dry_run: bool) -> int:
         """Delete files that no root names any more."""
-        return self.pieces.collect("", self._named, self.collection.clock, dry_run)
+        return self.pieces.collect("", self.named, self.collection.clock, dry_run)
 
-    def _named(self) -> set[str] | None:
+    def named(self) -> set[str] | None:
+        """The files that the root names; None: there is no root."""
         root = self.root()
         if root is None:
             return None
         if not root.is_spread:
             return set()
-        partitions = self.partitions(root)
+        try:
+            partitions = self.partitions(root)
+        except Corrupt:
+            return None  # nothing is deleted while it is unknown what is named
         return root.files() | {piece.file for piece in partitions} | self.beside(partitions) | {"_meta.json"}
 
 
@@ -418,10 +474,10 @@ class ManifestTree(Tree[Manifest]):
     def beside(self, partitions: Iterable[Piece]) -> set[str]:
         return column_files(partitions)
 
-    def reformed(self, root: Root[Manifest]) -> Root[Manifest]:
+    def reformed(self, root: Root[Manifest], *, is_quiet: bool) -> Root[Manifest]:
         """A merge leaves the column files of partitions that stay as they are."""
         self.columns.learn(self.partitions(root))
-        return super().reformed(root)
+        return super().reformed(root, is_quiet=is_quiet)
 
     def forget(self) -> None:
         super().forget()
@@ -430,14 +486,16 @@ class ManifestTree(Tree[Manifest]):
             files.pieces.keep(set())
 
     def lookup(self, files: IndexFiles, root: Root[Manifest], keys: Sequence[str]) -> set[str] | None:
-        """The ids under the entry keys; None when the root has no such index."""
+        """The ids under the entry keys; None when the root has no such index. No part is read for rows that were cut
+        where there are none."""
         known, definition = root.indexes.get(files.definition.field), files.definition
         if known is None or known.type != definition.type:
             return None
         delta = self.delta(root)
         files.pieces.keep({part.file for part in known.parts})
         found: set[str] = set()
-        for part in files.read_parts(covering(known.parts, keys)):
+        stored = [key for key in keys if key != CUT_KEY or root.cut]
+        for part in files.read_parts(covering(known.parts, stored)):
             found.update(entity_id for key in keys for entity_id in part.ids_under(key))
         found.difference_update(delta.seqs)
         newer = files.index_of_delta(delta)
@@ -466,11 +524,12 @@ class ManifestTree(Tree[Manifest]):
     def collect(self, dry_run: bool) -> int:
         orphans = super().collect(dry_run)
         for files in self.indexes:
-            named = partial(self._named_parts, files.definition.field)
+            named = partial(self.named_parts, files.definition.field)
             orphans += files.pieces.collect(f"{PART}-", named, self.collection.clock, dry_run)
         return orphans
 
-    def _named_parts(self, field: str) -> set[str] | None:
+    def named_parts(self, field: str) -> set[str] | None:
+        """The files of an index that the root names; None: there is no root."""
         root = self.root()
         return None if root is None else root.index_files(field)
 
@@ -498,10 +557,3 @@ class HeadsTree(Tree[Heads]):
         resolver, name = collection.resolver, collection.name
         layout = HeadsLayout(collection.definition)
         super().__init__(collection, resolver.heads_key(name), resolver.heads_dir(name), layout)
-
-    def among(self, ids: Iterable[str]) -> Heads | None:
-        try:
-            return super().among(ids)
-        except Corrupt as damage:
-            self.damage = damage
-            return None

@@ -29,15 +29,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from worm.codec.diff import apply as apply_diff
 from worm.codec.strict_json import dumps
 from worm.collections.claims import audit_claims
 from worm.collections.collection import Collection
-from worm.collections.entries import Change, Document, Head, Heads, OplogEntry
+from worm.collections.entries import SEQ_MAX, Change, Document, Head, Heads, OplogEntry, exact_name
 from worm.collections.id_ranges import IdRange
+from worm.collections.oplog import Seqs
+from worm.collections.origins import KEPT
 from worm.errors import Corrupt, Invalid
 from worm.store.base import NULL_VERSION, Object, Version
-from worm.tables.build import build_manifest, empty_manifest
+from worm.tables.build import Progress, build_manifest, empty_manifest, entity_changes, silent
 from worm.tables.index import Index, IndexFiles
 from worm.tables.manifest import Manifest
 from worm.tables.root import Root
@@ -86,7 +87,7 @@ __all__ = ["Difference", "VerifyReport", "verify_collection"]
 DETAILS_MAX = 5
 THREADS = 16
 REPAIR = "`worm repair` rebuilds it"
-KEPT = "entries are never rewritten: put an earlier version of the object back"
+EXPLAINED = "`worm why` on this key says what to do"
 
 
 @dataclass
@@ -100,6 +101,8 @@ class VerifyReport:
     rejected: dict[str, str] = field(default_factory=dict)
     outgrown: dict[str, str] = field(default_factory=dict)
     """Documents that fitted the schema when they were written and do not fit today's, with the reason."""
+    kept: dict[str, str] = field(default_factory=dict)
+    """Documents that somebody put back though the log of their space has something else, with what it has."""
 
     @property
     def is_clean(self) -> bool:
@@ -114,6 +117,7 @@ class VerifyReport:
         self.differences += other.differences
         self.rejected.update(other.rejected)
         self.outgrown.update(other.outgrown)
+        self.kept.update(other.kept)
 
     def judged(self, collection: Collection, entity_id: str, found: Object) -> Document | None:
         """The document of a stored object, with a note where it does not fit the schema; None: it is rejected."""
@@ -126,17 +130,22 @@ class VerifyReport:
             return document
 
 
-def verify_collection(collection: Collection) -> VerifyReport:
+def verify_collection(collection: Collection, progress: Progress = silent) -> VerifyReport:
     """Verify one model. Reads only."""
     report = VerifyReport(collection.name)
     table = Table(collection)
     if collection.definition.oplog:
-        changes = verify_entities(collection, report)
+        changes = verify_entities(collection, report, progress=progress)
         expected = empty_manifest(collection).folded(changes) or empty_manifest(collection)
+        if any(change.damage is not None for change in changes) and table.is_kept:
+            # The time of a document that was served before may be later than all that is there.
+            stored = table.manifest.root()
+            newest = max(expected.last_updated, "" if stored is None else stored.last_updated)
+            expected = replace(expected, last_updated=newest)
         _verify_heads(table, changes, report)
     else:
         judge = partial(report.judged, collection)
-        expected = build_manifest(collection, carry=table.manifest.read(), judge=judge)
+        expected = build_manifest(collection, carry=table.manifest.read(), judge=judge, progress=progress)
         report.documents = len(expected.etags)
     if table.is_kept:
         _verify_files(table, expected, report)
@@ -145,32 +154,42 @@ def verify_collection(collection: Collection) -> VerifyReport:
     if collection.definition.mode == "append":
         report.differences += audit_append(collection)
     for kind, key, detail in collection.origins.audit():
-        report.differ(kind, key, detail)
+        if kind == KEPT:
+            report.kept[key] = detail
+        else:
+            report.differ(kind, key, detail)
     return report
 
 
 # Entities
 
 
-def verify_entities(collection: Collection, report: VerifyReport, within: IdRange | None = None) -> list[Change]:
-    """Check documents against their oplogs. Returns the newest state of those whose oplog can be read."""
+def verify_entities(
+    collection: Collection, report: VerifyReport, within: IdRange | None = None, progress: Progress = silent
+) -> list[Change]:
+    """Check documents against their oplogs. Returns what a rebuild takes for the newest state of each."""
     versions = collection.all_versions(within or IdRange())
     seqs = collection.recorded_seqs(within or IdRange())
     ids = sorted({*versions, *seqs})
     changes: list[Change] = []
+    doubtful: list[str] = []
     with ThreadPoolExecutor(THREADS) as pool:
-        checks = [_Entity(collection, one, versions.get(one, []), seqs.get(one, set())) for one in ids]
-        for change, found in pool.map(_Entity.check, checks):
+        checks = [_Entity(collection, one, versions.get(one, []), seqs.get(one, Seqs())) for one in ids]
+        for done, (change, found) in enumerate(pool.map(_Entity.check, checks), start=1):
+            progress(done, len(ids))
             report.add(found)
             if change is not None:
                 changes.append(change)
-    return changes
+            elif ids[done - 1] in seqs:
+                doubtful.append(ids[done - 1])
+    changes += entity_changes(collection, doubtful)
+    return sorted(changes, key=lambda change: change.id)
 
 
 class _Entity:
     """The check of one entity."""
 
-    def __init__(self, collection: Collection, entity_id: str, versions: Sequence[Version], seqs: set[int]) -> None:
+    def __init__(self, collection: Collection, entity_id: str, versions: Sequence[Version], seqs: Seqs) -> None:
         self._collection = collection
         self._id = entity_id
         self._versions = versions
@@ -180,18 +199,21 @@ class _Entity:
     def check(self) -> tuple[Change | None, VerifyReport]:
         live = bool(self._versions) and not self._versions[0].is_delete_marker
         self._report.documents = int(live)
-        gaps = self._gaps()
-        if gaps and self._collection.definition.archive_after is not None:
-            self._seqs = self._collection.recorded_seqs(IdRange(self._id, f"{self._id}0")).get(self._id, set())
-            gaps = self._gaps()  # unless it was archived between two pages of the listing
-        if gaps:
-            self._report.differ("oplog-gap", self._collection.oplog.key(self._id, gaps[0]), f"no entry {gaps[0]}")
+        if self._missing() is not None:
+            self._seqs = self._collection.oplog.seqs(self._id)  # it may have been archived between two pages
+        missing, key = self._missing(), self._collection.oplog.key
+        if missing is not None:
+            first, last = missing
+            what = f"no entry {first}" if first == last else f"no entries {first} to {last}"
+            self._report.differ("oplog-gap", key(self._id, min(first, SEQ_MAX)), f"{what} ({EXPLAINED})")
+            self._check_archives()
             return None, self._report
         try:
-            entries = list(self._collection.oplog.entries(self._id, last=len(self._seqs))) if self._seqs else []
+            last = max(self._seqs.single, default=0)
+            entries = list(self._collection.oplog.entries(self._id, last=last)) if last else []
             state = self._replay(entries)
         except Corrupt as damage:
-            self._report.differ("oplog-corrupt", damage.key or "", f"{damage.message} ({KEPT})")
+            self._report.differ("oplog-corrupt", damage.key or key(self._id, 1), f"{damage.message} ({EXPLAINED})")
             return None, self._report
         self._report.entries = len(entries)
         self._check_archives()
@@ -200,14 +222,16 @@ class _Entity:
         change = Change(self._id, Head.of(entries[-1]), self._collection.row(state)) if entries else None
         return change, self._report
 
-    def _gaps(self) -> list[int]:
-        return sorted(set(range(1, max(self._seqs, default=0) + 1)) - self._seqs)
+    def _missing(self) -> tuple[int, int] | None:
+        """The first gap. Archives count where the schema says that there may be any."""
+        has_archives = self._collection.definition.archive_after is not None
+        return (self._seqs if has_archives else Seqs(self._seqs.single)).missing
 
     def _check_archives(self) -> None:
         """Archives that are not needed to read the history, because single entries are still there, are checked too.
-        Only a history of more than `every` entries has any."""
+        Only a history of more than `every` entries has any of ours."""
         oplog = self._collection.oplog
-        if len(self._seqs) <= oplog.every:
+        if len(self._seqs.single) <= oplog.every and not self._seqs.archives:
             return
         for damage in oplog.archives.differences(self._id):
             self._report.differ("archive-differs", damage.key or "", damage.message)
@@ -227,28 +251,46 @@ class _Entity:
 
     def _check_checkpoint(self, entry: OplogEntry, before: Document | None, key: str) -> None:
         if entry.op == "update" and entry.snapshot is not None and before is not None:
-            after = apply_diff(before, entry.diff or {}, entry.absent or {})
+            after = entry.changed(before, key)
             if dumps(after) != dumps(entry.snapshot):
                 raise Corrupt("the document and the diff of a checkpoint say different things", key=key)
 
     def _check_versions(self, entries: Sequence[OplogEntry]) -> None:
         """Every version that changed something is named by exactly one entry, or by one as skipped."""
-        named = Counter(entry.version_id or NULL_VERSION for entry in entries if not entry.metadata.get("reverted"))
+        named = Counter(exact_name(entry) for entry in entries if not entry.metadata.get("reverted"))
         skipped = {name for entry in entries for name in _skipped(entry)}
-        by_version, exists, head = {entry.version_id: entry for entry in entries}, False, None
-        for version in reversed(self._versions):
+        for version, around in self._surroundings(entries):
             name = version.version_id
             if name is None:
                 continue  # the store keeps no versions: only the current document can be checked
-            if named[name] > 1:
-                self._report.differ("version-twice", version.key, f"version {name} has {named[name]} entries")
-            marks_nothing = version.is_delete_marker and not exists
-            if named[name] == 0 and name not in skipped and not marks_nothing:
-                if self._is_invalid(version) or self._is_late(version, head):
-                    continue
+            known = named[exact_name(version)]
+            if known > 1 and name != NULL_VERSION:
+                self._report.differ("version-twice", version.key, f"version {name} has {known} entries")
+            if known == 0 and name not in skipped and not self._needs_no_entry(version, around):
                 self._report.differ("version-unrecorded", version.key, f"version {name} has no oplog entry")
-            exists = exists if name in skipped else not version.is_delete_marker
-            head = Head.of(by_version[name]) if name in by_version else head
+
+    def _surroundings(self, entries: Sequence[OplogEntry]) -> Iterator[tuple[Version, Sequence[OplogEntry]]]:
+        """The versions, oldest first. With each the last entry of a version before it (none: there is no such version),
+        and the entries after that one, up to the first of a version after it: when capture met the version, one of
+        these was the newest."""
+        first: dict[tuple[str, str], int] = {}
+        for at, entry in enumerate(entries):
+            first.setdefault(exact_name(entry), at)
+        last = {exact_name(entry): at for at, entry in enumerate(entries)}
+        ends = [len(entries)]
+        for version in self._versions:
+            ends.append(first.get(exact_name(version), ends[-1]))
+        start = len(entries)
+        for version, end in zip(reversed(self._versions), reversed(ends[:-1]), strict=True):
+            yield version, entries[start:end]
+            start = last.get(exact_name(version), start)
+
+    def _needs_no_entry(self, version: Version, around: Sequence[OplogEntry]) -> bool:
+        """Would capture have passed it over? A delete marker changes nothing where the history has no document, or has
+        deleted it."""
+        if version.is_delete_marker:
+            return not around or any(entry.op == "delete" for entry in around)
+        return self._is_invalid(version) or self._is_late(version, Head.of(around[0]) if around else None)
 
     def _is_invalid(self, version: Version) -> bool:
         try:
@@ -259,7 +301,7 @@ class _Entity:
     def _is_late(self, version: Version, head: Head | None) -> bool:
         """A write that landed after the commit that deleted the document: not part of the history."""
         found = None if version.is_delete_marker else self._collection.documents.version(version)
-        return found is not None and self._collection.origins.is_late(self._id, found, head)
+        return found is not None and self._collection.origins.standing(self._id, found, head).is_late
 
     def _document(self, version: Version) -> Document | None:
         found = self._collection.documents.version(version)
@@ -290,7 +332,7 @@ class _Entity:
 def _skipped(entry: OplogEntry) -> list[str]:
     listed = entry.metadata.get("skipped")
     items = listed if isinstance(listed, list) else []
-    return [str(item["versionId"]) for item in items if isinstance(item, dict)]
+    return [str(item.get("versionId")) for item in items if isinstance(item, dict)]
 
 
 # Tables
@@ -365,11 +407,12 @@ def absence(what: str, key: str, damage: Corrupt | None) -> tuple[str, str, str]
 
 
 def explain_rows(stored: Manifest, expected: Manifest) -> str:
-    ids = {*stored.entities, *expected.entities, *stored.seqs, *expected.seqs}
     wrong = [
         one
-        for one in sorted(ids)
-        if stored.seqs.get(one) != expected.seqs.get(one) or stored.entities.get(one) != expected.entities.get(one)
+        for one in sorted({*stored.ids(), *expected.ids()})
+        if stored.seqs.get(one) != expected.seqs.get(one)
+        or stored.entities.get(one) != expected.entities.get(one)
+        or stored.etags.get(one) != expected.etags.get(one)
     ]
     if not wrong:
         return f"lastUpdated {stored.last_updated}, revision {stored.revision}: not as rebuilt"
@@ -378,8 +421,17 @@ def explain_rows(stored: Manifest, expected: Manifest) -> str:
 
 def _verify_heads(table: Table, changes: Sequence[Change], report: VerifyReport) -> None:
     stored = table.heads.read() or Heads(table.collection.name)
-    expected = {change.id: change.head for change in changes if change.head is not None}
-    wrong = [one for one in {*stored.heads, *expected} if stored.heads.get(one) != expected.get(one)]
+    if table.heads.damage is not None:
+        report.differ(*absence("heads", table.heads.key, table.heads.damage))
+        return
+    expected = Heads(table.collection.name).folded(changes) or Heads(table.collection.name)
+    wrong = wrong_heads(stored, expected)
     if wrong:
         shown = ", ".join(sorted(wrong)[:DETAILS_MAX])
         report.differ("heads-differ", table.heads.key, f"{differing(len(wrong), 'head')}: {shown}")
+
+
+def wrong_heads(stored: Heads, expected: Heads) -> list[str]:
+    """The ids whose heads are not as expected. A head of a damaged entity does no harm: it is only a hint."""
+    ids = {*stored.heads, *expected.heads} - expected.damaged
+    return [one for one in ids if stored.heads.get(one) != expected.heads.get(one)]

@@ -13,7 +13,6 @@ file alone is not missed: its partition is read instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TypeVar
 
@@ -27,6 +26,7 @@ from worm.tables.parts import FallbackPart, MergedPart, ParsedPart, Part, RawPar
 from worm.tables.pieces import Pieces
 from worm.tables.root import Counted, Piece, Root, covering, cut
 from worm.tables.tree import ManifestTree
+from worm.values import dataclass
 
 V = TypeVar("V")
 ASSUMED_BYTES = 1000
@@ -156,6 +156,11 @@ class TableView:
         return self._root.count
 
     @property
+    def cut_hint(self) -> int:
+        """How many rows lack something of their documents: at most, where the table is partitioned. No request."""
+        return self._root.cut if self.is_partitioned else len(self.columns.cut)
+
+    @property
     def requests(self) -> int:
         """How many GETs it takes to have the rows."""
         return self._files.requests(self._root) if self.is_partitioned and self._parts is None else 0
@@ -213,9 +218,9 @@ class TableView:
         return self._version(*self.columns.stamp(at))
 
     def _version(self, seq: int | None, etag: str | None) -> DocumentVersion | None:
-        """Without an oplog there are no seqs, but the etags that rows were read at."""
-        if self.oplog:
-            return None if seq is None else DocumentVersion(seq=seq)
+        """Without an oplog there are no seqs, but the etags that rows were read at. So it is with damaged entities."""
+        if self.oplog and seq is not None:
+            return DocumentVersion(seq=seq)
         return None if etag is None else DocumentVersion(etag=etag)
 
     def batches(self) -> Iterator[RowBatch]:

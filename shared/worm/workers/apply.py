@@ -42,6 +42,10 @@ class _Log:
         """Those of the slots after this one."""
         return {message for slot, messages in self.slots.items() if slot > after for message in messages}
 
+    def fail(self, outcome: BatchOutcome, error: Exception, after: int = 0) -> None:
+        for slot in (one for one in self.slots if one > after):
+            outcome.fail(self.slots[slot], error, key=self.keys.slot(slot), database=self.keys.db_id)
+
 
 class Apply:
     """The apply worker."""
@@ -59,7 +63,7 @@ class Apply:
                 if self._apply(log, left, outcome):
                     self._materialize(log, left, outcome)
             except Exception as error:  # noqa: BLE001 - reported for its messages, which the queue delivers again
-                outcome.fail(log.messages(), error)
+                log.fail(outcome, error)
         return outcome
 
     def _group(self, messages: Sequence[Message], outcome: BatchOutcome) -> list[_Log]:
@@ -95,7 +99,7 @@ class Apply:
         outcome.recorded += done.segments
         outcome.attempts += done.flushes
         if not done.is_done:
-            outcome.fail(log.messages(after=done.slot), _no_time(log.keys))
+            log.fail(outcome, _no_time(log.keys), after=done.slot)
         else:
             self._check_rest(log, done.slot, applier.root, outcome)
         return True
@@ -105,7 +109,7 @@ class Apply:
         if log.keys.branch:
             return
         if not self._materializer.run(log.keys.db_id, lambda: left() - FLUSH_SECONDS).is_done:
-            outcome.fail(log.messages(), _no_time(log.keys))
+            log.fail(outcome, _no_time(log.keys))
 
     def _check_rest(self, log: _Log, end: int, root: PagesRoot, outcome: BatchOutcome) -> None:
         """The log was read to its end, and yet not all of these segments came: are they there?"""
@@ -115,7 +119,7 @@ class Apply:
                 outcome.ignored += 1
                 continue
             what = f"the log ends with slot {end}: segments before this one are missing"
-            outcome.fail(log.slots[slot], Corrupt(what, key=key, hint=VERIFY))
+            outcome.fail(log.slots[slot], Corrupt(what, key=key, hint=VERIFY), key=key, database=log.keys.db_id)
 
     def _applier(self, db_id: str) -> Applier:
         applier = self._appliers.pop(db_id, None)

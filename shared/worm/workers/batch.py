@@ -1,8 +1,9 @@
 """Messages of a queue batch: what they say, and what becomes of each.
 
 A message carries S3 events, as an EventBridge envelope or a plain S3 notification. An event is a hint that says where
-to look. What we take from it: the key, which version it was of (to name the actor of that version), and who made it.
-Messages that carry no hint for this bucket (`s3:TestEvent`, another bucket) give none.
+to look. What we take from it: the key, which version it was of (to name the actor of that version), who made it, and
+whether that version was removed for good. Messages that carry no hint for this bucket (`s3:TestEvent`, another bucket)
+give none.
 
 Three endings: done, *failed* (something may be better next time: the queue delivers again, and after maxReceiveCount it
 goes to the DLQ), and *rejected* (it can never succeed, or cannot be understood: to the DLQ at once, with the reason).
@@ -11,12 +12,12 @@ goes to the DLQ), and *rejected* (it can never succeed, or cannot be understood:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 from urllib.parse import unquote_plus
 
 from worm.codec.strict_json import JsonValue, loads
-from worm.errors import Invalid
+from worm.errors import Invalid, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,9 @@ class BatchOutcome:
     """What a batch came to. A message in neither dict is done.
 
     `attempts`: compare-and-swaps that were tried; more than one per file means that others wrote at the same moment.
-    `conflicts`: by index, the values of unique fields that several documents have.
+    `conflicts`: by index, the values of unique fields that several documents have. `age_seconds`: how long ago the
+    oldest change that was folded had been uploaded. `facts`: what logs say of messages that failed or were rejected:
+    the key, the model, the change set.
     """
 
     failed: dict[str, Exception] = field(default_factory=dict)
@@ -43,43 +46,67 @@ class BatchOutcome:
     ignored: int = 0
     attempts: int = 0
     conflicts: dict[str, list[str]] = field(default_factory=dict)
+    age_seconds: float | None = None
+    facts: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def fail(self, messages: Iterable[str], error: Exception) -> None:
+    def fail(self, messages: Iterable[str], error: Exception, **facts: str) -> None:
         for message in messages:
             self.failed[message] = error
+            self.facts[message] = facts
 
     def reject(self, message: str, reason: Invalid) -> None:
         self.rejected[message] = reason
 
-    def reject_all(self, messages: Iterable[str], reason: Invalid) -> None:
+    def reject_all(self, messages: Iterable[str], reason: Invalid, **facts: str) -> None:
         for message in messages:
             self.reject(message, reason)
+            self.facts[message] = facts
+
+    def is_outage(self, messages: Iterable[Message]) -> bool:
+        """Has every message failed, and is there one? A single message counts, too: of a bucket with little traffic
+        each batch is one, and what is only a passing fault fails once. Rejected messages are no outage."""
+        ids = {message.id for message in messages}
+        return bool(ids) and ids <= self.failed.keys()
 
 
 MAX_MESSAGE_BYTES = 1024 * 1024
+REASON_ATTRIBUTE = "reason"
+"""The message attribute that says why a worker sent a message to its dead letters."""
 EVENTBRIDGE_KINDS = frozenset({"Object Created", "Object Deleted"})
+REMOVED = "Permanently Deleted"
+REMOVALS = frozenset({"ObjectRemoved:Delete", "LifecycleExpiration:Delete"})
+"""How EventBridge and S3 notifications call the removal of a version. Without a version id it is a plain delete, of a
+bucket that keeps no versions."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyHint:
-    """Something may have happened to this key."""
+    """Something may have happened to this key. `size`: what the event says of the bytes; decides nothing but how many
+    documents are read at once."""
 
     key: str
     version_id: str | None = None
     actor: str | None = None
+    is_removal: bool = False
+    """The version, or the delete marker, was removed for good. What lay below it may be current again."""
+    size: int = field(default=0, compare=False)
 
 
 def hints_of(body: str, *, bucket: str, prefix: str = "") -> list[KeyHint]:
     """The hints of one message for our bucket and prefix; keys are relative to the prefix."""
+    return [
+        replace(hint, key=hint.key[len(prefix) :])
+        for event_bucket, hint in events_of(body)
+        if event_bucket == bucket and hint.key.startswith(prefix)
+    ]
+
+
+def events_of(body: str) -> list[tuple[str, KeyHint]]:
+    """The bucket and the hint of each event of one message, whatever bucket it is of."""
     message = loads(body.encode("utf-8", "surrogatepass"), max_bytes=MAX_MESSAGE_BYTES)
     if not isinstance(message, dict):
         raise Invalid("the message is not a JSON object", hint="only S3 events belong into this queue")
-    found = []
-    for event_bucket, hint in _hints(message):
-        inside = event_bucket == bucket and hint.key.startswith(prefix)
-        if inside:
-            found.append(KeyHint(hint.key[len(prefix) :], hint.version_id, hint.actor))
-    return found
+    return list(_hints(message))
 
 
 def _hints(message: Mapping[str, JsonValue]) -> Iterator[tuple[str, KeyHint]]:
@@ -102,10 +129,9 @@ def _eventbridge(message: Mapping[str, JsonValue]) -> Iterator[tuple[str, KeyHin
     described = cast("dict[str, JsonValue]", _expect(detail, "object", dict))
     key = cast(str, _expect(described, "key", str))
     version_id, requester = described.get("version-id"), detail.get("requester")
-    yield (
-        cast(str, _expect(bucket, "name", str)),
-        KeyHint(key, _text(version_id), _text(requester)),
-    )
+    is_removal = version_id is not None and detail.get("deletion-type") == REMOVED
+    hint = KeyHint(key, _text(version_id), _text(requester), is_removal, _size(described))
+    yield cast(str, _expect(bucket, "name", str)), hint
 
 
 def _notification(record: JsonValue) -> Iterator[tuple[str, KeyHint]]:
@@ -117,17 +143,22 @@ def _notification(record: JsonValue) -> Iterator[tuple[str, KeyHint]]:
     key = unquote_plus(cast(str, _expect(described, "key", str)))
     identity = record.get("userIdentity")
     principal = identity.get("principalId") if isinstance(identity, dict) else None
-    yield (
-        cast(str, _expect(bucket, "name", str)),
-        KeyHint(key, _text(described.get("versionId")), _text(principal)),
-    )
+    version_id, event = described.get("versionId"), record.get("eventName")
+    is_removal = version_id is not None and event in REMOVALS
+    hint = KeyHint(key, _text(version_id), _text(principal), is_removal, _size(described))
+    yield cast(str, _expect(bucket, "name", str)), hint
 
 
 def _expect(shape: Mapping[str, JsonValue], name: str, kind: type) -> JsonValue:
     value = shape.get(name)
     if not isinstance(value, kind):
-        raise Invalid(f"the event has no {name!r} of type {kind.__name__}")
+        raise Invalid(f"the event has no {shown(name)} of type {kind.__name__}")
     return value
+
+
+def _size(described: Mapping[str, JsonValue]) -> int:
+    size = described.get("size")
+    return size if isinstance(size, int) and size > 0 else 0
 
 
 def _text(value: JsonValue) -> str | None:

@@ -1,20 +1,28 @@
 """capture: document events in, oplog entries and one change set per model out.
 
-Per batch: group the hints by entity, reconcile each entity once (concurrently), then write what the tables do not know
-yet as one change set. Only when the change set is stored are the messages done; a crash anywhere before leaves them in
-the queue, and doing it again changes nothing that is recorded already.
+Per batch: group the hints by entity, reconcile each entity once (concurrently, whatever its model), then write what the
+tables do not know yet as one change set per model. Only when the change set is stored are the messages done; a crash
+anywhere before leaves them in the queue, and doing it again changes nothing that is recorded already. A damaged entity
+is only named in the change set, for the table to serve its document; its messages fail, and end in the DLQ with the
+reason.
 
 A hint whose every version is already known to be recorded and handed on costs no request at all, unless the queue
-delivers it again: then a snapshot or the trash may be missing beside a recorded entry.
+delivers it again: then a snapshot or the trash may be missing beside a recorded entry. The removal of a version is
+always a reason to look, whatever is remembered: what is current now was recorded before.
+
+When the time is over, no further entity is begun: what was recorded is handed on, and the messages of the rest fail and
+come again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from worm.clock import Deadline, forever
 from worm.collections.collection import Collection, EntityOutcome
-from worm.collections.entries import Change, Head, Heads, encode_changes
+from worm.collections.entries import Change, Head, Heads, encode_changes, row_weight
 from worm.collections.layout import KeyKind
 from worm.collections.reconcile import Sighting, failure_of
 from worm.errors import Invalid, Unavailable
@@ -25,6 +33,7 @@ from worm.workers.batch import BatchOutcome, KeyHint, Message, hints_of
 
 # Heads remembered while the tables worker is behind; forgetting one costs a few requests, nothing else.
 HANDED_ON_MAX = 50_000
+CHANGE_SET_BYTES = 4 << 20
 
 
 @dataclass
@@ -37,6 +46,65 @@ class _Entity:
     messages: set[str] = field(default_factory=set)
     is_redelivered: bool = False
 
+    @property
+    def size(self) -> int:
+        """The bytes that events say it has."""
+        return max(hint.size for hint in self.hints)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What logs say of it."""
+        return {"key": self.hints[0].key, "model": self.model, "id": self.id}
+
+
+@dataclass
+class _Work:
+    """What a batch has to do for one model. `heads` is None for one without oplog; `error` fails all its messages.
+    `change_set`: the last one that was written for it, or tried."""
+
+    table: Table
+    entities: list[_Entity]
+    heads: Heads | None = None
+    handed_on: dict[str, Head] = field(default_factory=dict)
+    results: list[EntityOutcome] = field(default_factory=list)
+    error: Exception | None = None
+    change_set: str | None = None
+
+    def size_of(self, entity: _Entity) -> int:
+        """The bytes that are read of it, as far as events tell: of an update the document before, too."""
+        is_update = self.heads is not None and self.heads.get(entity.id) is not None
+        return entity.size * (2 if is_update else 1)
+
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """What goes wrong is of this model only: its messages fail, and the queue delivers them again."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - reported for its messages
+            self.error = error
+
+    @property
+    def changes(self) -> list[Change]:
+        """What the table does not know yet. Of a damaged entity only its name, with the first delivery: the table is
+        to serve its document as it is now."""
+        pairs = zip(self.entities, self.results, strict=True)
+        named = [one for one, result in pairs if result.damage is not None and not one.is_redelivered]
+        news = [result.change for result in self.results if result.change is not None]
+        return [*news, *(Change(entity.id, None, None) for entity in named)]
+
+    def report(self, outcome: BatchOutcome) -> None:
+        if self.error is not None:
+            named = {} if self.change_set is None else {"change_set": self.change_set}
+            for entity in self.entities:
+                outcome.fail(entity.messages, self.error, **entity.facts, **named)
+            return
+        for entity, result in zip(self.entities, self.results, strict=True):
+            outcome.recorded += result.appended
+            if isinstance(result.error, Invalid):
+                outcome.reject_all(entity.messages, result.error, **entity.facts)
+            elif result.error is not None:
+                outcome.fail(entity.messages, result.error, **entity.facts)
+
 
 class Capture:
     """The capture worker. Keeps, per model, the heads that this process recorded and handed on since the heads file."""
@@ -45,13 +113,22 @@ class Capture:
         self._session = session
         self._handed_on: dict[str, dict[str, Head]] = {}
 
-    def run(self, messages: Sequence[Message]) -> BatchOutcome:
-        """Capture a batch of SQS messages."""
+    def run(self, messages: Sequence[Message], left: Deadline = forever) -> BatchOutcome:
+        """Capture a batch of SQS messages. Models take their steps together: a batch may be of many, and each step is
+        the time of a request or more."""
         self._session.refresh()
         outcome = BatchOutcome()
-        entities = self._group(messages, outcome)
-        for model in sorted({entity.model for entity in entities}):
-            self._capture_model(model, [entity for entity in entities if entity.model == model], outcome)
+        works = self._works(self._group(messages, outcome), outcome)
+        self._session.in_parallel(self._read_heads, works)
+        jobs = [(work, entity) for work in works if work.error is None for entity in work.entities]
+        results = self._session.in_parallel(
+            lambda job: _reconciled(*job) if left() > 0 else _untried(job[1]), jobs, lambda job: job[0].size_of(job[1])
+        )
+        for (work, _), result in zip(jobs, results, strict=True):
+            work.results.append(result)
+        self._session.in_parallel(self._hand_on, [work for work in works if work.error is None])
+        for work in works:
+            work.report(outcome)
         return outcome
 
     def _group(self, messages: Sequence[Message], outcome: BatchOutcome) -> list[_Entity]:
@@ -83,44 +160,25 @@ class Capture:
             raise Invalid(info.reason or "not a document key of its model", key=hint.key)
         return None
 
-    def _capture_model(self, model: str, entities: Sequence[_Entity], outcome: BatchOutcome) -> None:
-        table = self._session.table(model)
-        definition = table.collection.definition
-        if not (definition.oplog or definition.keeps_manifest or definition.snapshots.enabled):
-            outcome.ignored += len(entities)
-            return
-        try:
-            results = self._reconcile_all(table, entities)
-            changes = [result.change for result in results if result.change is not None]
-            self._hand_on(table, changes)
-        except Exception as error:  # noqa: BLE001 - reported for its messages, which the queue delivers again
-            outcome.fail({message for entity in entities for message in entity.messages}, error)
-            return
-        for entity, result in zip(entities, results, strict=True):
-            outcome.recorded += result.appended
-            if isinstance(result.error, Invalid):
-                outcome.reject_all(entity.messages, result.error)
-            elif result.error is not None:
-                outcome.fail(entity.messages, result.error)
+    def _works(self, entities: Sequence[_Entity], outcome: BatchOutcome) -> list[_Work]:
+        """By model, without those that keep nothing."""
+        works: list[_Work] = []
+        for model in sorted({entity.model for entity in entities}):
+            table, some = self._session.table(model), [entity for entity in entities if entity.model == model]
+            definition = table.collection.definition
+            if definition.oplog or definition.keeps_manifest or definition.snapshots.enabled:
+                works.append(_Work(table, some))
+            else:
+                outcome.ignored += len(some)
+        return works
 
-    def _reconcile_all(self, table: Table, entities: Sequence[_Entity]) -> list[EntityOutcome]:
-        if not table.collection.definition.oplog:
-            return self._session.in_parallel(lambda entity: _unrecorded(table.collection, entity.id), entities)
-        heads = table.heads.among(entity.id for entity in entities) or Heads(table.collection.name)
-        handed_on = self._forget_folded(table.collection.name, heads)
-
-        def one(entity: _Entity) -> EntityOutcome:
-            known = newer_head(heads.get(entity.id), handed_on.get(entity.id))
-            is_recorded = known is not None and all(
-                hint.version_id == known.version_id is not None for hint in entity.hints
-            )
-            if is_recorded and not entity.is_redelivered:
-                return EntityOutcome()
-            sightings = [Sighting(hint.version_id, hint.actor) for hint in entity.hints]
-            folded = heads.get(entity.id)
-            return table.collection.reconcile(entity.id, known, folded, sightings, recheck=entity.is_redelivered)
-
-        return self._session.in_parallel(one, entities)
+    def _read_heads(self, work: _Work) -> None:
+        collection = work.table.collection
+        if collection.definition.oplog:
+            with work.failing():
+                heads = work.table.heads.among(entity.id for entity in work.entities)
+                work.heads = heads or Heads(collection.name)
+                work.handed_on = self._forget_folded(collection.name, work.heads)
 
     def _forget_folded(self, model: str, heads: Heads) -> dict[str, Head]:
         """Heads that reached the heads file need no memory of ours."""
@@ -132,17 +190,56 @@ class Capture:
         self._handed_on[model] = waiting
         return waiting
 
-    def _hand_on(self, table: Table, changes: Sequence[Change]) -> None:
-        if not changes:
-            return
-        collection = table.collection
-        key = collection.resolver.change_set_key(collection.name, self._session.ids.ulid())
-        if not isinstance(collection.store.put_if_absent(key, encode_changes(collection.name, changes)), Won):
-            raise Unavailable("another change set has this name", key=key, hint="retried with a new name")
+    def _hand_on(self, work: _Work) -> None:
+        with work.failing():
+            self._store_changes(work, work.table.collection, work.changes)
+
+    def _store_changes(self, work: _Work, collection: Collection, changes: Sequence[Change]) -> None:
+        for some in _bounded(changes):
+            work.change_set = key = collection.resolver.change_set_key(collection.name, self._session.ids.ulid())
+            if not isinstance(collection.store.put_if_absent(key, encode_changes(collection.name, some)), Won):
+                raise Unavailable("another change set has this name", key=key, hint="retried with a new name")
         waiting = self._handed_on.setdefault(collection.name, {})
         waiting.update({change.id: change.head for change in changes if change.head is not None})
         for entity_id in list(waiting)[:-HANDED_ON_MAX]:
             del waiting[entity_id]
+
+
+def _reconciled(work: _Work, entity: _Entity) -> EntityOutcome:
+    """Of one entity. An error is part of the outcome."""
+    collection, heads = work.table.collection, work.heads
+    if heads is None:
+        try:
+            return _unrecorded(collection, entity.id)
+        except Exception as error:  # noqa: BLE001 - one bad entity must not fail the others; reported with it
+            return EntityOutcome(error=error)
+    folded = heads.get(entity.id)
+    known = newer_head(folded, work.handed_on.get(entity.id))
+    is_recorded = known is not None and all(
+        hint.version_id == known.version_id is not None and not hint.is_removal for hint in entity.hints
+    )
+    if is_recorded and not entity.is_redelivered:
+        return EntityOutcome()
+    sightings = [Sighting(hint.version_id, hint.actor, is_removal=hint.is_removal) for hint in entity.hints]
+    return collection.reconcile(entity.id, known, folded, sightings, recheck=entity.is_redelivered)
+
+
+def _untried(entity: _Entity) -> EntityOutcome:
+    what = Unavailable("no time was left to record it", key=entity.hints[0].key, hint="the queue delivers it again")
+    return EntityOutcome(error=what)
+
+
+def _bounded(changes: Sequence[Change]) -> Iterator[list[Change]]:
+    """The changes of one change set each. Most batches make one."""
+    some, size = list[Change](), 0
+    for change in changes:
+        size += row_weight(change.id, change.row)
+        if some and size > CHANGE_SET_BYTES:
+            yield some
+            some, size = [], row_weight(change.id, change.row)
+        some.append(change)
+    if some:
+        yield some
 
 
 def _unrecorded(collection: Collection, entity_id: str) -> EntityOutcome:

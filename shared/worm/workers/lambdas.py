@@ -1,7 +1,18 @@
-"""From a Lambda invocation to a worker: SQS records in, partial-batch answer out, logs and metrics between.
+"""From a Lambda invocation to a worker: events in, answers out, logs and metrics between.
 
-Every failure is logged with its reason. A rejected message goes to the DLQ at once, with the reason as a message
-attribute (there is no use in trying again); if that fails, it counts as failed and the queue takes it there later.
+Every failure is logged with its reason, the key, the model or database, the change set where there is one, the id of
+the invocation, and S3's id of the request that failed. A rejected message goes to the DLQ at once, with the reason as a
+message attribute (there is no use in trying again); if that fails, it counts as failed and the queue takes it there
+later.
+
+If some messages of a batch failed, the answer names them, and the queue delivers them again. If *every* message failed,
+the invocation fails: an outage, such as a permission that was taken away, then counts as errors of the function within
+a minute. The queue delivers all of them again, as it would have done anyway. This holds for a batch of one message,
+too: a passing fault is one error in one minute, for which no alarm rings, and in a quiet bucket every batch has one
+message.
+
+Before the first `worm push` there is nothing to do. Messages are done (the push adopts the documents that are there),
+and a scheduled run answers that there is no schema yet. If somebody deleted the schema, that is an error.
 """
 
 from __future__ import annotations
@@ -9,83 +20,214 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
-from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, wraps
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools.logging.utils import copy_config_to_registered_loggers
 from aws_lambda_powertools.metrics import MetricUnit
 
-from worm.clock import Ids, SystemClock, iso_seconds
-from worm.errors import Invalid, Unavailable
+from worm.clock import Deadline, Ids, SystemClock
+from worm.errors import Invalid, NotFound, Unavailable, WormError
 from worm.session import Session, Settings
 from worm.store.s3 import S3Store
-from worm.workers.batch import BatchOutcome, Message, hints_of
+from worm.workers.batch import REASON_ATTRIBUTE, BatchOutcome, Message, hints_of
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
-    from mypy_boto3_sqs.type_defs import MessageTypeDef
 
 
 Event = Mapping[str, Any]
 PartialBatchAnswer = dict[str, list[dict[str, str]]]
+ScheduleAnswer = list[dict[str, Any]] | dict[str, str]
+WorkerT = TypeVar("WorkerT")
+AnswerT = TypeVar("AnswerT")
+Handler = Callable[[dict[str, Any], Any], AnswerT]
 SAFETY_SECONDS = 20.0
 VALUES_SHOWN = 20
+Facts = Mapping[str, str | None]
+NO_FACTS: Facts = {}
+NO_SCHEMA = "no schema yet"
+READS = ("GET", "HEAD")
+WRITES = ("PUT", "COPY", "POST", "LIST", "VERSIONS")
+"""Kinds of requests by what S3 charges for them. A DELETE is free."""
 
 
-@cache
-def session() -> Session:
-    """One per process, made at the first invocation from the environment."""
-    settings = Settings.from_environment()
-    clock = SystemClock()
-    ids = Ids.system(clock)
-    store = S3Store(settings.bucket, settings.prefix, role=settings.role, ids=ids, clock=clock, tag_derived=True)
-    return Session(store, settings, ids=ids, clock=clock)
+class Function(Generic[WorkerT]):
+    """One Lambda function: its worker, logger and metrics, and what each of its invocations reports.
 
+    Session and worker are made at the first invocation, from the environment, and stay for the life of the process.
+    Lines that the library logs by itself look like those of the function, and follow its level."""
 
-def run_batch(
-    event: Event,
-    run: Callable[[Sequence[Message]], BatchOutcome],
-    *,
-    logger: Logger,
-    metrics: Metrics,
-    dead_letters: DeadLetters | None = None,
-) -> PartialBatchAnswer:
-    """Run a worker on the records of an SQS event."""
-    messages = [_message(record) for record in event["Records"]]
-    requests = session().store.requests
-    with requests.measure() as spent:
-        outcome = run(messages)
-    failed = set(outcome.failed)
-    bodies = {message.id: message.body for message in messages}
-    letters = dead_letters or DeadLetters.from_environment()
-    for message_id, reason in outcome.rejected.items():
-        logger.error("rejected", message_id=message_id, reason=str(reason), key=reason.key)
-        if not _bury(letters, bodies[message_id], str(reason), logger):
-            failed.add(message_id)
-    for message_id, error in outcome.failed.items():
-        logger.error("failed", message_id=message_id, reason=str(error), exc_info=error)
-    metrics.add_metric("Messages", MetricUnit.Count, len(messages))
-    metrics.add_metric("Recorded", MetricUnit.Count, outcome.recorded)
-    metrics.add_metric("Ignored", MetricUnit.Count, outcome.ignored)
-    metrics.add_metric("Rejected", MetricUnit.Count, len(outcome.rejected))
-    metrics.add_metric("Failed", MetricUnit.Count, len(outcome.failed))
-    metrics.add_metric("Attempts", MetricUnit.Count, outcome.attempts)
-    metrics.add_metric("UniqueConflicts", MetricUnit.Count, sum(map(len, outcome.conflicts.values())))
-    for index, values in outcome.conflicts.items():
-        logger.warning("several documents have one unique value", index=index, values=values[:VALUES_SHOWN])
-    metrics.add_metric("StoreRequests", MetricUnit.Count, spent["total"])
-    logger.info(
-        "batch",
-        messages=len(messages),
-        recorded=outcome.recorded,
-        ignored=outcome.ignored,
-        rejected=len(outcome.rejected),
-        failed=len(outcome.failed),
-        attempts=outcome.attempts,
-        requests=spent,
-    )
-    return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in sorted(failed)]}
+    def __init__(self, make: Callable[[Session], WorkerT]) -> None:
+        self._make = make
+        self._is_cold = True
+        self.logger = Logger()
+        self.metrics = Metrics()
+        stack = os.environ.get("WORM_STACK", "")
+        if stack:
+            self.metrics.set_default_dimensions(stack=stack)
+        copy_config_to_registered_loggers(self.logger, include={"worm"})
+
+    @cached_property
+    def session(self) -> Session:
+        settings, clock = Settings.from_environment(), SystemClock()
+        ids = Ids.system(clock)
+        store = S3Store(settings.bucket, settings.prefix, role=settings.role, ids=ids, clock=clock, tag_derived=True)
+        return Session(store, settings, ids=ids, clock=clock)
+
+    @cached_property
+    def worker(self) -> WorkerT:
+        return self._make(self.session)
+
+    def handler(self, handle: Handler[AnswerT]) -> Handler[AnswerT]:
+        """Decorates the handler: its log lines name the invocation, its metrics are written also when it fails."""
+
+        @wraps(handle)
+        def reported(event: dict[str, Any], context: Any) -> AnswerT:
+            spent: dict[str, int] = {}
+            try:
+                self._count_cold_start()
+                with self.session.store.requests.measure() as spent:
+                    return handle(event, context)
+            except Exception as error:
+                self.log_failure("invocation failed", error)
+                raise
+            finally:
+                self.count("StoreRequests", spent.get("total", 0))
+                self.count("ReadRequests", sum(spent.get(kind, 0) for kind in READS))
+                self.count("WriteRequests", sum(spent.get(kind, 0) for kind in WRITES))
+
+        decorated: Handler[AnswerT] = self.logger.inject_lambda_context(self.metrics.log_metrics(reported))
+        return decorated
+
+    def _count_cold_start(self) -> None:
+        """By ourselves: Powertools writes its own without the default dimensions, so that stacks could not be told
+        apart, and none for an invocation that fails."""
+        if self._is_cold:
+            self._is_cold = False
+            self.count("ColdStart", 1)
+
+    def count(self, name: str, value: float) -> None:
+        self.metrics.add_metric(name, MetricUnit.Count, value)
+
+    def log_failure(self, text: str, error: Exception, facts: Facts = NO_FACTS, *, trace: bool = False) -> None:
+        """A line with all that is known. `key` is what the message is about, `failed_key` what the failed request is
+        about."""
+        known = {"reason": str(error), "error": type(error).__name__, **facts}
+        if isinstance(error, WormError):
+            known |= {"failed_key": error.key, "s3_request_id": error.request_id}
+        said = {name: fact for name, fact in known.items() if fact is not None}
+        self.logger.error(text, exc_info=error if trace else None, extra=said)
+
+    def log_problems(self, text: str, model: str, problems: Mapping[str, str]) -> None:
+        """A line for each of the first reasons, by id or key."""
+        for key, reason in islice(problems.items(), VALUES_SHOWN):
+            self.logger.error(text, extra={"model": model, "key": key, "reason": reason})
+
+    def run_scheduled(self, run: Callable[[], list[AnswerT]]) -> list[AnswerT] | None:
+        """The reports of a scheduled run; None: nobody has pushed a schema yet."""
+        try:
+            return run()
+        except NotFound:
+            if not self.session.is_new():
+                raise
+            self.logger.info(NO_SCHEMA)
+            return None
+
+    def run_batch(self, event: Event, run: Callable[[Sequence[Message]], BatchOutcome]) -> PartialBatchAnswer:
+        """Run a worker on the records of an SQS event; see the module header."""
+        messages = [_message(record) for record in event["Records"]]
+        with self.session.store.requests.measure() as spent:
+            outcome = self._outcome(messages, run)
+        failed = outcome.failed.keys() | self._bury(messages, outcome)
+        self._log_failed(messages, outcome)
+        self._measure(messages, outcome)
+        self._log_batch(messages, outcome, spent)
+        if outcome.is_outage(messages):
+            raise next(iter(outcome.failed.values()))
+        return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in sorted(failed)]}
+
+    def _outcome(self, messages: Sequence[Message], run: Callable[[Sequence[Message]], BatchOutcome]) -> BatchOutcome:
+        try:
+            return run(messages)
+        except NotFound as missing:
+            error: Exception = missing
+            if self.session.is_new():
+                self.logger.info(NO_SCHEMA)
+                return BatchOutcome(ignored=len(messages))
+        except Exception as failure:  # noqa: BLE001 - of all messages; logged and raised when it is counted
+            error = failure
+        outcome = BatchOutcome()
+        outcome.fail((message.id for message in messages), error)
+        return outcome
+
+    @cached_property
+    def _letters(self) -> DeadLetters | None:
+        return DeadLetters.from_environment()
+
+    def _bury(self, messages: Sequence[Message], outcome: BatchOutcome) -> set[str]:
+        """Send the rejected ones to the DLQ; those that it did not take."""
+        bodies, kept = {message.id: message.body for message in messages}, set[str]()
+        for message_id, reason in outcome.rejected.items():
+            facts = self._facts(message_id, bodies[message_id], outcome)
+            self.log_failure("rejected", reason, facts)
+            try:
+                if self._letters is None:
+                    raise Unavailable("WORM_DLQ_URL is not set", hint="template.yaml sets it")
+                self._letters.send(bodies[message_id], str(reason))
+            except Unavailable as error:
+                self.log_failure("dead letter not sent", error, facts)
+                kept.add(message_id)
+        return kept
+
+    def _log_failed(self, messages: Sequence[Message], outcome: BatchOutcome) -> None:
+        """A line for each message. One error may fail many of them; its trace is there once."""
+        traced: set[int] = set()
+        for message in messages:
+            error = outcome.failed.get(message.id)
+            if error is not None:
+                facts = self._facts(message.id, message.body, outcome)
+                self.log_failure("failed", error, facts, trace=id(error) not in traced)
+                traced.add(id(error))
+            elif message.id not in outcome.rejected:
+                self.logger.debug("done", message_id=message.id, key=self._key_of(message.body))
+
+    def _facts(self, message_id: str, body: str, outcome: BatchOutcome) -> Facts:
+        return {"message_id": message_id, "key": self._key_of(body), **outcome.facts.get(message_id, {})}
+
+    def _key_of(self, body: str) -> str | None:
+        """The first key that a message is about."""
+        settings = self.session.settings
+        with suppress(Invalid):  # no event, so of no key
+            return next((hint.key for hint in hints_of(body, bucket=settings.bucket, prefix=settings.prefix)), None)
+        return None
+
+    def _measure(self, messages: Sequence[Message], outcome: BatchOutcome) -> None:
+        self.count("Messages", len(messages))
+        self.count("Recorded", outcome.recorded)
+        self.count("Ignored", outcome.ignored)
+        self.count("Rejected", len(outcome.rejected))
+        self.count("Failed", len(outcome.failed))
+        self.count("Attempts", outcome.attempts)
+        self.count("UniqueConflicts", sum(map(len, outcome.conflicts.values())))
+        if outcome.age_seconds is not None:
+            self.metrics.add_metric("FreshnessSeconds", MetricUnit.Seconds, outcome.age_seconds)
+
+    def _log_batch(self, messages: Sequence[Message], outcome: BatchOutcome, spent: Mapping[str, int]) -> None:
+        for index, values in outcome.conflicts.items():
+            self.logger.warning("several documents have one unique value", index=index, values=values[:VALUES_SHOWN])
+        self.logger.info(
+            "batch",
+            messages=len(messages),
+            recorded=outcome.recorded,
+            ignored=outcome.ignored,
+            rejected=len(outcome.rejected),
+            failed=len(outcome.failed),
+            attempts=outcome.attempts,
+            requests=spent,
+        )
 
 
 def _message(record: Mapping[str, Any]) -> Message:
@@ -93,18 +235,7 @@ def _message(record: Mapping[str, Any]) -> Message:
     return Message(record["messageId"], record["body"], int(deliveries))
 
 
-def _bury(letters: DeadLetters | None, body: str, reason: str, logger: Logger) -> bool:
-    if letters is None:
-        return False
-    try:
-        letters.send(body, reason)
-    except Unavailable as error:
-        logger.error("dead letter not sent", reason=str(error))
-        return False
-    return True
-
-
-def seconds_left(context: Any) -> Callable[[], float]:
+def seconds_left(context: Any) -> Deadline:
     """The deadline of an invocation: what remains, less what finishing needs."""
 
     def left() -> float:
@@ -114,17 +245,14 @@ def seconds_left(context: Any) -> Callable[[], float]:
 
 
 REASON_CHARACTERS_MAX = 1000
-PEEKS_MAX = 20
-"""How often a queue is asked for messages when one is looked for; each answer has up to ten."""
-PEEK_SECONDS = 60
 
 
 class DeadLetters:
-    """The DLQ of one worker. boto3 is imported at the first dead letter, not at start: good batches never need it."""
+    """The DLQ of one worker, to send to; `deployment/dead_letters.py` reads it. boto3 is imported at the first dead
+    letter, not at start: good batches never need it."""
 
-    def __init__(self, queue_url: str, *, endpoint_url: str | None = None) -> None:
+    def __init__(self, queue_url: str) -> None:
         self._queue_url = queue_url
-        self._endpoint_url = endpoint_url
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> DeadLetters | None:
@@ -136,7 +264,7 @@ class DeadLetters:
     def _client(self) -> SQSClient:
         import boto3
 
-        return boto3.client("sqs", endpoint_url=self._endpoint_url)
+        return boto3.client("sqs")
 
     def send(self, body: str, reason: str) -> None:
         """`Unavailable` when the queue did not take it."""
@@ -148,65 +276,7 @@ class DeadLetters:
             self._client.send_message(
                 QueueUrl=self._queue_url,
                 MessageBody=body,
-                MessageAttributes={"reason": {"DataType": "String", "StringValue": text}},
+                MessageAttributes={REASON_ATTRIBUTE: {"DataType": "String", "StringValue": text}},
             )
         except (BotoCoreError, ClientError) as error:
             raise Unavailable(f"the dead letter queue did not take the message: {error}") from error
-
-    def about(self, key: str, *, bucket: str, prefix: str = "") -> list[tuple[str, str]]:
-        """Reason and time of the messages about this key, among the first few hundred. They stay in the queue."""
-        seen: dict[str, MessageTypeDef] = {}
-        try:
-            for _ in range(PEEKS_MAX):
-                found = self._peek()
-                if not found:
-                    break
-                seen.update({message["MessageId"]: message for message in found})
-        finally:
-            self._release(list(seen.values()))
-        return sorted(_letter(one) for one in seen.values() if _is_about(one["Body"], key, bucket, prefix))
-
-    def _peek(self) -> list[MessageTypeDef]:
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        try:
-            answer = self._client.receive_message(
-                QueueUrl=self._queue_url,
-                MaxNumberOfMessages=10,
-                VisibilityTimeout=PEEK_SECONDS,
-                MessageAttributeNames=["reason"],
-                MessageSystemAttributeNames=["SentTimestamp"],
-            )
-        except (BotoCoreError, ClientError, ValueError) as error:
-            raise Unavailable(
-                f"the dead letter queue cannot be read: {error}", hint="look at --dlq (WORM_DLQ_URL)"
-            ) from error
-        return answer.get("Messages", [])
-
-    def _release(self, messages: Sequence[MessageTypeDef]) -> None:
-        """Others may receive them at once; if that fails, after a minute."""
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        for at in range(0, len(messages), 10):
-            with suppress(BotoCoreError, ClientError):
-                self._client.change_message_visibility_batch(
-                    QueueUrl=self._queue_url,
-                    Entries=[
-                        {"Id": str(number), "ReceiptHandle": message["ReceiptHandle"], "VisibilityTimeout": 0}
-                        for number, message in enumerate(messages[at : at + 10])
-                    ],
-                )
-
-
-def _letter(message: MessageTypeDef) -> tuple[str, str]:
-    attribute = message.get("MessageAttributes", {}).get("reason")
-    reason = None if attribute is None else attribute.get("StringValue")
-    sent = datetime.fromtimestamp(int(message.get("Attributes", {}).get("SentTimestamp", "0")) / 1000, UTC)
-    return reason or "it failed too often", iso_seconds(sent)
-
-
-def _is_about(body: str, key: str, bucket: str, prefix: str) -> bool:
-    try:
-        return any(hint.key == key for hint in hints_of(body, bucket=bucket, prefix=prefix))
-    except Invalid:
-        return False  # no event, so of no key

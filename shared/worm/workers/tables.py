@@ -1,15 +1,86 @@
-"""tables: change sets in, manifest, indexes and heads out. One compare-and-swap per file and batch."""
+"""tables: change sets in, manifest, indexes and heads out. One compare-and-swap per file and batch.
+
+A batch of many change sets is one of many (*rush*): then only small bases of tables are merged, so that the queue does
+not wait for merges. What is left is merged with the first small batch after the rush, or by the sweep.
+
+With too little time left for a fold no further change set is read: its messages fail and come again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
 
+from worm.clock import Deadline, forever, moment_of
 from worm.collections.entries import Change, decode_changes
 from worm.collections.layout import KeyKind
-from worm.errors import Corrupt, Invalid, NotFound
+from worm.errors import Corrupt, Invalid, NotFound, Unavailable
 from worm.session import Session
-from worm.store.base import Read
+from worm.store.base import Object, Read
+from worm.store.parallel import TURN_BYTES, Portions, in_parallel
+from worm.tables.table import RUSH_BYTES_MAX, TIDY_BYTES_MAX, Table
 from worm.workers.batch import BatchOutcome, Message, hints_of
+
+RUSH_SETS = 50
+FOLDS_MAX = 8
+"""Tables that are folded at the same time."""
+FOLD_SECONDS = 20.0
+"""A fold cannot be stopped half-way, so nothing more is read for one with less time than this."""
+
+
+@dataclass
+class _Read:
+    """Changes by model, and the change sets with the messages that brought them. `in_rush`: the batch is a large one.
+    `oldest`: when the oldest of a model's changes was uploaded; of one without history, when it was captured."""
+
+    in_rush: bool
+    changes: dict[str, list[Change]] = field(default_factory=dict)
+    sources: dict[str, dict[str, set[str]]] = field(default_factory=dict)
+    oldest: dict[str, datetime] = field(default_factory=dict)
+
+    def add(self, model: str, changes: list[Change], found: Object, messages: set[str]) -> None:
+        self.changes.setdefault(model, []).extend(changes)
+        self.sources.setdefault(model, {})[found.key] = messages
+        times = [moment_of(change.head.ts) for change in changes if change.head is not None]
+        self.oldest[model] = min(self.oldest.get(model, found.last_modified), found.last_modified, *filter(None, times))
+
+
+class _ModelFold:
+    """The changes of a batch for one table, and what came of them."""
+
+    def __init__(self, table: Table, changes: Sequence[Change]) -> None:
+        self.table = table
+        self.changes = changes
+        self.attempts_before = table.attempts
+        self.error: Exception | None = None
+        self._has_oplog = table.collection.definition.oplog
+        self._recorded = [change for change in changes if change.head is not None] if self._has_oplog else []
+
+    def fold_recorded(self) -> None:
+        if self._recorded:
+            with self._failing():
+                self.table.fold(self._recorded, bytes_max=RUSH_BYTES_MAX)
+
+    def finish(self, *, in_rush: bool) -> None:
+        if self.error is not None:
+            return
+        with self._failing():
+            if not self._has_oplog:
+                self.table.fold_documents(change.id for change in self.changes)
+                return
+            if self._recorded and not in_rush:
+                self.table.tidy_folded(bytes_max=TIDY_BYTES_MAX)
+            self.table.serve(change.id for change in self.changes if change.head is None)
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """What goes wrong is of this table only: its messages fail, and the queue delivers them again."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - reported for its messages
+            self.error = error
 
 
 class Fold:
@@ -18,33 +89,64 @@ class Fold:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def run(self, messages: Sequence[Message]) -> BatchOutcome:
-        """Fold the change sets that a batch of SQS messages names."""
+    def run(self, messages: Sequence[Message], left: Deadline = forever) -> BatchOutcome:
+        """Fold the change sets that a batch of SQS messages names: at once, unless they are so large that they are
+        read in turns."""
         self._session.refresh()
         outcome = BatchOutcome()
         origin = self._keys(messages, outcome)
-        changes: dict[str, list[Change]] = {}
-        sources: dict[str, set[str]] = {}
-        keys = list(origin)
-        for key, found in zip(keys, self._session.store.get_many([Read(key) for key in keys]), strict=True):
-            if isinstance(found, Exception):
-                outcome.fail(origin[key], found)
-            elif found is None:
-                outcome.ignored += 1  # expired: it was folded, or the sweep has found its entities since
-            else:
-                try:
-                    model, listed = decode_changes(found.body, key)
-                    self._session.schema.model(model)
-                except Corrupt as damage:
-                    outcome.fail(origin[key], damage)
-                except NotFound:
-                    outcome.ignored += 1  # of a model that the schema no longer has; the sweep serves its new name
-                else:
-                    changes.setdefault(model, []).extend(listed)
-                    sources.setdefault(model, set()).update(origin[key])
-        for model in sorted(changes):
-            self._fold_model(model, changes[model], sources[model], outcome)
+        in_rush = len(origin) >= RUSH_SETS
+        read, size, turns = _Read(in_rush), 0, Portions(most=len(origin) or 1)
+        for keys in turns.of(list(origin)):
+            if left() < FOLD_SECONDS:
+                for key in keys:
+                    outcome.fail(origin[key], _no_time(key), change_set=key)
+                continue
+            for key, found in zip(keys, self._session.store.get_many([Read(key) for key in keys]), strict=True):
+                self._take(key, found, origin[key], read, outcome)
+                size += len(found.body) if isinstance(found, Object) else 0
+                turns.took(len(found.body) if isinstance(found, Object) else 0)
+            if size > TURN_BYTES:
+                self._fold(read, left, outcome)
+                read, size = _Read(in_rush), 0
+        self._fold(read, left, outcome)
         return outcome
+
+    def _take(
+        self, key: str, found: Object | Exception | None, messages: set[str], read: _Read, outcome: BatchOutcome
+    ) -> None:
+        if isinstance(found, Exception):
+            outcome.fail(messages, found, change_set=key)
+        elif found is None:
+            outcome.ignored += 1  # expired: it was folded, or the sweep has found its entities since
+        else:
+            try:
+                model, listed = decode_changes(found.body, key)
+                self._session.schema.model(model)
+            except Corrupt as damage:
+                outcome.fail(messages, damage, change_set=key)
+            except NotFound:
+                outcome.ignored += 1  # of a model that the schema no longer has; the sweep serves its new name
+            else:
+                read.add(model, listed, found, messages)
+
+    def _fold(self, read: _Read, left: Deadline, outcome: BatchOutcome) -> None:
+        """Tables with oplog are folded together, since a fold is mostly waiting for requests. What takes much memory,
+        such as a merge of a large base, is done one after the other, as long as there is time."""
+        folds = [_ModelFold(self._session.table(model), read.changes[model]) for model in sorted(read.changes)]
+        in_parallel(_ModelFold.fold_recorded, folds, FOLDS_MAX)
+        for model, fold in zip(sorted(read.changes), folds, strict=True):
+            fold.finish(in_rush=read.in_rush or left() < FOLD_SECONDS)
+            outcome.attempts += fold.table.attempts - fold.attempts_before
+            if fold.error is not None:
+                for key, messages in read.sources[model].items():
+                    outcome.fail(messages, fold.error, change_set=key, model=model)
+                continue
+            outcome.recorded += len(fold.changes)
+            age = (self._session.clock.now() - read.oldest[model]).total_seconds()
+            outcome.age_seconds = max(outcome.age_seconds or 0.0, age)
+            conflicts = fold.table.conflicts()
+            outcome.conflicts.update({f"{model}.{field}": values for field, values in conflicts.items()})
 
     def _keys(self, messages: Sequence[Message], outcome: BatchOutcome) -> dict[str, set[str]]:
         """Change set keys and the messages that name them."""
@@ -62,18 +164,6 @@ class Fold:
                 origin.setdefault(key, set()).add(message.id)
         return origin
 
-    def _fold_model(self, model: str, changes: Sequence[Change], messages: set[str], outcome: BatchOutcome) -> None:
-        table = self._session.table(model)
-        before = table.attempts
-        try:
-            if table.collection.definition.oplog:
-                table.fold([change for change in changes if change.head is not None])
-            else:
-                table.fold_documents(change.id for change in changes)
-        except Exception as error:  # noqa: BLE001 - reported for its messages, which the queue delivers again
-            outcome.fail(messages, error)
-            return
-        finally:
-            outcome.attempts += table.attempts - before
-        outcome.recorded += len(changes)
-        outcome.conflicts.update({f"{model}.{field}": values for field, values in table.conflicts().items()})
+
+def _no_time(key: str) -> Unavailable:
+    return Unavailable("no time was left to fold it", key=key, hint="the queue delivers it again")

@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 # The layer's folder is on the path only where Lambda (or the embedded AWS) runs this.
@@ -34,6 +35,12 @@ def _direct(what: str, context: Any) -> dict[str, Any]:
         time.sleep(60)
     if what == "exit":
         os._exit(3)
+    if what == "grow":
+        _ = bytearray(b"x") * 100_000_000
+    if what == "spill":
+        with (Path(os.environ["TMPDIR"]) / "large").open("wb") as file:
+            file.truncate(513 * 1024 * 1024)
+        time.sleep(60)
     if what == "allocate":
         bytearray(64 * 1024 * 1024 * 1024)
     return {

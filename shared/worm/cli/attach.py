@@ -1,0 +1,294 @@
+"""`worm attach`, `worm detach`: an existing bucket becomes one that the workers can serve, and back."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from worm.cli.arguments import existing_file
+from worm.cli.options import EndpointTarget, opened_stores
+from worm.cli.output import Progress, Report, ReportFormat, echo, echo_json, printable, progress_bar
+from worm.cli.schema import exit_if_damaged, push_shape, show_push
+from worm.clock import Clock, Ids, SystemClock
+from worm.codec.strict_json import JsonObject, JsonValue
+from worm.collections.layout import SCHEMA_KEY
+from worm.collections.push import PushReport
+from worm.errors import Invalid, WormError
+from worm.maintenance.adopt import push
+from worm.maintenance.attachment import Additions, Attachment, DetachStep, StepOutcome
+from worm.maintenance.bucket_findings import BucketFinding, FindingState, kms_key
+from worm.maintenance.bucket_parts import AttachedPlace, Events, check_queue
+from worm.maintenance.push_plan import ModelProgress
+from worm.schema import Schema, load_pushed, load_schema
+from worm.store.base import Store
+from worm.store.bucket import BucketSettings
+from worm.store.open import bucket_and_prefix, open_store, split_url
+from worm.store.probe import ensure_safe
+
+EXIT_MISSING = 1
+SETTLE_SECONDS = 900
+"""AWS recommends to wait so long before writing to a bucket whose versioning was just turned on."""
+DIRECTORY_BUCKET = "--x-s3"
+KEY_PREFIX = re.compile("([A-Za-z0-9_][A-Za-z0-9_.=-]*/)+")
+"""As the parameter `KeyPrefix` of template.yaml has it."""
+STACK_NAME_MAX = 50
+Url = Annotated[str, typer.Argument(metavar="URL", help="The bucket, or a prefix of it: s3://bucket[/prefix].")]
+Apply = Annotated[bool, typer.Option("--apply", help="Do it; without this, nothing is changed.")]
+
+
+def attach(
+    target: EndpointTarget,
+    url: Url,
+    apply: Apply = False,
+    events: Annotated[Events, typer.Option("--events", help="How uploads are reported.")] = Events.eventbridge,
+    queue: Annotated[
+        str | None, typer.Option("--queue", metavar="ARN", help="The stack's capture queue, for --events sqs.")
+    ] = None,
+    schema: Annotated[
+        Path | None, typer.Option("--push", metavar="SCHEMA", help="Push this schema, then adopt what is there.")
+    ] = None,
+    settle: Annotated[
+        int,
+        typer.Option(
+            "--settle", metavar="SECONDS", min=0, help="After versioning was turned on, wait so long to adopt."
+        ),
+    ] = SETTLE_SECONDS,
+    format: Report = ReportFormat.table,
+) -> None:
+    """Check an existing bucket for the workers: say what is missing and how to mend it, or do it with --apply.
+
+    Other settings of the bucket are never touched. Exit code 1 when something that the workers need is missing.
+    """
+    if schema is not None and not apply:
+        raise Invalid("--push changes the bucket", hint="add --apply, or leave --push out")
+    if queue is not None and events is not Events.sqs:
+        raise Invalid("--queue is for --events sqs", hint="add --events sqs, or leave --queue out")
+    definition = None if schema is None else load_schema(existing_file(schema))
+    opened = _Opened(url, target.endpoint_url, events, queue)
+    findings, applied = opened.attachment.look(), Additions()
+    if apply and not any(one.stands_in_the_way and not one.parts for one in findings):
+        ensure_safe(opened.store)
+        applied = opened.attachment.apply(findings)
+        findings = [_with_failure(one, applied) for one in opened.attachment.look()]
+    is_ready = not any(one.stands_in_the_way for one in findings)
+    shown = _Shown(opened, format is ReportFormat.json, apply)
+    shown.findings(findings, applied)
+    report = opened.adopt(definition, settle, shown) if apply and is_ready else None
+    shown.end(findings, applied, report)
+    if not is_ready:
+        raise typer.Exit(EXIT_MISSING)
+    if report is not None:
+        exit_if_damaged(report)
+
+
+def _with_failure(finding: BucketFinding, applied: Additions) -> BucketFinding:
+    refusal = applied.failures.get(finding.setting)
+    if refusal is None or finding.state is not FindingState.MISSING:
+        return finding
+    return replace(finding, reason=f"{finding.reason}. It was not added: {refusal.for_shell()}")
+
+
+class _Opened:
+    """The place that a url names, and what works on it."""
+
+    def __init__(self, url: str, endpoint_url: str | None, events: Events, queue: str | None) -> None:
+        self.clock: Clock = SystemClock()
+        ids = Ids.system(self.clock)
+        bucket, prefix = _parsed(url)
+        settings = BucketSettings(bucket, endpoint_url=endpoint_url, clock=self.clock, ids=ids)
+        region = settings.region
+        arn = None if queue is None else check_queue(queue, region)
+        self.place = AttachedPlace(bucket, prefix, region, events, arn, settings.endpoint_url)
+
+        def opened(place: str) -> Store:
+            store = open_store(place, endpoint_url=endpoint_url, region=region, clock=self.clock, ids=ids)
+            opened_stores.append(store)
+            return store
+
+        self.store = opened(self.place.url)
+        self.attachment = Attachment(self.store, opened(f"s3://{bucket}"), settings, self.place, self.clock)
+
+    def adopt(self, schema: Schema | None, settle: int, shown: _Shown) -> PushReport | None:
+        """Push the schema, or the one that is pushed already, which adopts what is there; None without either."""
+        if schema is None:
+            found = self.store.get(SCHEMA_KEY)
+            schema = None if found is None else load_pushed(found.body, SCHEMA_KEY)
+        if schema is None:
+            return None
+        self._settle(settle, shown)
+        with progress_bar("documents", is_hidden=shown.is_json) as bar:
+            report = push(self.store, schema, progress=_in_bar(bar))
+        if not shown.is_json:
+            show_push(self.store, schema, report)
+        return report
+
+    def _settle(self, seconds: int, shown: _Shown) -> None:
+        record = self.attachment.record()
+        began = None if record is None else record.versioned_at()
+        left = 0.0 if began is None else seconds - (self.clock.now() - began).total_seconds()
+        if left > 0:
+            shown.note(f"versioning was just turned on: waiting {left:,.0f} s, as AWS recommends, before documents are")
+            shown.note("adopted. You can interrupt this; run the same command again to go on")
+            self.clock.sleep(left)
+
+    def deploy_line(self) -> str:
+        """How to deploy the stack for this place."""
+        overrides = [f"ExistingBucketName={self.place.bucket}"]
+        overrides += [f"KeyPrefix={self.place.prefix}"] if self.place.prefix else []
+        overrides += [f"Events={self.place.events.value}"]
+        quoted = [shlex.quote(one) for one in overrides]
+        key = kms_key(self.attachment.settings["encryption"])
+        if key is not None:
+            by_name = f'"$(aws kms describe-key --key-id {shlex.quote(key)} --query KeyMetadata.Arn --output text)"'
+            is_arn = key.startswith("arn:") and ":key/" in key
+            quoted.append(f"KmsKeyArn={shlex.quote(key) if is_arn else by_name}")
+        place = re.sub(r"[^A-Za-z0-9]+", "-", f"{self.place.bucket}-{self.place.prefix}").strip("-")
+        stack = f"worm-{place}"[:STACK_NAME_MAX].rstrip("-")  # one for each place; functions have it in their names
+        return f"sam deploy --stack-name {stack} --region {self.place.region} --parameter-overrides {' '.join(quoted)}"
+
+
+def _in_bar(bar: Progress) -> ModelProgress:
+    return lambda model, done, total: bar(done, total)
+
+
+def _parsed(url: str) -> tuple[str, str]:
+    """Bucket and prefix. A prefix without a slash at its end gets one: the workers see whole path segments."""
+    text, scheme, rest = split_url(url)
+    if scheme != "s3":
+        raise Invalid(f"{text!r} is not a bucket", hint="only buckets have settings: write s3://bucket[/prefix]")
+    bucket, prefix = bucket_and_prefix(text, rest)
+    if bucket.endswith(DIRECTORY_BUCKET):
+        raise Invalid(f"{bucket!r} is a directory bucket, which keeps no versions", hint="use a general purpose bucket")
+    prefix = prefix.strip("/")
+    if prefix and not KEY_PREFIX.fullmatch(f"{prefix}/"):
+        raise Invalid(
+            f"the template takes no stack for the prefix {prefix!r}",
+            hint="use folders of letters, digits and _ . = - that do not begin with a dot",
+        )
+    return bucket, f"{prefix}/" if prefix else ""
+
+
+class _Shown:
+    """Shows the result, as text for people or as one JSON object."""
+
+    def __init__(self, opened: _Opened, is_json: bool, is_applied: bool) -> None:
+        self.is_json, self._opened, self._is_applied = is_json, opened, is_applied
+
+    def note(self, text: str) -> None:
+        echo(f"worm: {text}", err=True)
+
+    def findings(self, findings: Sequence[BucketFinding], applied: Additions) -> None:
+        if self.is_json:
+            return
+        place = self._opened.place
+        echo(f"{place.url}, {place.region}")
+        for name in applied.added:
+            echo(f"added {name}")
+        echo()
+        for one in findings:
+            state = f"{one.state.value}{', needed' if one.stands_in_the_way else ''}"
+            echo(f"  {one.setting:<15} {state:<19} {printable(one.reason)}")
+        reasons: dict[str, list[str]] = {}
+        for one in findings:
+            if one.command is not None:
+                reasons.setdefault(one.command, []).append(f"# {one.setting}: {printable(one.reason)}")
+        if reasons:
+            echo("\nCommands. Of several for one setting run one, then look again: each carries what is there now.")
+        for mend, told in reasons.items():
+            echo("\n" + "\n".join([*told, mend]))
+
+    def end(self, findings: Sequence[BucketFinding], applied: Additions, report: PushReport | None) -> None:
+        steps = list(self._next_steps(findings, report))
+        if self.is_json:
+            place = self._opened.place
+            shape: JsonObject = {
+                "url": place.url,
+                "bucket": place.bucket,
+                "prefix": place.prefix,
+                "region": place.region,
+                "events": place.events.value,
+                "queue": place.queue,
+                "applied": self._is_applied,
+                "ready": not any(one.stands_in_the_way for one in findings),
+                "findings": [one.shape() for one in findings],
+                "added": list[JsonValue](applied.added),
+                "push": None if report is None else push_shape(report),
+                "deploy": self._opened.deploy_line(),
+                "next": list[JsonValue](steps),
+            }
+            echo_json(shape)
+            return
+        echo()
+        for step in steps:
+            echo(step)
+        echo(f"Deploy:  {self._opened.deploy_line()}")
+
+    def _next_steps(self, findings: Sequence[BucketFinding], report: PushReport | None) -> Iterable[str]:
+        place = shlex.quote(self._opened.place.url)
+        if any(one.stands_in_the_way for one in findings):
+            told = [one for one in findings if one.stands_in_the_way and not one.parts]
+            if told and self._is_applied:
+                yield "Nothing was changed: a bucket that the workers cannot use is left as it is."
+            needed = ", ".join(dict.fromkeys(one.setting for one in findings if one.stands_in_the_way))
+            hint = "" if told or self._is_applied else f", or run `worm attach {place} --apply`"
+            yield f"Not ready ({needed}): mend what is needed{hint}."
+        elif not self._is_applied:
+            yield f"Ready. `worm attach {place} --apply` records that, adds what is missing and adopts what is there."
+        elif report is None:
+            yield f"No schema is pushed. Infer one: worm import --url {place} --output schema.json"
+            yield f"Look at it, then: worm attach {place} --apply --push schema.json"
+
+
+# Detach
+
+
+def detach(
+    target: EndpointTarget,
+    url: Url,
+    apply: Apply = False,
+    format: Report = ReportFormat.table,
+) -> None:
+    """Take out of a bucket's settings what attach added, and nothing else.
+
+    Documents, histories and tables stay, and so does versioning. Delete the stack first.
+    """
+    opened = _Opened(url, target.endpoint_url, Events.eventbridge, None)
+    record, steps = opened.attachment.plan_detach()
+    failures = opened.attachment.detach(record, steps) if apply else {}
+    if format is ReportFormat.json:
+        echo_json(
+            {
+                "url": opened.place.url,
+                "applied": apply,
+                "steps": [one.shape() for one in steps],
+                "failures": {name: error.for_shell() for name, error in failures.items()},
+            }
+        )
+    else:
+        _show_detached(opened.place, steps, failures, is_applied=apply)
+    if failures:
+        raise typer.Exit(next(iter(failures.values())).exit_code)
+
+
+def _show_detached(
+    place: AttachedPlace, steps: Sequence[DetachStep], failures: dict[str, WormError], *, is_applied: bool
+) -> None:
+    echo(f"{place.url}, {place.region}")
+    for step in steps:
+        part, refusal = step.added.part, failures.get(step.added.part.setting)
+        verb = step.outcome.value
+        if step.outcome is StepOutcome.REMOVED:
+            verb = "not removed" if refusal is not None else "removed" if is_applied else "would be removed"
+        echo(f"  {verb:<16}  {part.name}: {refusal.for_shell() if refusal is not None else step.reason}")
+    if not steps:
+        echo("  attach added nothing here")
+    if not is_applied:
+        echo("nothing was changed; run it with --apply. Other users of the bucket's EventBridge events lose them, too")
+    elif not failures:
+        echo("documents, histories and tables stay as they are")

@@ -1,0 +1,116 @@
+"""`worm branch …`: branches of all models in a space: make, list, compare, merge, delete them, and bring them back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from worm.cli.arguments import DryRun, MergePolicy
+from worm.cli.options import AuthorSession, Session
+from worm.cli.output import RowFormat, Rows, count, echo, echo_rows
+from worm.codec.strict_json import JsonObject, JsonValue
+from worm.sdk.merging import BranchChange, MergeResult
+from worm.spaces.results import Branch
+
+BRANCH_COLUMNS = ("name", "parent", "forkSeq", "createdSeq", "headSeq", "status")
+CHANGE_COLUMNS = ("model", "id", "change", "conflict", "fields")
+BRANCH_HELP = "Name of the branch."
+
+BranchName = Annotated[str, typer.Argument(metavar="BRANCH", help=BRANCH_HELP)]
+SpaceOption = Annotated[
+    str | None, typer.Option("--space", metavar="NAME", help="Only in this space; without it, in all of the models.")
+]
+IntoOption = Annotated[str, typer.Option("--into", metavar="BRANCH", help="The branch that gets the changes.")]
+
+
+def create(
+    session: Session,
+    branch: BranchName,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="SEQ|TIME", help="As of this commit, or the last one by this time.")
+    ] = None,
+    parent: Annotated[str, typer.Option("--parent", metavar="BRANCH", help="The branch that it begins on.")] = "main",
+    space: SpaceOption = None,
+    format: Rows = RowFormat.table,
+) -> None:
+    """Make a branch that begins as its parent is now, or was."""
+    session.create_branch(branch, at=at, parent=parent, space=space)
+    _show([one for one in session.branches(space=space) if one.name == branch], format)
+
+
+def list_branches(session: Session, space: SpaceOption = None, format: Rows = RowFormat.table) -> None:
+    """List the branches, the main one first, deleted ones too."""
+    _show(session.branches(space=space), format)
+
+
+def diff(session: Session, branch: BranchName, into: IntoOption = "main", format: Rows = RowFormat.table) -> None:
+    """Show what a merge would change: documents and their fields, and what both branches changed."""
+    _show_changes(session.diff(branch, into=into), format)
+
+
+def merge(
+    session: AuthorSession,
+    branch: BranchName,
+    into: IntoOption = "main",
+    policy: Annotated[
+        MergePolicy, typer.Option("--policy", help="What counts where both changed the same document.")
+    ] = MergePolicy.fail,
+    references: Annotated[
+        bool, typer.Option("--references/--no-references", help="Refuse references to what is not there (default).")
+    ] = True,
+    dry_run: DryRun = None,
+    format: Rows = RowFormat.table,
+) -> None:
+    """Bring the changes of a branch into another one, once the result has passed the checks of a save."""
+    done = session.merge(branch, into=into, policy=policy.value, dry_run=bool(dry_run), check_references=references)
+    _show_changes([change for one in done for change in one.changes], format)
+    changed = count(sum(len(one.changes) for one in done), "document")
+    if dry_run:
+        echo(f"worm: dry run; {changed} would change", err=True)
+    else:
+        echo(f"worm: merged {changed}{_commits(done)}", err=True)
+
+
+def delete(session: Session, branch: BranchName, space: SpaceOption = None, format: Rows = RowFormat.table) -> None:
+    """End a branch: it takes no more commits, and can still be read."""
+    session.delete_branch(branch, space=space)
+    _show([one for one in session.branches(space=space) if one.name == branch], format)
+
+
+def undelete(session: Session, branch: BranchName, space: SpaceOption = None, format: Rows = RowFormat.table) -> None:
+    """Let a deleted branch take commits again."""
+    session.undelete_branch(branch, space=space)
+    _show([one for one in session.branches(space=space) if one.name == branch], format)
+
+
+def _commits(done: Sequence[MergeResult]) -> str:
+    seqs = [str(seq) for one in done for seq in one.seqs]
+    return f" by commit {', '.join(seqs)}" if seqs else ""
+
+
+def _show(branches: Sequence[Branch], format: RowFormat) -> None:
+    rows: list[JsonObject] = [
+        {
+            "name": one.name,
+            "parent": one.parent,
+            "forkSeq": one.fork_seq,
+            "createdSeq": one.created_seq,
+            "headSeq": one.head_seq,
+            "status": "active" if one.is_active else "deleted",
+        }
+        for one in branches
+    ]
+    echo_rows(BRANCH_COLUMNS, rows, format)
+
+
+def _show_changes(changes: Sequence[BranchChange], format: RowFormat) -> None:
+    rows: list[JsonObject] = []
+    for one in changes:
+        changed: JsonObject = {name: list(values) for name, values in one.fields.items()}
+        fields: JsonValue = ", ".join(one.fields) if format is RowFormat.table else changed
+        rows.append(
+            {"model": one.model, "id": one.id, "change": one.change, "conflict": one.is_conflict, "fields": fields}
+        )
+    echo_rows(CHANGE_COLUMNS, rows, format)

@@ -1,0 +1,118 @@
+"""`worm cost`: what a deployment costs a month, before it is deployed."""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from worm.cli.arguments import existing_file
+from worm.cli.output import Report, ReportFormat, echo, echo_json, echo_table, printable
+from worm.codec.strict_json import JsonValue
+from worm.deployment.costs import BATCH_MAX, RUNS_A_MONTH, BillLine, Prices, Usage, bill, per_change, rebuild
+from worm.errors import Invalid
+
+COLUMNS = ("Group", "What", "USD a Month")
+MILLION = 1_000_000
+
+
+class ChangeKind(StrEnum):
+    """Kinds of changes that cost different requests; `CHANGES` has each."""
+
+    create = "create"
+    update = "update"
+    sdk_update = "sdk-update"
+    delete = "delete"
+    rescued_delete = "rescued-delete"
+
+
+class EventRoute(StrEnum):
+    """Who tells capture of changes."""
+
+    eventbridge = "eventbridge"
+    sqs = "sqs"
+
+
+def cost(
+    changes: Annotated[float, typer.Option("--changes", metavar="N", help="Changes a month, such as 1e6.")] = 0,
+    change: Annotated[ChangeKind, typer.Option("--change", help="What kind of changes.")] = ChangeKind.create,
+    batch: Annotated[
+        float, typer.Option("--batch", metavar="N", help="Changes of one model that come within 5 seconds, up to 100.")
+    ] = BATCH_MAX,
+    queries: Annotated[float, typer.Option("--queries", metavar="N", help="Queries a month.")] = 0,
+    requests_per_query: Annotated[
+        float, typer.Option("--requests-per-query", metavar="N", help="As `worm table query --explain` says.")
+    ] = 1,
+    documents: Annotated[float, typer.Option("--documents", metavar="N", help="Documents in the bucket.")] = 0,
+    document_bytes: Annotated[
+        float, typer.Option("--document-bytes", metavar="N", help="Bytes of a document, on average.")
+    ] = 1_000,
+    models: Annotated[float, typer.Option("--models", metavar="N", help="Models in the schema.")] = 1,
+    sweeps: Annotated[float, typer.Option("--sweeps", metavar="N", help="Sweeps a month.")] = RUNS_A_MONTH["sweep"],
+    rebuilds: Annotated[float, typer.Option("--rebuilds", metavar="N", help="Rebuilds by Spark a month.")] = 0,
+    events: Annotated[
+        EventRoute, typer.Option("--events", help="Who tells capture: the parameter Events of the template.")
+    ] = EventRoute.eventbridge,
+    prices: Annotated[
+        Path | None, typer.Option("--prices", metavar="FILE", help="Your prices, in the form of docs/costs.md.")
+    ] = None,
+    format: Report = ReportFormat.table,
+) -> None:
+    """Estimate what a deployment costs a month, by the requests that each change makes.
+
+    By list prices, without the requests of your own clients. Asks AWS nothing.
+    """
+    table = Prices.read(None if prices is None else existing_file(prices))
+    usage = Usage(
+        changes=_number("--changes", changes),
+        change=change.value,
+        batch=_number("--batch", batch, 1, BATCH_MAX),
+        queries=_number("--queries", queries),
+        requests_per_query=_number("--requests-per-query", requests_per_query),
+        documents=_number("--documents", documents),
+        document_bytes=_number("--document-bytes", document_bytes),
+        models=_number("--models", models),
+        sweeps=_number("--sweeps", sweeps),
+        rebuilds=_number("--rebuilds", rebuilds),
+        by_eventbridge=events is EventRoute.eventbridge,
+    )
+    _show(usage, table, format)
+
+
+def _number(option: str, value: float, least: float = 0, most: float = 1e15) -> float:
+    if not math.isfinite(value) or not least <= value <= most:
+        raise Invalid(f"{option} must be from {least:g} to {most:g}, not {value:g}")
+    return value
+
+
+def _show(usage: Usage, prices: Prices, format: ReportFormat) -> None:
+    lines, units = bill(usage, prices), _units(usage, prices)
+    total = sum(one.usd for one in lines)
+    if format is ReportFormat.json:
+        shape: dict[str, JsonValue] = {"region": prices.region, "date": prices.date, "source": prices.source}
+        shape["lines"] = [one.shape() for one in lines]
+        shape |= {"units": {name: round(usd, 6) for name, usd in units.items()}, "usdPerMonth": round(total, 6)}
+        echo_json(shape)
+        return
+    shown = [one for one in lines if one.usd or one.group == "idle"]
+    rows = [[one.group, one.what, dollars(one.usd)] for one in [*shown, BillLine("all", "", total)]]
+    echo_table(COLUMNS, rows, right=COLUMNS[2:])
+    echo()
+    for name, usd in units.items():
+        echo(f"{name}: {dollars(usd)}")
+    echo(f"prices: {printable(prices.region)}, {printable(prices.date)}: {printable(prices.source)}")
+
+
+def _units(usage: Usage, prices: Prices) -> dict[str, float]:
+    found = {
+        "a million changes": MILLION * sum(per_change(usage, prices).values()),
+        "a million queries": MILLION * prices.s3({"GET": usage.requests_per_query}),
+    }
+    return found | ({"a rebuild by Spark": rebuild(usage.documents, prices)} if usage.documents else {})
+
+
+def dollars(usd: float) -> str:
+    return f"${usd:,.2f}"

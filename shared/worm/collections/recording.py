@@ -1,0 +1,142 @@
+"""Recording many writes at once: the entries of a unit of documents that the caller has just stored itself.
+
+`reconcile` asks, for each document, what is there and what is recorded. After a bulk write most of the answers are
+known: the caller wrote the version itself, over nothing or over the very version that is recorded last. Where nothing
+else can be new, its entry is certain, and the entries of a whole unit are put together (`Store.put_many`). A document
+with anything else about it (another version in between, a stale head, an entry that another was first with, a request
+that failed) is left to `reconcile`, which trusts nothing.
+
+That nothing else is new
+- with versions: a listing made after the writes shows the version, and right below it what is recorded last, or
+  nothing at all. One listing of the range of keys serves a unit; keys that it does not reach have one each.
+- without: the condition of the write says what it replaced. A document that was not there before has no entry by the
+  names around seq 1; otherwise the next seq is free. Somebody may delete or replace the document before its entry is
+  there, and find nothing recorded. So the document is read again once the entry is there: a later change finds
+  the entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TypeVar
+
+from worm.codec.strict_json import loads_own
+from worm.collections.collection import Collection
+from worm.collections.entries import Document, Head, OplogEntry
+from worm.collections.reconcile import Recorded, as_version, failure_of, is_same
+from worm.errors import WormError
+from worm.store.base import Object, Store, Version, is_remote
+from worm.store.parallel import in_parallel
+
+RECORDED_AT_ONCE = 500
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class StoredWrite:
+    """A version that the caller stored, and what it replaced (None: nothing; `before` None: not at hand)."""
+
+    id: str
+    found: Object
+    parent_etag: str | None = None
+    before: Document | None = None
+
+    @cached_property
+    def document(self) -> Document:
+        """As it is stored, and nobody else's."""
+        return loads_own(self.found.body, self.found.key)
+
+
+def record_unit(
+    collection: Collection, writes: Sequence[StoredWrite], hints: Mapping[str, Head]
+) -> list[tuple[StoredWrite, Head]]:
+    """Those that are recorded now, with what is recorded of them. `hints`: what was recorded before, as far as it is
+    known. Never raises what the store says: what is not in the result is to be reconciled."""
+    reconciler = collection.reconciler()
+    entries: dict[str, tuple[StoredWrite, OplogEntry]] = {}
+    try:
+        for write in _certain(collection, writes, hints):
+            entry = reconciler.entry_after(write.id, hints.get(write.id), write.found, write.before, write.document)
+            if entry is not None:
+                entries[write.id] = write, entry
+        named = [(one, entry, hints.get(one)) for one, (_, entry) in entries.items()]
+        appended = [entries[one] for one in collection.oplog.append_many(named)]
+    except WormError:  # reconciling asks again, and reports what is wrong then
+        return []
+
+    def settled(one: tuple[StoredWrite, OplogEntry]) -> bool:
+        write, entry = one
+        recorded = Recorded(write.id, entry, hints.get(write.id), write.before, write.document)
+        # like reconcile: what cannot be kept beside an entry now is made good when the version is met again
+        failure_of(partial(collection.oplog.marks.put, write.id, entry), partial(reconciler.follow, recorded))
+        return _is_settled(collection.store, write)
+
+    are_settled = each(collection.store, settled, appended)
+    return [(write, Head.of(entry)) for (write, entry), is_it in zip(appended, are_settled, strict=True) if is_it]
+
+
+def _certain(collection: Collection, writes: Sequence[StoredWrite], hints: Mapping[str, Head]) -> list[StoredWrite]:
+    """Those after which nothing else can be new."""
+    known = [one for one in writes if _follows(one, hints.get(one.id))]
+    plain = [one for one in known if one.found.version_id is None]
+    versioned = [one for one in known if one.found.version_id is not None]
+    listed = versions_of(collection.store, collection.path, [one.found.key for one in versioned])
+    certain = [one for one in versioned if _is_only_news(one, hints.get(one.id), listed[one.found.key])]
+    new = [one for one in plain if one.id not in hints]
+    ends = each(collection.store, lambda one: collection.oplog.is_end(one.id, 0), new)
+    unrecorded = {one.id for one, is_end in zip(new, ends, strict=True) if is_end}
+    return [*certain, *(one for one in plain if one.id in hints or one.id in unrecorded)]
+
+
+def _follows(write: StoredWrite, head: Head | None) -> bool:
+    """Did the write replace what is recorded last?"""
+    if head is None or not head.live:
+        return write.parent_etag is None
+    return write.before is not None and head.etag == write.parent_etag
+
+
+def _is_only_news(write: StoredWrite, head: Head | None, listed: Sequence[Version]) -> bool:
+    if not listed or not is_same(listed[0], as_version(write.found)):
+        return False
+    return len(listed) == 1 if head is None else len(listed) > 1 and head.names(listed[1])
+
+
+def _is_settled(store: Store, write: StoredWrite) -> bool:
+    if write.found.version_id is not None:
+        return True
+    try:
+        now = store.head(write.found.key)
+    except WormError:
+        return False
+    return now is not None and now.etag == write.found.etag
+
+
+def versions_of(store: Store, prefix: str, keys: Sequence[str]) -> dict[str, list[Version]]:
+    """All versions of each key under the prefix, newest first. Where keys lie close together, a listing of their range
+    has them; it is given up when it shows too many others."""
+    if not keys:
+        return {}
+    found: dict[str, list[Version]] = {key: [] for key in keys}
+    order, at = sorted(keys, key=str.encode), 0
+    left = 2 * len(keys) + 1000
+    for version in store.list_versions(prefix, start_after=order[0][:-1]):
+        while at < len(order) and order[at].encode() < version.key.encode():
+            at += 1
+        left -= 1
+        if at == len(order) or left == 0:
+            break
+        if version.key in found:
+            found[version.key].append(version)
+    else:
+        at = len(order)
+    rest = order[at:]
+    found |= zip(rest, each(store, lambda key: list(store.versions(key)), rest), strict=True)
+    return found
+
+
+def each(store: Store, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """Several at once where each is a request."""
+    return in_parallel(work, items) if is_remote(store) else [work(one) for one in items]

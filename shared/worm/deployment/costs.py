@@ -1,0 +1,243 @@
+"""What a deployment costs: how many requests, events, messages and seconds each thing takes, times the prices.
+
+The counts are constants here. Those of changes, batches, sweeps and purges are the ones that
+`tests/workers/test_request_budget.py` measures; those of seconds come from the model of scale (docs/benchmarks.md), at
+100 changes a second. Prices are in `prices.json`, one table with its region and date; a file of the caller's may take
+its place. Free tiers, taxes, discounts, data that leaves the region and the requests of clients are left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+
+from worm.codec.strict_json import JsonValue, loads
+from worm.errors import Invalid, shown
+from worm.values import dataclass
+
+Requests = Mapping[str, float]
+"""S3 requests by the kinds of `RequestCounter`."""
+
+BATCH_MAX = 100
+WRITES = ("PUT", "LIST", "VERSIONS")
+"""Kinds at the price of a PUT. A copy counts as PUT; a DELETE is free."""
+
+# Counts of requests.
+CHANGES: Mapping[str, Requests] = {
+    "create": {"VERSIONS": 1, "GET": 1, "PUT": 1},
+    "update": {"VERSIONS": 1, "GET": 2, "PUT": 1},
+    "sdk-update": {"GET": 2, "PUT": 1},
+    "delete": {"VERSIONS": 1, "GET": 2, "PUT": 1},
+    "rescued-delete": {"VERSIONS": 2, "GET": 4, "PUT": 3},
+}
+"""Of capture, for each change."""
+BATCH: Requests = {"GET": 8, "PUT": 5}
+"""Of capture and tables together, for each batch of changes of one collection with one index."""
+SWEEP: Requests = {"GET": 6, "VERSIONS": 2}
+"""Of a sweep that finds nothing, for each model; 1,000 versions more are one listing more."""
+PURGE: Requests = {"GET": 1, "LIST": 4}
+"""Of a purge that finds nothing, for each model with soft delete."""
+COMPACT: Requests = {"LIST": 1}
+"""Of a compaction where there is no database."""
+REBUILD: Requests = {"GET": 2, "LIST": 0.003}
+"""Of a rebuild by Spark, for each document with history."""
+
+# Events, messages, seconds.
+SQS_REQUESTS_OF_A_MESSAGE = 1.2
+"""Sent alone, received and deleted ten at a time."""
+POLLS_A_MONTH = 5 * 30 * 86_400 / 20
+"""Five pollers of Lambda ask each queue, and wait for 20 seconds."""
+QUEUES = 3
+BATCH_SECONDS = {"capture": 0.8, "tables": 0.2}
+MEMORY_GB = {"capture": 1.0, "tables": 1769 / 1024, "sweep": 3008 / 1024, "purge": 1.0, "compact": 3008 / 1024}
+RUNS_A_MONTH = {"sweep": 2_880, "purge": 720, "compact": 4_320}
+RUN_SECONDS = {"sweep": 1.0, "purge": 0.5, "compact": 0.5}
+"""A run that finds nothing to do."""
+METRICS = {"capture": 11, "tables": 12, "sweep": 9, "purge": 7, "compact": 11}
+"""Names of metrics that a function sends while it runs at all; each is billed by the hours in which it was sent."""
+ALARM_METRICS = 31
+"""Metrics that the alarms of functions/observability.yaml look at: one alarm may look at those of every function."""
+
+# Spark.
+EXECUTORS = ((100_000, 1), (1_000_000, 4), (10_000_000, 8), (math.inf, 15))
+EXECUTOR_VCPU, EXECUTOR_GB, DRIVER_VCPU, DRIVER_GB = 4, 12, 2, 5
+DOCUMENTS_A_SECOND = 500
+"""Of each processor."""
+START_MINUTES = 2
+
+PRICE_NAMES = (
+    "s3WritePer1000",
+    "s3ReadPer1000",
+    "s3GbMonth",
+    "eventsPerMillion",
+    "sqsPerMillion",
+    "lambdaPerMillion",
+    "lambdaGbSecond",
+    "metricMonth",
+    "alarmMetricMonth",
+    "dashboardMonth",
+    "sparkVcpuHour",
+    "sparkGbHour",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """US dollars, by the names of `PRICE_NAMES`."""
+
+    region: str
+    date: str
+    source: str
+    usd: Mapping[str, float]
+
+    @classmethod
+    def read(cls, path: Path | None = None) -> Prices:
+        """Ours, or those of a file of the same form."""
+        if path is None:
+            return cls.of(loads(resources.files("worm.deployment").joinpath("prices.json").read_bytes()), "prices.json")
+        try:
+            return cls.of(loads(path.read_bytes()), str(path))
+        except Invalid as mistake:
+            if str(path) not in mistake.message:
+                mistake.message = f"{path}: {mistake.message}"
+            raise
+
+    @classmethod
+    def of(cls, value: JsonValue, name: str) -> Prices:
+        usd = value.get("usd") if isinstance(value, dict) else None
+        if not isinstance(value, dict) or not isinstance(usd, dict):
+            raise Invalid(f"{name} has no prices", hint="docs/costs.md shows the form of the file")
+        wrong = sorted({*PRICE_NAMES} ^ usd.keys())
+        if wrong:
+            raise Invalid(f"{name} lacks a price, or has one too many: {', '.join(wrong)}", hint="see docs/costs.md")
+        prices: dict[str, float] = {}
+        for price, one in usd.items():
+            if isinstance(one, bool) or not isinstance(one, int | float) or one < 0:
+                raise Invalid(f"{name}: {price} must be a number from 0 on, not {shown(one)}")
+            prices[price] = float(one)
+        region, date, source = (str(value.get(key) or "unknown") for key in ("region", "date", "source"))
+        return cls(region, date, source, prices)
+
+    def s3(self, requests: Requests) -> float:
+        writes = sum(requests.get(kind, 0) for kind in WRITES)
+        reads = sum(requests.get(kind, 0) for kind in ("GET", "HEAD"))
+        return (writes * self.usd["s3WritePer1000"] + reads * self.usd["s3ReadPer1000"]) / 1000
+
+    def functions(self, invocations: float, gb_seconds: float) -> float:
+        return invocations * self.usd["lambdaPerMillion"] / 1e6 + gb_seconds * self.usd["lambdaGbSecond"]
+
+    def queue(self, requests: float) -> float:
+        return requests * self.usd["sqsPerMillion"] / 1e6
+
+    def events(self, number: float) -> float:
+        return number * self.usd["eventsPerMillion"] / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a month is made of. `batch`: changes of one collection that capture finds together. `by_eventbridge` False:
+    the bucket notifies capture's queue itself."""
+
+    changes: float = 0
+    change: str = "create"
+    batch: float = BATCH_MAX
+    queries: float = 0
+    requests_per_query: float = 1
+    documents: float = 0
+    document_bytes: float = 1_000
+    models: float = 1
+    sweeps: float = RUNS_A_MONTH["sweep"]
+    rebuilds: float = 0
+    by_eventbridge: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class BillLine:
+    """One line of the bill: US dollars a month."""
+
+    group: str
+    what: str
+    usd: float
+
+    def shape(self) -> dict[str, JsonValue]:
+        return {"group": self.group, "what": self.what, "usd": round(self.usd, 6)}
+
+
+def bill(usage: Usage, prices: Prices) -> list[BillLine]:
+    """What a month costs, by what causes it."""
+    return [
+        *idle(usage, prices),
+        *(of_changes(usage, prices) if usage.changes else ()),
+        BillLine("queries", "S3 requests", usage.queries * prices.s3({"GET": usage.requests_per_query})),
+        BillLine(
+            "sweep", "listing versions of documents", usage.sweeps * prices.s3({"VERSIONS": usage.documents / 1000})
+        ),
+        BillLine("spark", "rebuilds of all tables", usage.rebuilds * rebuild(usage.documents, prices)),
+        BillLine("storage", "documents, newest entries and rows", _stored_gb(usage) * prices.usd["s3GbMonth"]),
+    ]
+
+
+def idle(usage: Usage, prices: Prices) -> list[BillLine]:
+    """What a stack costs to which nobody writes."""
+    runs = RUNS_A_MONTH | {"sweep": usage.sweeps}
+    seconds = sum(runs[name] * RUN_SECONDS[name] * MEMORY_GB[name] for name in runs)
+    listed = {"sweep": SWEEP, "purge": PURGE}
+    requests = sum(runs[name] * usage.models * prices.s3(one) for name, one in listed.items())
+    metrics = sum(METRICS[name] for name in runs)
+    return [
+        BillLine("idle", "functions by schedule", prices.functions(sum(runs.values()), seconds)),
+        BillLine("idle", "their S3 requests", requests + runs["compact"] * prices.s3(COMPACT)),
+        BillLine("idle", "asking the queues", prices.queue(QUEUES * POLLS_A_MONTH)),
+        BillLine("idle", "their metrics", metrics * prices.usd["metricMonth"]),
+        BillLine("idle", "alarms", ALARM_METRICS * prices.usd["alarmMetricMonth"]),
+        BillLine("idle", "dashboard", prices.usd["dashboardMonth"]),
+    ]
+
+
+def of_changes(usage: Usage, prices: Prices) -> list[BillLine]:
+    """What changes cost, the metrics of capture and tables included."""
+    metrics = METRICS["capture"] + METRICS["tables"]
+    return [
+        *(BillLine("changes", what, usage.changes * usd) for what, usd in per_change(usage, prices).items()),
+        BillLine("changes", "metrics of capture and tables", metrics * prices.usd["metricMonth"]),
+    ]
+
+
+def per_change(usage: Usage, prices: Prices) -> dict[str, float]:
+    """US dollars for one change."""
+    batches = 1 / usage.batch
+    gb_seconds = batches * sum(BATCH_SECONDS[name] * MEMORY_GB[name] for name in BATCH_SECONDS)
+    # At worst a batch is small because it is alone; its seconds then shrink with it, down to a tenth.
+    gb_seconds *= max(usage.batch / BATCH_MAX, 0.1)
+    messages = 1 + batches  # the change, and its batch's change set
+    # The bucket reports every object, also those that no rule takes: the document itself, and what the workers put.
+    events = 1 + CHANGES[usage.change]["PUT"] + BATCH["PUT"] * batches
+    return {
+        "S3 requests": prices.s3(CHANGES[usage.change]) + batches * prices.s3(BATCH),
+        "events": prices.events(events) if usage.by_eventbridge else 0.0,
+        "messages": prices.queue(messages * SQS_REQUESTS_OF_A_MESSAGE),
+        "functions": prices.functions(2 * batches, gb_seconds),
+    }
+
+
+def rebuild(documents: float, prices: Prices) -> float:
+    """What one rebuild by Spark costs: processors, memory and S3 requests."""
+    if not documents:
+        return 0.0
+    compute = rebuild_compute(documents, prices)
+    return compute + prices.s3({kind: number * documents for kind, number in REBUILD.items()})
+
+
+def rebuild_compute(documents: float, prices: Prices) -> float:
+    executors = next(number for limit, number in EXECUTORS if documents <= limit)
+    seconds = documents / (executors * EXECUTOR_VCPU * DOCUMENTS_A_SECOND)
+    hours = math.ceil(START_MINUTES + seconds / 60) / 60
+    vcpu, memory_gb = executors * EXECUTOR_VCPU + DRIVER_VCPU, executors * EXECUTOR_GB + DRIVER_GB
+    return hours * (vcpu * prices.usd["sparkVcpuHour"] + memory_gb * prices.usd["sparkGbHour"])
+
+
+def _stored_gb(usage: Usage) -> float:
+    """A document, its newest oplog entry and its row are about as large as each other."""
+    return 3 * usage.documents * usage.document_bytes / 1e9

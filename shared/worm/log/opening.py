@@ -1,0 +1,162 @@
+"""`worm.open_log`: the commit log of a database by its url and name, for reading and writing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from typing import Self
+
+from worm.clock import Clock, Ids, SystemClock
+from worm.codec.logs import check_name
+from worm.codec.strict_json import JsonObject, check_json
+from worm.errors import Invalid, NotFound
+from worm.forks import in_child, new_lock
+from worm.log.config import LogConfig
+from worm.log.fence import is_blank, root_file
+from worm.log.group import GroupCommit
+from worm.log.keys import DbKeys
+from worm.log.reader import POLL_SECONDS, FeedRecord, LogReader
+from worm.log.retries import Retries, recent_segments
+from worm.log.segment import LogTransaction
+from worm.log.writer import LogWriter
+from worm.position import Position
+from worm.store.base import Store
+from worm.store.open import open_store
+from worm.store.probe import ensure_safe_once
+
+OTHER_ROOMS = frozenset(("page", "space"))
+"""Records of page stores and spaces: in a log of records nobody would read them as what they are."""
+
+
+def open_log(
+    url: str,
+    name: str,
+    *,
+    config: LogConfig | None = None,
+    create: bool = True,
+    endpoint_url: str | None = None,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+) -> CommitLog:
+    """The log of this name; the first commit makes it. With `create=False` a log that is not there is `NotFound`. A
+    name of another kind is `Invalid`."""
+    clock = clock or SystemClock()
+    ids = ids or Ids.system(clock)
+    store = open_store(url, endpoint_url=endpoint_url, clock=clock, ids=ids)
+    return CommitLog(store, name, config=config, create=create, clock=clock, ids=ids)
+
+
+class CommitLog:
+    """An open log. Its first commit makes it the writer, and fences the previous one. For several threads."""
+
+    def __init__(
+        self, store: Store, name: str, *, config: LogConfig | None, create: bool, clock: Clock, ids: Ids
+    ) -> None:
+        self.store, self.keys = store, DbKeys(name)
+        self._config, self._clock, self._ids = config, clock, ids
+        root = root_file(store, self.keys, clock=clock, ids=ids, kind="documents")
+        if root.read() is None and is_blank(store, self.keys, root.read) and not create:
+            raise NotFound(
+                f"there is no log {name!r} at {store.url}", key=self.keys.root, hint="the first commit makes it"
+            )
+        self._opening = new_lock()
+        self._closed = False
+        self._begin()
+        in_child(self._begin)
+
+    def _begin(self) -> None:
+        """A forked child is not the writer."""
+        self._group: GroupCommit | None = None
+        self._retries = Retries()
+        self._recalled = False
+
+    def append(self, records: Iterable[JsonObject], *, txn: str | None = None) -> int:
+        """Commit records together; returns the LSN of the last. Durable when it returns. A `txn` that was committed
+        with the same records is not committed again: its LSN is returned; with other records it is `Invalid`."""
+        return self.submit(records, txn=txn).result()
+
+    def submit(self, records: Iterable[JsonObject], *, txn: str | None = None) -> Future[int]:
+        """Like `append`, without waiting."""
+        checked = checked_records(records)
+        if self._group is None:
+            LogTransaction(txn if txn is not None else "-", checked)  # what cannot be written makes no log
+        group = self._writing(recalls=txn is not None)
+        result, is_ours = self._retries.begin(txn, checked)
+        if not is_ours:
+            return result
+        try:
+            sent = group.submit(checked, txn=txn)
+        except BaseException as error:
+            self._retries.fail(txn, result, error)
+            raise
+        sent.add_done_callback(lambda done: self._ended(txn, result, done))
+        return result
+
+    def read(
+        self, after: Position = 0, *, follow: bool = False, poll_seconds: float = POLL_SECONDS
+    ) -> Iterator[FeedRecord]:
+        """The records after a position, the oldest first; `follow` goes on as they come."""
+        return self._reader().feed(after, follow=follow, poll_seconds=poll_seconds)
+
+    @property
+    def head_lsn(self) -> int:
+        """The newest LSN of the log; 0 for one without commits."""
+        tail = self._reader().tail()
+        return 0 if tail is None else tail.last_lsn
+
+    def earliest(self) -> int:
+        """The first LSN that is kept."""
+        return self._reader().earliest()
+
+    def close(self) -> None:
+        with self._opening:
+            self._closed = True
+            group, self._group = self._group, None
+        if group is not None:
+            group.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _reader(self) -> LogReader:
+        return LogReader(self.store, self.keys, clock=self._clock, ids=self._ids)
+
+    def _writing(self, *, recalls: bool) -> GroupCommit:
+        with self._opening:
+            if self._closed:
+                raise Invalid("the log is closed", key=self.keys.log)
+            if self._group is None or self._group.writer.stopped is not None:
+                ensure_safe_once(self.store, ids=self._ids)
+                writer = LogWriter.open(self.store, self.keys, config=self._config, clock=self._clock, ids=self._ids)
+                self._group, self._recalled = GroupCommit(writer, clock=self._clock, ids=self._ids), False
+            if recalls and not self._recalled:
+                self._retries.recall(recent_segments(self._reader(), self._group.writer.end.slot))
+                self._recalled = True
+            return self._group
+
+    def _ended(self, txn: str | None, result: Future[int], done: Future[int]) -> None:
+        error = done.exception()
+        if error is None:
+            self._retries.end(txn, result, done.result())
+        else:
+            self._retries.fail(txn, result, error)
+
+
+def checked_records(records: Iterable[JsonObject]) -> list[JsonObject]:
+    """Records that read back as they were written, each with an `op` that no other room reads."""
+    given: object = records
+    if isinstance(given, dict | str | bytes) or not isinstance(given, Iterable):
+        raise Invalid("records are a list of JSON objects", hint='as [{"op": "put", "key": "a"}]')
+    listed: list[JsonObject] = []
+    for record in given:
+        if not isinstance(record, dict):
+            raise Invalid("a record is a JSON object", hint='as {"op": "put", "key": "a"}')
+        check_json(record)
+        op = check_name(record.get("op"), 'the "op" of a record')
+        if op in OTHER_ROOMS:
+            raise Invalid(f'a record of op "{op}" belongs into a page store', hint="`worm.open_pages` opens one")
+        listed.append(record)
+    return listed

@@ -1,0 +1,131 @@
+"""Named transactions: the same name with the same content is committed once.
+
+The name is the caller's. Who did not learn what became of a commit repeats it under the same name, with this writer or
+with a new one, and gets the first result. Other content under a name that is taken is a mistake of the caller, and
+`Invalid`: nothing is written, and nothing is dropped in silence. Content is compared by a digest, which the records in
+the log's segments give as well as those of the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from hashlib import sha256
+from typing import NamedTuple
+
+from worm.codec.logs import check_name
+from worm.codec.strict_json import JsonObject, dumps
+from worm.errors import CommitStateUnknown, Expired, Invalid, WormError, shown
+from worm.forks import in_child, new_lock
+from worm.log.reader import LogReader
+from worm.log.segment import Segment
+
+KNOWN_MAX = 4096
+"""Names that a writer remembers, at least."""
+
+
+RECENT_SEGMENTS, RECENT_SLOTS = 8, 256
+"""A commit of unknown outcome is in the last segment of its writer. So many segments with commits are looked through
+for names, whatever the number of fences between them; but no more slots than that."""
+
+
+class _Known(NamedTuple):
+    """A transaction in the log: by its digest, or by its records as long as nobody asked."""
+
+    lsn: int
+    content: bytes | Sequence[JsonObject]
+
+
+class Retries:
+    """The named transactions that a writer knows. For several threads."""
+
+    def __init__(self) -> None:
+        self._lock = new_lock()
+        self._known: dict[str, _Known] = {}
+        self._begin()
+        in_child(self._begin)
+
+    def _begin(self) -> None:
+        self._under_way: dict[str, tuple[Future[int], bytes]] = {}
+
+    def recall(self, segments: Iterable[Segment], base: int = 0) -> None:
+        """Names from the log; `base` is added to its LSNs."""
+        for segment in segments:
+            records: dict[str, list[JsonObject]] = {}
+            for entry in segment.entries:
+                records.setdefault(entry.txn, []).append(entry.record)
+                self._known[entry.txn] = _Known(base + entry.lsn, records[entry.txn])
+
+    def begin(self, txn: str | None, records: Sequence[JsonObject]) -> tuple[Future[int], bool]:
+        """The result that there is or will be, and whether the caller has to bring it about (`end`, `fail`)."""
+        result: Future[int] = Future()
+        result.set_running_or_notify_cancel()  # it cannot be cancelled: others may wait for it
+        if txn is None:
+            return result, True
+        digest = digest_of(records)
+        with self._lock:
+            known, waiting = self._known.get(check_name(txn, "the id of a transaction")), self._under_way.get(txn)
+            if known is not None:
+                content = known.content if isinstance(known.content, bytes) else digest_of(known.content)
+                _check_same(txn, content, digest)
+                result.set_result(known.lsn)
+            elif waiting is not None:
+                _check_same(txn, waiting[1], digest)
+                result = waiting[0]
+            else:
+                self._under_way[txn] = (result, digest)
+                return result, True
+        return result, False
+
+    def end(self, txn: str | None, result: Future[int], lsn: int) -> None:
+        """It is in the log."""
+        with self._lock:
+            under_way = None if txn is None else self._under_way.pop(txn, None)
+            if txn is not None and under_way is not None:
+                self._known[txn] = _Known(lsn, under_way[1])
+            if len(self._known) > 2 * KNOWN_MAX:
+                self._known = dict(list(self._known.items())[-KNOWN_MAX:])
+        result.set_result(lsn)
+
+    def fail(self, txn: str | None, result: Future[int], error: BaseException) -> None:
+        """It is not, or nobody knows: the next one of this name tries again."""
+        with self._lock:
+            if txn is not None:
+                self._under_way.pop(txn, None)
+        if not isinstance(error, WormError):
+            error = CommitStateUnknown(
+                "the thread that committed was interrupted", hint="open a new writer, and repeat"
+            )
+        result.set_exception(error)
+
+
+def digest_of(records: Iterable[JsonObject]) -> bytes:
+    found = sha256()
+    for record in records:
+        body = dumps(record)
+        found.update(b"%d " % len(body) + body)
+    return found.digest()
+
+
+def _check_same(txn: str, one: bytes, other: bytes) -> None:
+    if one != other:
+        raise Invalid(
+            f"transaction {shown(txn)} is in the log with other content; nothing was written",
+            hint="repeat it with the content that it had, or give the new transaction a name of its own",
+        )
+
+
+def recent_segments(log: LogReader, end: int) -> Sequence[Segment]:
+    """The newest segments of a log that ends with this slot, enough to find a commit of unknown outcome."""
+    slots = RECENT_SEGMENTS
+    while True:
+        boundary = log.boundary()
+        first = max(boundary, end - slots)
+        try:
+            segments = list(log.new_segments(first))
+        except Expired:
+            continue  # collected meanwhile: the boundary is higher now
+        is_all = first == boundary or slots >= RECENT_SLOTS
+        if is_all or sum(bool(segment.entries) for segment in segments) >= RECENT_SEGMENTS:
+            return segments
+        slots = min(4 * slots, RECENT_SLOTS)

@@ -1,0 +1,142 @@
+"""What `worm why` answers: a verdict about a key, with the facts that it was made of."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from worm.clock import iso_seconds
+from worm.codec.strict_json import JsonObject
+from worm.store.base import ObjectInfo
+
+NOTHING = "nothing"
+
+
+def asked(key: str | None) -> str:
+    """The command that asks about another key."""
+    return f"`worm why {shlex.quote(key or '')}`"
+
+
+class Verdict(StrEnum):
+    """How far an upload came, or what became of an object of the library."""
+
+    RECORDED = "recorded"
+    """The oplog and the table have this version, as far as the model keeps them."""
+    BEHIND = "behind"
+    """The oplog has it, the table not yet; or a file of the table is not up to date."""
+    WAITING = "waiting"
+    """The object is there, or gone, and the oplog does not say so yet."""
+    REJECTED = "rejected"
+    """The object is not a valid document of its model."""
+    LATE = "late"
+    """The object was written for a commit that a later one has undone."""
+    DAMAGED = "damaged"
+    """The object, or the history that it belongs to, is damaged."""
+    DELETED = "deleted"
+    """There is no object, and its deletion is recorded."""
+    ABSENT = "absent"
+    """There is no object, and none is missing."""
+    UNMATCHED = "unmatched"
+    """The key is no document's."""
+    SYSTEM = "system"
+    """The key belongs to the library, and its object is as it should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectFacts:
+    """The object that is stored under the key."""
+
+    size: int
+    modified: datetime
+    etag: str
+    version_id: str | None = None
+
+    @classmethod
+    def of(cls, found: ObjectInfo | None) -> ObjectFacts | None:
+        return None if found is None else cls(found.size, found.last_modified, found.etag, found.version_id)
+
+
+@dataclass(frozen=True, slots=True)
+class EntryFacts:
+    """The newest entry of the oplog; `is_of_object`: it records the version that is stored now."""
+
+    seq: int
+    op: str
+    ts: str
+    actor: str | None
+    is_of_object: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RowFacts:
+    """What the table has. `seq` None: nothing yet (or the model has no oplog); `behind`: entries that it lacks."""
+
+    is_there: bool
+    seq: int | None
+    behind: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterFacts:
+    """A message about the key that waits in the dead-letter queue."""
+
+    reason: str
+    sent: str
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """The answer. `explanation` and `next_step` are sentences for people; the rest is what they are made of.
+
+    `model` is the one that matched, or the nearest one that did not; `rule` says what keys of its documents look like,
+    where the key is not one of the library.
+    `dead_letters` None: nobody looked.
+    """
+
+    key: str
+    verdict: Verdict
+    explanation: str
+    next_step: str
+    model: str | None = None
+    id: str | None = None
+    rule: str | None = None
+    object: ObjectFacts | None = None
+    entry: EntryFacts | None = None
+    row: RowFacts | None = None
+    rejection: str | None = None
+    dead_letters: tuple[DeadLetterFacts, ...] | None = None
+
+    def shape(self) -> JsonObject:
+        """For programs."""
+        stored, entry, row, letters = self.object, self.entry, self.row, self.dead_letters
+        return {
+            "key": self.key,
+            "verdict": self.verdict.value,
+            "explanation": self.explanation,
+            "nextStep": self.next_step,
+            "model": self.model,
+            "id": self.id,
+            "rule": self.rule,
+            "object": None if stored is None else _object_shape(stored),
+            "entry": None if entry is None else _entry_shape(entry),
+            "row": None if row is None else {"isThere": row.is_there, "seq": row.seq, "behind": row.behind},
+            "rejection": self.rejection,
+            "deadLetters": None if letters is None else [{"reason": one.reason, "sent": one.sent} for one in letters],
+        }
+
+
+def _object_shape(stored: ObjectFacts) -> JsonObject:
+    modified = iso_seconds(stored.modified)
+    return {"size": stored.size, "modified": modified, "etag": stored.etag, "versionId": stored.version_id}
+
+
+def _entry_shape(entry: EntryFacts) -> JsonObject:
+    return {
+        "seq": entry.seq,
+        "op": entry.op,
+        "ts": entry.ts,
+        "actor": entry.actor,
+        "isOfObject": entry.is_of_object,
+    }

@@ -1,0 +1,82 @@
+"""Deleting a database of any kind, and bringing it back for a while.
+
+Deleting marks the root, then fences every writer: the next commit of one that is open fails, and nobody can open it any
+more. The objects stay for `gc_min_age_seconds`, in which time `undelete_database` brings the database back; the next
+upkeep after that removes them, the root last. A slot that were free earlier would be taken for a commit by a writer
+that slept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from worm.clock import Clock, Ids, SystemClock
+from worm.errors import NotFound
+from worm.log.collect import store_time
+from worm.log.fence import is_blank, lease_file, root_file
+from worm.log.keys import DbKeys
+from worm.log.root import LogRoot
+from worm.log.writer import LogWriter
+from worm.pages.branches import DELETING
+from worm.pages.manifest import PageConfig, pages_of
+from worm.store.base import Store
+
+
+def delete_database(store: Store, db_id: str, *, clock: Clock | None = None, ids: Ids | None = None) -> None:
+    """No commit to it is acknowledged any more. `NotFound` if there is none."""
+    clock = clock or SystemClock()
+    ids = ids or Ids.system(clock)
+    keys = DbKeys(db_id)
+    _root(store, keys, clock, ids)
+    now = int(store_time(store, keys).timestamp() * 1000)
+
+    def marked(found: LogRoot | None) -> LogRoot | None:
+        return None if found is None or found.deleted else replace(found, deleted=now)
+
+    root = root_file(store, keys, clock=clock, ids=ids).update(marked) or LogRoot()
+    pages = pages_of(root, keys.root)
+    logs = [keys] if pages is None else [DbKeys(db_id, branch.id) for branch in pages.branches.values()]
+    config = None if pages is None else pages.config.log
+    for log in logs:
+        LogWriter.open(store, log, config=config, name=DELETING, kind=None, clock=clock, ids=ids).close()
+
+
+def undelete_database(store: Store, db_id: str, *, clock: Clock | None = None, ids: Ids | None = None) -> None:
+    """Bring it back, as long as its objects are there."""
+    clock = clock or SystemClock()
+    ids = ids or Ids.system(clock)
+    _root(store, DbKeys(db_id), clock, ids)
+
+    def unmarked(found: LogRoot | None) -> LogRoot | None:
+        return None if found is None or not found.deleted else replace(found, deleted=0)
+
+    root_file(store, DbKeys(db_id), clock=clock, ids=ids).update(unmarked)
+
+
+def purge_database(store: Store, db_id: str, *, clock: Clock | None = None, ids: Ids | None = None) -> int:
+    """Remove the objects of a database that was deleted long enough ago; returns how many."""
+    clock = clock or SystemClock()
+    ids = ids or Ids.system(clock)
+    keys = DbKeys(db_id)
+    root = root_file(store, keys, clock=clock, ids=ids).read()
+    if root is None or not root.deleted:
+        return 0
+    pages = pages_of(root, keys.root)
+    lease = lease_file(store, keys, clock=clock, ids=ids).read()
+    config = PageConfig() if pages is None else pages.config
+    age = 1 + max(config.gc_min_age_seconds, 0 if lease is None else lease.min_age)
+    if store_time(store, keys).timestamp() - root.deleted / 1000 < age:
+        return 0
+    found = [listed.key for listed in store.list(keys.directory) if listed.key != keys.root]
+    for key in (*found, keys.root):
+        store.delete(key)
+    return len(found) + 1
+
+
+def _root(store: Store, keys: DbKeys, clock: Clock, ids: Ids) -> LogRoot:
+    file = root_file(store, keys, clock=clock, ids=ids)
+    found = file.read()
+    if found is None:
+        is_blank(store, keys, file.read)
+        raise NotFound(f"there is no database {keys.db_id!r}", key=keys.root)
+    return found

@@ -1,0 +1,37 @@
+"""`worm.open_pages`: a page store by its url and name, for reading and writing."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from worm.clock import Clock, Ids, SystemClock
+from worm.errors import Conflict
+from worm.pages.db import PageDb, create_database
+from worm.pages.manifest import MAIN, PageConfig
+from worm.store.open import open_store
+from worm.store.probe import ensure_safe_once
+
+
+def open_pages(
+    url: str,
+    name: str,
+    *,
+    branch: str = MAIN,
+    config: PageConfig | None = None,
+    create: bool = True,
+    endpoint_url: str | None = None,
+    cache_directory: Path | None = None,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+) -> PageDb:
+    """The page store, made where it is not there; with `create=False` that is `NotFound`. You become the only writer of
+    the branch: the previous one is fenced. `PageReader.open` reads without that. `config` is for a new store."""
+    clock = clock or SystemClock()
+    ids = ids or Ids.system(clock)
+    store = open_store(url, endpoint_url=endpoint_url, clock=clock, ids=ids)
+    ensure_safe_once(store, ids=ids)
+    if create:
+        with suppress(Conflict):  # it is there already
+            create_database(store, name, config, clock=clock, ids=ids)
+    return PageDb.open(store, name, branch=branch, cache_directory=cache_directory, clock=clock, ids=ids)

@@ -1,0 +1,91 @@
+"""A database of any kind as one file, and back: `worm db pack`, `worm db unpack`.
+
+The file is a tar archive of the database's objects, the root last. The root is read first: whatever it names is there
+for `gc_min_age_seconds`, and the log goes on behind it. The lease stays behind: who opens the copy takes a new epoch.
+Of a copy, commits after the last flush have the time at which it was unpacked.
+
+A module of its own because `worm pack` is for directories, whose log is a file; a database is objects of any store.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+from worm.clock import Ids, SystemClock
+from worm.errors import Conflict, Corrupt, Invalid, NotFound
+from worm.log.fence import root_file
+from worm.log.keys import ROOT_NAME, DbKeys
+from worm.log.root import LogRoot
+from worm.store.base import Store, Won
+
+LEFT_OUT = ("lease.json", "gc/clock")
+AGAIN = "slots of the log were collected meanwhile: pack it again"
+
+
+@dataclass(frozen=True, slots=True)
+class PackedDatabase:
+    """What was packed or unpacked."""
+
+    kind: str
+    objects: int
+    bytes: int
+
+
+def pack_database(store: Store, db_id: str, file: Path) -> PackedDatabase:
+    """Write a database into a file that must not exist. Beside writers: all that is committed before is in it."""
+    keys, clock = DbKeys(db_id), SystemClock()
+    root = root_file(store, keys, clock=clock, ids=Ids.system(clock))
+    found = root.read()
+    if found is None:
+        raise NotFound(f"there is no database {db_id!r}", key=keys.root)
+    objects = size = 0
+    try:
+        with file.open("xb") as opened, tarfile.open(fileobj=opened, mode="w") as archive:
+            for path, body in (*_objects(store, keys), (ROOT_NAME, found.encode())):
+                member = tarfile.TarInfo(path)
+                member.size = len(body)
+                archive.addfile(member, BytesIO(body))
+                objects, size = objects + 1, size + len(body)
+    except FileExistsError as error:
+        raise Conflict(f"{file} is there already", hint="name a file that does not exist") from error
+    after = root.read()
+    if after is None or after.boundary != found.boundary:
+        file.unlink()
+        raise Conflict(AGAIN, key=keys.root)
+    return PackedDatabase(found.kind, objects, size)
+
+
+def _objects(store: Store, keys: DbKeys) -> Iterator[tuple[str, bytes]]:
+    for listed in store.list(keys.directory):
+        path = listed.key.removeprefix(keys.directory)
+        stored = None if path == ROOT_NAME or path.endswith(LEFT_OUT) else store.get(listed.key)
+        if stored is not None:  # else it is no part of it, or was collected: nothing that the root names
+            yield path, stored.body
+
+
+def unpack_database(store: Store, file: Path, db_id: str) -> PackedDatabase:
+    """Make a database of a packed one. `Conflict` if there is anything of this name."""
+    keys = DbKeys(db_id)
+    if next(iter(store.list(keys.directory, limit=1)), None) is not None:
+        raise Conflict(f"there is a database {db_id!r} already", key=keys.root)
+    root, objects, size = LogRoot(), 0, 0
+    try:
+        with tarfile.open(file, mode="r:") as archive:
+            names = archive.getnames()
+            if not names or names[-1] != ROOT_NAME or any(".." in name.split("/") for name in names):
+                raise Invalid(f"{file} is no packed database: its root is not at the end")
+            for member in archive:
+                opened = archive.extractfile(member)
+                body = b"" if opened is None else opened.read()
+                if member.name == ROOT_NAME:
+                    root = LogRoot.decode(body, member.name)
+                if not isinstance(store.put_if_absent(keys.directory + member.name, body), Won):
+                    raise Conflict("somebody else writes a database of this name", key=keys.directory + member.name)
+                objects, size = objects + 1, size + len(body)
+    except tarfile.TarError as error:
+        raise Corrupt(f"{file} cannot be read: {error}") from error
+    return PackedDatabase(root.kind, objects, size)

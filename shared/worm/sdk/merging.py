@@ -1,0 +1,514 @@
+"""What a branch changed, by model, document and field; and bringing it into another branch.
+
+A merge is planned by the space (`spaces/merging.py`), document by document. Before anything is committed, the result is
+checked as if it were saved: the schema, the access mode, unique values, references. A document that only one side
+changed is taken as it is, `updatedAt` included; what both changed is decided by the policy. That both have changed
+`updatedAt` is no conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from worm.bridge.commits import CommitOutcome, KnownDocument, SpaceModel, Write, commit
+from worm.bridge.origins import actor_of_commit, entity_name, written_over
+from worm.codec.diff import FieldDiff, diff, same
+from worm.codec.strict_json import JsonObject, dumps
+from worm.collections.entries import Document
+from worm.collections.layout import SCHEMA_KEY
+from worm.errors import Conflict, Invalid, WormError, shown
+from worm.schema import ModelDef, Schema, load_pushed
+from worm.sdk.access import Touched
+from worm.sdk.bulk import groups_of
+from worm.sdk.document import About
+from worm.sdk.model import Model
+from worm.sdk.reading import references_in, referred_model
+from worm.session import Session
+from worm.spaces.merging import MergePlan, Policy, combined, policy_name
+from worm.spaces.operations import SpaceConfig
+from worm.spaces.results import BothChanged, BranchMoved, Committed, MergeConflict, ReadConflict
+from worm.spaces.rows import DELETE, MAIN, branch_name, check_branch
+from worm.spaces.space import Space
+from worm.store.parallel import chunked, in_parallel
+
+ATTEMPTS = 10
+NOTE_BYTES = 512
+"""At most what the record of a merge says about a document beside the document itself, with usual names."""
+PROBLEMS_MAX = 3
+ASKED_AT_ONCE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class BranchChange:
+    """A document that a merge changes. `before` and `after`: None where there is none; `fields`: what differs, as in an
+    oplog entry; `is_conflict`: the other branch has changed it, too."""
+
+    model: str
+    id: str
+    before: Document | None
+    after: Document | None
+    fields: FieldDiff
+    is_conflict: bool = False
+
+    @property
+    def change(self) -> str:
+        """`created`, `deleted` or `updated`."""
+        return "created" if self.before is None else "deleted" if self.after is None else "updated"
+
+    def __repr__(self) -> str:
+        both = ", a conflict" if self.is_conflict else ""
+        return f"<BranchChange {self.change} {self.model} {self.id!r}{both}: {', '.join(self.fields)}>"
+
+
+@dataclass(frozen=True, slots=True)
+class MergeResult:
+    """`seqs`: the commits of the merge, none where there was nothing to do. `merge_id` is in the history of each
+    document."""
+
+    branch: str
+    into: str
+    merge_id: str | None
+    seqs: tuple[int, ...]
+    changes: tuple[BranchChange, ...]
+
+
+Target = Callable[[str, str], Model]
+"""A model on a branch, by their names."""
+
+
+@dataclass(frozen=True)
+class _Write:
+    """A document of the plan on the branch that it goes to."""
+
+    model: Model
+    logged: SpaceModel
+    id: str
+    known: KnownDocument
+    after: Document | None
+
+    @property
+    def entity(self) -> str:
+        return entity_name(self.model.name, self.id)
+
+
+class Merge:
+    """One branch into another, of one space."""
+
+    def __init__(self, session: Session, target: Target, space: str, branch: str, into: str) -> None:
+        self._session = session
+        self._target = target
+        self._space_name = space
+        self._branch, self._into = check_branch(branch), check_branch(into)
+        self._changes: dict[str, tuple[bool, list[str]]] | None = None
+
+    @property
+    def _space(self) -> Space:
+        return self._session.space(self._space_name)
+
+    @property
+    def _names(self) -> tuple[str, str]:
+        return branch_name(self._branch), branch_name(self._into)
+
+    @property
+    def _schema(self) -> Schema:
+        return self._session.schema
+
+    def diff(self) -> list[BranchChange]:
+        """What a merge would change, in the order of models and ids. What both changed is as the branch has it."""
+        plan = self._space.plan_merge(self._branch, self._into, "fail")
+        both = {one.id: one for one in _real(plan.conflicts)}
+        values = {**plan.changes, **_settled(plan.conflicts), **self._uploads_deleted(plan)}
+        values |= {one.id: one.theirs.value for one in both.values()}
+        return self._described(self._before(plan, values), values, both)
+
+    def run(self, policy: Policy, about: About, *, dry_run: bool, check_references: bool) -> MergeResult:
+        """Checked, then committed; planned again if another changes any of it meanwhile."""
+        policy_name(policy)
+        for attempt in range(ATTEMPTS):
+            try:
+                return self._attempt(policy, about, dry_run=dry_run, check_references=check_references)
+            except (ReadConflict, BranchMoved):
+                if attempt == ATTEMPTS - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _attempt(self, policy: Policy, about: About, *, dry_run: bool, check_references: bool) -> MergeResult:
+        plan = self._decided(policy)
+        self._check_models(plan)
+        before = self._before(plan, plan.values)
+        changes = self._described(before, plan.values, {one.id: one for one in _real(plan.conflicts)})
+        writes = self._writes(plan)
+        if check_references:
+            self._check_references(writes)
+        self._check_unique(writes)
+        if dry_run or not plan.is_needed:
+            return MergeResult(*self._names, plan.merge_id, (), tuple(changes))
+        merge_id = plan.merge_id or self._session.ids.ulid()
+        seqs = self._commit(plan, writes, merge_id, about)
+        return MergeResult(*self._names, merge_id, seqs, tuple(changes))
+
+    # What is to be written
+
+    def _decided(self, policy: Policy) -> MergePlan:
+        """The plan with a decision for each conflict; `MergeConflict` with all that the policy leaves open."""
+        by_fields = isinstance(policy, str) and policy.startswith("fields")
+        plan = self._space.plan_merge(self._branch, self._into, "fail" if by_fields else policy)
+        decided = _settled(plan.conflicts)
+        undecided: list[BothChanged] = []
+        for conflict in plan.conflicts if by_fields else ():
+            if conflict.id not in decided:
+                value, paths = _combined(conflict, str(policy))
+                if paths is None:
+                    decided[conflict.id] = value
+                else:
+                    undecided.append(replace(conflict, fields=paths))
+        if undecided:
+            raise MergeConflict(undecided)
+        plan = replace(plan, decided={**plan.decided, **decided}, policy=policy_name(policy))
+        if plan.undecided:
+            raise MergeConflict(plan.undecided)
+        return replace(plan, changes={**plan.changes, **self._uploads_deleted(plan)})
+
+    def _uploads_deleted(self, plan: MergePlan) -> dict[str, JsonObject | None]:
+        """Documents that the log of the other branch never had, and that the branch deleted: uploads. The plan of the
+        log cannot know them."""
+        changes = self._own_changes()
+        asked = [one for one, (is_deletion, _) in changes.items() if is_deletion and one not in plan.values]
+        gone: dict[str, JsonObject | None] = {}
+        for some in chunked(sorted(asked), ASKED_AT_ONCE):
+            for entity, state in self._space.read_many(some, branch=self._into, at=plan.at).items():
+                if state.seq == 0 and self._uploaded(entity, plan.at) is not None:
+                    gone[entity] = None
+        return gone
+
+    def _own_changes(self) -> dict[str, tuple[bool, list[str]]]:
+        """Of each entity that commits on the branch wrote: whether the last one deleted it, and who wrote it."""
+        if self._branch == MAIN:
+            return {}
+        if self._changes is None:
+            found: dict[str, tuple[bool, list[str]]] = {}
+            for entry in self._space.log(after=self._space.branch(self._branch).created_seq):
+                operations = entry.original.get("operations")
+                if check_branch(entry.branch) != self._branch or not isinstance(operations, list):
+                    continue
+                actor = actor_of_commit(entry)
+                for one in operations:
+                    if isinstance(one, dict):
+                        entity = str(one.get("id"))
+                        authors = found.get(entity, (False, []))[1]
+                        more = [] if actor is None or actor in authors else [actor]
+                        found[entity] = (one.get("op") == DELETE, [*authors, *more])
+            self._changes = found
+        return self._changes
+
+    def _place(self, entity: str) -> tuple[str, str] | None:
+        """Model and id; None for an entity that is no document of this session's models."""
+        model, slash, entity_id = entity.partition("/")
+        known = self._schema.models.get(model) if slash else None
+        return (model, entity_id) if known is not None and known.space == self._space_name else None
+
+    def _before(self, plan: MergePlan, values: Iterable[str]) -> dict[str, JsonObject | None]:
+        """What `into` has of these. Of those that its log never had, there may be uploads."""
+        found: dict[str, JsonObject | None] = {}
+        for some in chunked(sorted(values), ASKED_AT_ONCE):
+            for entity, state in self._space.read_many(some, branch=self._into, at=plan.at).items():
+                found[entity] = state.value if state.seq > 0 else self._uploaded(entity, plan.at)
+        return found
+
+    def _uploaded(self, entity: str, at: int) -> JsonObject | None:
+        place = self._place(entity)
+        logged = None if place is None else self._target(place[0], self._into).logged
+        return None if logged is None or place is None else logged.known(place[1], at).document
+
+    def _described(
+        self, before: Mapping[str, JsonObject | None], after: Mapping[str, JsonObject | None], both: Iterable[str]
+    ) -> list[BranchChange]:
+        changes: list[BranchChange] = []
+        conflicts = set(both)
+        for entity in sorted(after):
+            place, old, new = self._place(entity), before[entity], after[entity]
+            if place is None or (old is None and new is None) or _says_the_same(old, new):
+                continue
+            fields = dict(diff(old, new or {}).diff)
+            fields.pop("updatedAt", None)
+            changes.append(BranchChange(*place, old, new, fields, entity in conflicts))
+        return changes
+
+    def _writes(self, plan: MergePlan) -> list[_Write]:
+        """Each checked as a save would be; all mistakes at once."""
+        asked = [(entity, place) for entity in sorted(plan.values) if (place := self._place(entity)) is not None]
+        drafts = in_parallel(lambda one: self._draft(plan, *one), asked)
+        mistakes = [one for one in drafts if isinstance(one, WormError)]
+        if mistakes:
+            raise _refusal(mistakes)
+        return [one for one in drafts if isinstance(one, _Write)]
+
+    def _draft(self, plan: MergePlan, entity: str, place: tuple[str, str]) -> _Write | WormError:
+        model, after = self._target(place[0], self._into), plan.values[entity]
+        logged = model.logged
+        assert logged is not None
+        try:
+            known = logged.known(place[1], plan.at)
+            model._begin_write(creates=known.version is None and after is not None)
+            if known.is_stored and not self._is_known_upload(entity, known):
+                raise Conflict(
+                    "it was uploaded or changed by hand on the branch that it would go to",
+                    hint="change it there by a verb of the SDK or `worm put`, so that the log has it; then merge again",
+                )
+            if after is not None:
+                model._encoded(place[1], after, known.document)
+        except (Invalid, Conflict) as mistake:
+            mistake.message = f"{model.name} '{place[1]}': {mistake.message}"
+            return mistake
+        return _Write(model, logged, place[1], known, after)
+
+    def _is_known_upload(self, entity: str, known: KnownDocument) -> bool:
+        """Is the stored document, which the log never had, the one that the branch began with? Or is there none?"""
+        if known.seq > 0:
+            return False
+        if known.version is None:
+            return True
+        space, state = self._space, self._space.read(entity, branch=self._branch)
+        first = state
+        while state.seq > 0:
+            first, state = state, space.read(entity, branch=self._branch, at=state.seq - 1)
+        entry = next(space.log(after=first.seq - 1, limit=1))
+        return written_over(entry, entity) == known.version.etag
+
+    # Checks of the result
+
+    def _check_models(self, plan: MergePlan) -> None:
+        """Documents of a pushed model that this session does not know could not be checked, and would not be written.
+        One request, where the branch changed entities that are no documents for this session."""
+        others = {one.partition("/")[0] for one in plan.values if self._place(one) is None}
+        found = self._session.store.get(SCHEMA_KEY) if others else None
+        pushed = {} if found is None else load_pushed(found.body, SCHEMA_KEY).models
+        unknown = sorted(one for one in others if one in pushed and pushed[one].space == self._space_name)
+        if unknown:
+            names = ", ".join(unknown)
+            raise Invalid(
+                f"nothing was merged: the branch changes documents of {names}, which this session does not know",
+                hint="connect with all models of the space, or without `models` and `schema`",
+            )
+
+    def _check_unique(self, writes: Sequence[_Write]) -> None:
+        """No document outside of the merge has a value that one inside gets."""
+        after = {write.entity: write.after for write in writes}
+        for write in writes:
+            claims = write.model._collection.claims
+            for value in claims.values(write.after):
+                if value.is_in(write.known.document):
+                    continue
+                for holder in write.model.find_all({value.field: {"$eq": value.value}}, select=[value.field]):
+                    name = entity_name(write.model.name, str(holder["id"]))
+                    if name != write.entity and value.is_in(after.get(name, dict(holder))):
+                        hint = (
+                            f"nothing was merged: {write.model.name} '{write.id}' would get it; change one of the two"
+                        )
+                        raise value.taken_by(str(holder["id"]), hint=hint)
+
+    def _check_references(self, writes: Sequence[_Write]) -> None:
+        """What the merge brings refers to documents that are there, and what it deletes is referred to by none."""
+        after = {write.entity: write.after for write in writes}
+        problems = [*self._dangling(writes, after), *self._orphaned(writes, after)]
+        if problems:
+            raise _refusal([Invalid(one) for one in problems])
+
+    def _dangling(self, writes: Sequence[_Write], after: Mapping[str, Document | None]) -> list[str]:
+        wanted: dict[tuple[str, str], str] = {}
+        for write in writes:
+            for field, target in _references(write.model._collection.definition).items():
+                known = set(references_in((write.known.document or {}).get(field)))
+                for one in references_in((write.after or {}).get(field)):
+                    if one not in known:
+                        wanted.setdefault((target, one), f"{write.model.name} '{write.id}' refers by {field} to")
+        asked = list(wanted)
+        there = in_parallel(lambda one: self._is_there(*one, after), asked)
+        return [
+            f"{wanted[one]} {one[0]} '{one[1]}', which is not there"
+            for one, is_there in zip(asked, there, strict=True)
+            if not is_there
+        ]
+
+    def _is_there(self, model: str, entity_id: str, after: Mapping[str, Document | None]) -> bool:
+        name = entity_name(model, entity_id)
+        if name in after:
+            return after[name] is not None
+        if model not in self._schema.models:
+            return True  # nobody can say
+        return self._target(model, self._into).exists(entity_id)
+
+    def _orphaned(self, writes: Sequence[_Write], after: Mapping[str, Document | None]) -> list[str]:
+        problems: list[str] = []
+        for name in sorted({write.model.name for write in writes}):
+            gone = [one.id for one in writes if one.model.name == name and one.after is None and one.known.document]
+            for model, definition in self._schema.models.items():
+                for field, target in _references(definition).items():
+                    if target == name and gone:
+                        problems += self._still_referring(model, field, name, gone, after)
+        return problems
+
+    def _still_referring(
+        self, model: str, field: str, target: str, gone: Sequence[str], after: Mapping[str, Document | None]
+    ) -> list[str]:
+        found: list[str] = []
+        for some in chunked(gone, ASKED_AT_ONCE):
+            rows = self._target(model, self._into).find_all({field: {"$in": list(some)}}, select=[field])
+            for row in rows:
+                name = entity_name(model, str(row["id"]))
+                now = after[name] if name in after else dict(row)
+                still = set(references_in((now or {}).get(field))) & set(some)
+                by = f"would be deleted, and {model} '{row['id']}' refers to it by {field}"
+                found += [f"{target} '{one}' {by}" for one in sorted(still)]
+        return found
+
+    # Committing
+
+    def _commit(self, plan: MergePlan, writes: Sequence[_Write], merge_id: str, about: About) -> tuple[int, ...]:
+        authors = {entity: found[1] for entity, found in self._own_changes().items()}
+        by_entity = {write.entity: write for write in writes}
+        chunks = _chunks(plan, by_entity, self._space.config)
+        seqs: list[int] = []
+        for number, entities in enumerate(chunks, 1):
+            chosen = [by_entity[one] for one in entities if one in by_entity]
+            notes = {one.entity: self._note(one, about, merge_id, authors) for one in chosen}
+            is_last = number == len(chunks)
+            unchanged = None if self._into == MAIN else seqs[-1] if seqs else plan.at
+            send = partial(
+                self._space.commit_merge,
+                plan,
+                merge_id=merge_id,
+                only=entities,
+                is_last=is_last,
+                unchanged=unchanged,
+            )
+            done = self._sent(send, plan, chosen, notes, about)
+            seqs.append(done.commit.seq)
+            models = {one.model.name: one.model for one in chosen}
+            for name, model in models.items():
+                own = [one for one in chosen if one.model.name == name]
+                model._maintain([Touched(one.id, unfreed=done.unfreed.get(one.entity)) for one in own])
+        return tuple(seqs)
+
+    def _sent(
+        self,
+        commit_merge: Callable[..., Committed | None],
+        plan: MergePlan,
+        chosen: Sequence[_Write],
+        notes: Mapping[str, JsonObject],
+        about: About,
+    ) -> CommitOutcome:
+        """A branch has no claims: there, what was looked up counts only while nobody else commits."""
+        actor = about.get("actor") or self._session.settings.actor
+
+        def send(said: JsonObject) -> Committed:
+            done = commit_merge(about=said)
+            assert done is not None  # a plan that is not needed does not come here
+            return done
+
+        if not chosen:
+            return CommitOutcome(send({} if actor is None else {"actor": actor}))
+        writes = [
+            Write(one.logged, one.id, one.known.document, one.after, plan.at, note=notes[one.entity]) for one in chosen
+        ]
+        return commit(writes, [], actor=actor, send=send, claims=self._into == MAIN)
+
+    def _note(self, write: _Write, about: About, merge_id: str, authors: Mapping[str, Sequence[str]]) -> JsonObject:
+        note: JsonObject = {**(write.model._note(about) or {}), "branch": self._names[0], "merge": merge_id}
+        known = list(authors.get(write.entity, ()))
+        return {**note, "authors": list(known)} if known else note
+
+
+def _chunks(plan: MergePlan, writes: Mapping[str, _Write], config: SpaceConfig) -> list[list[str]]:
+    """The entities of each commit. Documents between which a unique value passes are in one."""
+    entities = sorted(plan.values)
+    shared = [_unique_names(writes.get(one)) for one in entities]
+    room, left = config.commit_bytes_max - 4096, 0
+    chunks: list[list[str]] = [[]]
+    for group in groups_of(shared):
+        names = [entities[at] for at in group]
+        size = sum(NOTE_BYTES + 2 * len(dumps(one)) + len(dumps(plan.values[one])) for one in names)
+        if chunks[-1] and (size > left or len(chunks[-1]) + len(names) > config.merge_operations_max):
+            chunks.append([])
+        if not chunks[-1]:
+            left = room
+        chunks[-1] += names
+        left -= size
+    return chunks
+
+
+def _unique_names(write: _Write | None) -> set[tuple[str, str, bytes]]:
+    if write is None:
+        return set()
+    claims, model = write.model._collection.claims, write.model.name
+    values = [*claims.values(write.known.document), *claims.values(write.after)]
+    return {(model, value.field, value.canonical) for value in values}
+
+
+def _real(conflicts: Iterable[BothChanged]) -> list[BothChanged]:
+    """Those in which more than `updatedAt` has changed on both sides, and not in the same way."""
+    listed = list(conflicts)
+    settled = _settled(listed)
+    return [one for one in listed if one.id not in settled]
+
+
+def _settled(conflicts: Iterable[BothChanged]) -> dict[str, JsonObject | None]:
+    """What counts of the others: what was changed and changed back is no change."""
+    found: dict[str, JsonObject | None] = {}
+    for one in conflicts:
+        base, ours, theirs = one.base.value, one.ours.value, one.theirs.value
+        if _says_the_same(ours, theirs) or _says_the_same(theirs, base):
+            found[one.id] = ours
+        elif _says_the_same(ours, base):
+            found[one.id] = theirs
+    return found
+
+
+def _says_the_same(one: JsonObject | None, other: JsonObject | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return same(_without_time(one), _without_time(other))
+
+
+def _without_time(document: JsonObject) -> JsonObject:
+    return {name: value for name, value in document.items() if name != "updatedAt"}
+
+
+def _combined(conflict: BothChanged, policy: str) -> tuple[JsonObject | None, tuple[str, ...] | None]:
+    """What a policy by fields makes of a conflict; or the fields that it leaves open. Both sides have changed
+    `updatedAt`, and that is no conflict."""
+    base, ours, theirs = conflict.base.value, conflict.ours.value, conflict.theirs.value
+    takes_theirs = policy == "fields-theirs"
+    if ours is None or theirs is None:  # one side has deleted it
+        return (None, ()) if policy == "fields" else (theirs if takes_theirs else ours, None)
+    plain = _without_time(ours), _without_time(theirs)
+    result, paths = combined(_without_time(base or {}), *plain, takes_theirs=takes_theirs)
+    if paths and policy == "fields":
+        return None, tuple(paths)
+    times = [one["updatedAt"] for one in (ours, theirs) if isinstance(one.get("updatedAt"), str)]
+    return ({**result, "updatedAt": max(map(str, times))} if times else result), None
+
+
+def _references(definition: ModelDef) -> dict[str, str]:
+    """The fields that refer to other models, and to which."""
+    found = {name: referred_model(field) for name, field in definition.fields.items()}
+    return {name: target for name, target in found.items() if target}
+
+
+def _refusal(mistakes: Sequence[WormError]) -> WormError:
+    """One error for all: that of the first, with the others named."""
+    told = "; ".join(one.message for one in mistakes[:PROBLEMS_MAX])
+    more = f"; and {len(mistakes) - PROBLEMS_MAX} more" if len(mistakes) > PROBLEMS_MAX else ""
+    kind = Conflict if all(isinstance(one, Conflict) for one in mistakes) else Invalid
+    return kind(
+        f"nothing was merged: {told}{more}", hint=mistakes[0].hint or "change it on the branch; then merge again"
+    )
+
+
+def checked_name(name: object) -> str:
+    """The name of a branch that programs may choose or name."""
+    if not isinstance(name, str) or not name:
+        raise Invalid(f"takes the name of a branch, not {shown(name)}", path="branch")
+    return name

@@ -1,0 +1,111 @@
+"""What callers work with, and the JSON documents behind it: plain dicts, or objects of a pydantic class.
+
+A *shape* turns one into the other. That of classes is in `objects.py`, which is imported when an object is met: a
+program without classes does not load pydantic.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol, TypeGuard
+
+from worm.codec.strict_json import JsonValue, type_name
+from worm.collections.entries import Document
+from worm.errors import Invalid
+from worm.schema import ModelDef
+from worm.sdk.document import DocumentDict, bring_dict, provenance_of
+from worm.sdk.values import as_document
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from typing_extensions import TypeVar
+
+    from worm.sdk.objects import Objects
+
+    D = TypeVar("D", default=DocumentDict)
+else:  # the default is for type checkers, and the `typing` of Python 3.11 knows none
+    from typing import TypeVar
+
+    D = TypeVar("D")
+"""What documents are for the caller: dicts, unless a class is named."""
+
+
+def is_object(item: object) -> TypeGuard[BaseModel]:
+    """Is it of a pydantic class? Nobody has one without having imported pydantic."""
+    pydantic = sys.modules.get("pydantic")
+    return pydantic is not None and isinstance(item, pydantic.BaseModel)
+
+
+def model_name(cls: type[BaseModel]) -> str:
+    return str(getattr(cls, "worm_model", cls.__name__))
+
+
+def _objects(item: BaseModel, definition: ModelDef) -> Objects[BaseModel]:
+    from worm.sdk.objects import Objects
+
+    return Objects(type(item), definition)
+
+
+class Shape(Protocol[D]):
+    """Between documents and what the caller works with."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Do callers get the documents themselves?"""
+        ...
+
+    def load(self, document: DocumentDict) -> D:
+        """What the caller gets. `Invalid` where the document does not fit."""
+        ...
+
+    def dump(self, item: object) -> DocumentDict:
+        """The document of what the caller gave, with its provenance. `Invalid` for anything that has none."""
+        ...
+
+    def check(self, document: Document) -> None:
+        """Before a document is stored: `Invalid` where the caller could not read it back."""
+        ...
+
+    def bring(self, item: object, document: DocumentDict) -> None:
+        """The caller's own object becomes the stored document: its version, and what the write filled in."""
+        ...
+
+    def refreshed(self, item: D, document: DocumentDict) -> D:
+        """The caller's own object, with all of the document."""
+        ...
+
+
+class Dicts:
+    """Documents are dicts. Values that JSON does not know (times, decimals, …) are converted."""
+
+    is_plain = True
+
+    def __init__(self, definition: ModelDef) -> None:
+        self._definition = definition
+
+    def load(self, document: DocumentDict) -> DocumentDict:
+        return document
+
+    def dump(self, item: object) -> DocumentDict:
+        if is_object(item):
+            return _objects(item, self._definition).dump(item)
+        if not isinstance(item, Mapping):
+            raise Invalid(f"a document is a dict, not {type_name(item)}", hint='{"id": "acme", "name": "Acme"}')
+        return DocumentDict.of(as_document(item, self._definition), provenance_of(item))
+
+    def check(self, document: Document) -> None:
+        """Every document is a dict."""
+
+    def bring(self, item: object, document: DocumentDict) -> None:
+        if is_object(item):
+            _objects(item, self._definition).bring(item, document)
+        else:
+            bring_dict(item, document)
+
+    def refreshed(self, item: Mapping[str, JsonValue], document: DocumentDict) -> DocumentDict:
+        if not isinstance(item, DocumentDict):
+            return document
+        item.clear()
+        self.bring(item, document)
+        return item
