@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -108,11 +109,14 @@ class Outside:
         return self.s3.delete_object(Bucket=self.bucket, Key=key, **named).get("VersionId", "null")
 
     def folder(self, name: str, files: Mapping[str, object]) -> Path:
-        """A local directory with these documents."""
+        """A local directory with these documents, a minute old: S3 tells times in whole seconds, and `aws s3 sync`
+        uploads a file again that looks newer than its object."""
+        written = time.time() - 60
         for path, document in files.items():
             target = self.scratch / name / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(document if isinstance(document, bytes) else json.dumps(document).encode())
+            os.utime(target, (written, written))
         return self.scratch / name
 
     # Looking

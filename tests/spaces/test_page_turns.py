@@ -342,11 +342,10 @@ def test_one_that_is_far_behind_reads_layers_instead_of_the_log(
     for number in range(100):
         writer.transact([put("a", n=number)])
     writer.close()
+    other._clock.advance(60)  # type: ignore[attr-defined]  # nobody is at work any more: it asks for no answer
     with memory.requests.measure() as spent:
         other.transact([put("b", n=1)])
-    assert spent["total"] <= TAKEOVER_MAX + 10, (
-        f"{dict(spent)}, of which some are pages that it reads for the first time"
-    )
+    assert spent["total"] <= TAKEOVER_MAX + 2, dict(spent)  # it also looks for a desk, and lists the log once more
     assert value(other, "a") == {"n": 99}
 
 
