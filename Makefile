@@ -7,7 +7,7 @@ help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 setup: ## make the virtual environments for everything
-	./scripts/setup --dev --java --spark40 --tools --clients --localstack
+	./scripts/setup --dev --java --spark40 --tools --clients --browser --localstack
 
 run: ## run the whole path on the embedded AWS; ends by itself
 	./scripts/run
@@ -17,7 +17,7 @@ test: ## lint and all tests, as CI does
 
 check: ## lint and the fast tests, before every commit (under 2 minutes)
 	./scripts/lint
-	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest --hypothesis-profile fast -m "not tools and not clients and not localstack and not spark and not slow" --ignore=tests/spark --numprocesses 2 --dist worksteal --quiet
+	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest --hypothesis-profile fast -m "not tools and not clients and not browser and not localstack and not spark and not slow" --ignore=tests/spark --numprocesses 2 --dist worksteal --quiet
 
 lint: ## ruff, ruff format, mypy strict
 	./scripts/lint

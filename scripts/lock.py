@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SPARK_OF_EMR = "pyspark>=4.0,<4.1"
 TOOLS = ("aws-sam-cli", "checkov", "cfn-lint", "wheel")
-CLIENTS = ("awscli", "minio", "s3cmd", "s3fs")
+CLIENTS = ("awscli", "datasette", "minio", "s3cmd", "s3fs", "schemathesis")
 # Where the layer runs: the resolver must see this interpreter's markers, not this machine's.
 LAYER_TARGET = ("--platform", "manylinux2014_x86_64", "--implementation", "cp", "--python-version", "3.11")
 

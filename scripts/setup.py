@@ -21,7 +21,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts import java
+from scripts import browser, java
+from scripts.debian import ProgramMissing
 
 ROOT = Path(__file__).resolve().parent.parent
 STAMP = ".setup-stamp"
@@ -72,9 +73,9 @@ def tools() -> Environment:
 
 
 def clients() -> Environment:
-    """S3 clients of other people. They pin versions of botocore that differ from ours."""
-    names = ("awscli", "minio", "s3cmd", "s3fs")
-    return Environment(".venv-clients", "S3 clients (aws, s3cmd, …)", "constraints-clients.txt", names, ())
+    """Clients of other people, of S3 and of HTTP. They pin versions of botocore that differ from ours."""
+    names = ("awscli", "datasette", "minio", "s3cmd", "s3fs", "schemathesis")
+    return Environment(".venv-clients", "clients (aws, s3cmd, schemathesis, …)", "constraints-clients.txt", names, ())
 
 
 def spark40() -> Environment:
@@ -154,7 +155,10 @@ def main() -> int:
     parser.add_argument("--java", action="store_true", help="also Java, where there is none (apt-get)")
     parser.add_argument("--spark40", action="store_true", help="also .venv-spark40: the Spark version of EMR")
     parser.add_argument("--tools", action="store_true", help="also .venv-tools: sam, checkov, cfn-lint")
-    parser.add_argument("--clients", action="store_true", help="also .venv-clients: S3 clients for tests/outside")
+    parser.add_argument(
+        "--clients", action="store_true", help="also .venv-clients: clients for tests/outside and tests/api"
+    )
+    parser.add_argument("--browser", action="store_true", help="also Chromium, where there is none (apt-get)")
     parser.add_argument("--localstack", action="store_true", help="also .venv-localstack, the second emulator")
     options = parser.parse_args()
     os.environ.pop("PYTHONPATH", None)
@@ -173,9 +177,11 @@ def main() -> int:
                 ensure(clients())
             if options.java:
                 java.ensure_java(say)
+            if options.browser:
+                browser.ensure_browser(say)
         if options.localstack:
             return subprocess.run([str(ROOT / "scripts" / "localstack-setup")], check=False).returncode
-    except (SetupFailed, java.JavaMissing) as failure:
+    except (SetupFailed, ProgramMissing) as failure:
         say(f"failed.\n{failure}")
         return 1
     return 0

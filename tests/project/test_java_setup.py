@@ -1,4 +1,5 @@
-"""Java is left alone where it serves, installed where it is missing, and asked for where it cannot be installed."""
+"""Java and Chromium are left alone where they serve, installed where they are missing, and asked for where they cannot
+be installed."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from scripts import java
+from scripts import browser, java
+from scripts.debian import ProgramMissing
 
 SEVENTEEN = 'openjdk version "17.0.15" 2025-04-15\n'
 ELEVEN = 'openjdk version "11.0.2" 2019-01-15\n'
@@ -28,7 +30,7 @@ class Machine:
 
     def run(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         text = " ".join(command)
-        if text.endswith("-version"):
+        if text.endswith("-version"):  # of Java and, with one hyphen more, of Chromium
             code, printed = (127, "not found") if self.version is None else (0, self.version)
             return subprocess.CompletedProcess(command, code, printed)
         self.calls.append(text)
@@ -100,7 +102,7 @@ def test_a_newer_debian_has_another_java_and_stale_lists_are_renewed() -> None:
 def test_where_nothing_can_be_installed_the_message_says_why_and_what_to_do(
     machine: Machine, is_root: bool, reason: str
 ) -> None:
-    with pytest.raises(java.JavaMissing) as missing:
+    with pytest.raises(ProgramMissing) as missing:
         machine.ensure(is_root=is_root)
     by_hand = "Install it (Debian: apt install openjdk-17-jre-headless) or set JAVA_HOME."
     assert str(missing.value) == f"Spark needs Java 17 or newer, and it cannot be installed: {reason}. {by_hand}"
@@ -108,7 +110,7 @@ def test_where_nothing_can_be_installed_the_message_says_why_and_what_to_do(
 
 
 def test_a_failed_install_shows_what_apt_said() -> None:
-    with pytest.raises(java.JavaMissing, match=r"(?s)Unable to locate package .*apt-get could not install it"):
+    with pytest.raises(ProgramMissing, match=r"(?s)Unable to locate package .*apt-get could not install it"):
         Machine().ensure()
 
 
@@ -122,7 +124,22 @@ def test_a_java_home_that_does_not_serve_is_told_and_nothing_is_installed_beside
     version: str | None, what: str
 ) -> None:
     machine = Machine(version, installable=java.PACKAGES)
-    with pytest.raises(java.JavaMissing) as missing:
+    with pytest.raises(ProgramMissing) as missing:
         machine.ensure(JAVA_HOME="/opt/java")
     assert str(missing.value) == f"JAVA_HOME=/opt/java is {what}; Spark needs 17 or newer. Change or unset it."
     assert machine.calls == []
+
+
+def test_chromium_is_installed_where_it_is_missing() -> None:
+    machine, said = Machine(installable=("chromium",)), list[str]()
+    browser.ensure_browser(said.append, run=machine.run, which=lambda name: name, is_root=True)
+    browser.ensure_browser(said.append, run=machine.run, which=lambda name: name, is_root=True)
+    assert said == ["installing chromium, which the tests of the console need"]
+    assert machine.calls == [f"{INSTALL} chromium"]
+
+
+def test_without_chromium_and_apt_the_message_says_what_to_do() -> None:
+    with pytest.raises(ProgramMissing) as missing:
+        browser.ensure_browser(print, run=Machine().run, which=lambda name: None, is_root=True)
+    expected = "the tests of the console need Chromium, and it cannot be installed: there is no apt-get. "
+    assert str(missing.value) == expected + "Install it (Debian: apt install chromium)."

@@ -98,13 +98,13 @@ def test_clients_have_an_environment_of_their_own_because_they_pin_another_botoc
     setup.ensure(setup.clients())
     (call,) = installs
     assert call[0] == str(small_project / ".venv-clients" / "bin" / "python")
-    assert call[-6:] == ["--constraint", "constraints-clients.txt", "awscli", "minio", "s3cmd", "s3fs"]
+    assert call[-8:] == ["--constraint", "constraints-clients.txt", *setup.clients().requirements]
 
 
 def test_a_run_and_a_test_set_up_java_and_a_test_tells_where_the_spark_of_emr_is() -> None:
     run, test = ((ROOT / "scripts" / name).read_text() for name in ("run", "test"))
     assert "\nscripts/setup --java\n" in run
-    assert "\nscripts/setup --dev --java --spark40 --tools --clients --localstack || exit 1\n" in test
+    assert "\nscripts/setup --dev --java --spark40 --tools --clients --browser --localstack || exit 1\n" in test
     assert '\nexport WORM_SPARK40_PYTHON="$PWD/.venv-spark40/bin/python"\n' in test
 
 
