@@ -1,3 +1,1 @@
-"""HTTP: what the deployed function `api` and `worm serve` answer with, and who may ask."""
-
-from __future__ import annotations
+"""The HTTP API: the verbs of the SDK as resources, for Lambda and for `worm serve` alike."""

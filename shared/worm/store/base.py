@@ -26,6 +26,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import field, replace
 from datetime import UTC, datetime
 from enum import Enum
@@ -229,6 +230,37 @@ def about_to_read(size: int) -> None:
         room.take(size)
 
 
+class RequestMeter:
+    """Counts the requests of one piece of work, in whichever threads of it: `store/parallel.py` takes the meter along.
+    What a thread of the session does later for all (folding, upkeep) is in no meter."""
+
+    def __init__(self) -> None:
+        self._lock = new_lock()
+        self.requests: Counter[str] = Counter()
+
+    def add(self, kind: str) -> None:
+        with self._lock:
+            self.requests[kind] += 1
+
+    @property
+    def total(self) -> int:
+        return sum(self.requests.values())
+
+
+_meter: ContextVar[RequestMeter | None] = ContextVar("meter", default=None)
+
+
+@contextmanager
+def metered() -> Iterator[RequestMeter]:
+    """Counts what is asked of any store inside the block, and nothing that others ask at the same time."""
+    meter = RequestMeter()
+    token = _meter.set(meter)
+    try:
+        yield meter
+    finally:
+        _meter.reset(token)
+
+
 class RequestCounter:
     """Counts requests by kind (GET, HEAD, PUT, DELETE, LIST, VERSIONS) and bytes moved; safe across threads."""
 
@@ -243,6 +275,9 @@ class RequestCounter:
             self._requests[kind] += 1
             self.bytes_read += read
             self.bytes_written += written
+        meter = _meter.get()
+        if meter is not None:
+            meter.add(kind)
 
     def add_bytes_read(self, size: int) -> None:
         with self._lock:

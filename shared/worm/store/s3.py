@@ -55,6 +55,7 @@ from worm.store.base import (
     exact_etag,
     whole_seconds,
 )
+from worm.store.parallel import carried
 from worm.store.resolve import ResolvedWrites
 from worm.store.s3_boto import Ask, BotoSide, ObjectAnswer, ObjectEngine, Tags
 from worm.store.s3_errors import Failed, Failure, TryAgain, absent_or_raise, attempt_of, failure_of_text
@@ -359,7 +360,7 @@ class S3Store(ResolvedWrites):
             work()
             return found
         with ThreadPoolExecutor(threads, "worm-get") as pool:
-            for ended in [pool.submit(work) for _ in range(threads)]:
+            for ended in [pool.submit(carried(work)) for _ in range(threads)]:
                 ended.result()
         return found
 

@@ -1,0 +1,16 @@
+"""api: HTTP calls by a Function URL or an HTTP API (payload format 2.0) → the verbs of the SDK."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from worm.api.app import Api
+from worm.api.call import ApiSettings
+from worm.api.opening import open_on_lambda
+
+api = Api(open_on_lambda, ApiSettings.from_environment(os.environ))
+
+
+def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    return api.handle(event, context)

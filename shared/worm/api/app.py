@@ -1,0 +1,208 @@
+"""The API as a whole: an event in, an answer out.
+
+`Api.handle` takes and gives what Lambda does (payload format 2.0). `Api.answer` gives the `HttpAnswer` before it is packed,
+for a server that can send a long body piece by piece. Nothing raises: every mistake is a problem answer.
+
+Every answer says what it took: `Worm-Requests`, and `Worm-Usd` at the prices of `deployment/prices.json`. Of a body
+that is sent piece by piece these count what was asked for before its first piece.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any
+
+from worm.api import documents, models
+from worm.api.call import (
+    HttpAnswer,
+    ApiSettings,
+    Call,
+    Event,
+    body_of,
+    headers_of,
+    json_answer,
+    problem_answer,
+    query_of,
+    segment_of,
+)
+from worm.api.identity import EVERYTHING, Identity
+from worm.api.problems import HttpProblem, problem_of
+from worm.api.routes import Route, RouteTable
+from worm.api.sessions import SharedSession
+from worm.deployment.costs import Prices
+from worm.errors import WormError
+from worm.model import Worm
+from worm.store.base import RequestMeter, metered
+
+Identify = Callable[[Call, Event], Identity]
+"""Who calls. Raises a `HttpProblem` with 401 for nobody. The call has no path parameters yet."""
+
+ROUTES: tuple[Route, ...] = (*models.ROUTES, *documents.ROUTES)
+"""The routes of all modules. A module with endpoints adds its own here."""
+
+TEXTUAL = ("application/json", "application/problem+json", "text/", "application/x-ndjson", "application/javascript")
+log = logging.getLogger("worm.api")
+
+
+def as_local(call: Call, event: Event) -> Identity:
+    """Everything is allowed: for tests, and for a server that has asked already."""
+    return EVERYTHING
+
+
+class Api:
+    """See above. `open_session` is called once, by the first call."""
+
+    def __init__(
+        self,
+        open_session: Callable[[], Worm],
+        settings: ApiSettings | None = None,
+        identify: Identify = as_local,
+        routes: tuple[Route, ...] = ROUTES,
+    ) -> None:
+        self.settings = settings or ApiSettings()
+        self.sessions = SharedSession(open_session)
+        self._identify = identify
+        self.table = RouteTable(routes)
+
+    def close(self) -> None:
+        self.sessions.close()
+
+    def handle(self, event: Event, context: Any = None) -> dict[str, Any]:
+        """For Lambda: the answer as payload format 2.0."""
+        answer = self.answer(event, context)
+        body = _joined(answer.body)
+        most = self.settings.max_answer_bytes
+        if most is not None and len(body) > most:
+            what = f"the answer has {len(body):,} bytes, and a function may return {most:,}"
+            hint = "ask for less: limit, select, a filter"
+            answer = problem_answer(HttpProblem(413, "answer-too-large", what, hint=hint), _request_id(event))
+            body = _joined(answer.body)
+        return _packed(answer, body)
+
+    def answer(self, event: Event, context: Any = None) -> HttpAnswer:
+        """The answer, with all its headers."""
+        request_id = _request_id(event)
+        with metered() as meter:
+            try:
+                answer = self.table.resolve(event, context, partial(self._deliver, event))
+            except Exception as error:  # noqa: BLE001 - whatever went wrong, the caller gets an answer
+                answer = _failed(error, request_id)
+        return _finished(answer, meter)
+
+    def _deliver(self, event: Event, route: Route, parameters: Mapping[str, str]) -> HttpAnswer:
+        """What the endpoint answers, or the problem."""
+        request_id, call = _request_id(event), None
+        try:
+            with self.sessions.lease() as session:
+                call = self._call(event, session, parameters)
+                call = self._admitted(call, route)
+                answer = _answer(route.endpoint(call))
+        except HttpProblem as problem:
+            answer = problem_answer(problem, request_id)
+        except WormError as error:
+            has_precondition = call is not None and call.has_precondition
+            invalid = 400 if call is None else route.invalid_status
+            answer = problem_answer(problem_of(error, has_precondition=has_precondition, invalid=invalid), request_id)
+        except Exception as error:  # noqa: BLE001 - the answer says so, the log says what
+            answer = _failed(error, request_id)
+        return replace(answer, body=b"") if _method(event) == "HEAD" else answer
+
+    def _call(self, event: Event, session: Worm, parameters: Mapping[str, str]) -> Call:
+        body = event.get("body") or ""
+        if len(body) > self.settings.max_body_bytes * (4 / 3 if event.get("isBase64Encoded") else 1) + 4:
+            raise self._too_large()
+        decoded = body_of(event)
+        if len(decoded) > self.settings.max_body_bytes:
+            raise self._too_large()
+        return Call(
+            method=_method(event),
+            path=str(event.get("rawPath") or "/"),
+            session=session,
+            settings=self.settings,
+            parameters={name: segment_of(raw) for name, raw in parameters.items()},
+            query=query_of(str(event.get("rawQueryString") or "")),
+            headers=headers_of(event),
+            body=decoded,
+            request_id=_request_id(event),
+            event=event,
+        )
+
+    def _too_large(self) -> HttpProblem:
+        most = self.settings.max_body_bytes
+        return HttpProblem(413, "body-too-large", f"the body has more than {most:,} bytes", hint="send less at once")
+
+    def _admitted(self, call: Call, route: Route) -> Call:
+        """The call with its identity, if that may do what the route does."""
+        if route.scope == "public":
+            return call
+        identity = self._identify(call, call.event)
+        if self.settings.is_readonly and route.scope != "read":
+            raise HttpProblem(403, "read-only", "this API only reads", hint="deploy it with ApiMode=readwrite")
+        if not identity.may(route.scope):
+            what = f"this needs the scope {route.scope}"
+            raise HttpProblem(
+                403, "scope", what, hint=f"scopes of {identity.actor}: {', '.join(sorted(identity.scopes))}"
+            )
+        return replace(call, identity=identity)
+
+
+def _answer(result: object) -> HttpAnswer:
+    return result if isinstance(result, HttpAnswer) else json_answer(result)
+
+
+def _failed(error: Exception, request_id: str) -> HttpAnswer:
+    if isinstance(error, HttpProblem):
+        return problem_answer(error, request_id)
+    if isinstance(error, WormError):
+        return problem_answer(problem_of(error, invalid=400), request_id)
+    log.error("a call failed: %s", request_id, exc_info=error)
+    what = "something went wrong that should not have"
+    hint = "the log has more, by the id of the request"
+    return problem_answer(HttpProblem(500, "internal", what, hint=hint), request_id)
+
+
+@cache
+def _prices() -> Prices:
+    return Prices.read()
+
+
+def _finished(answer: HttpAnswer, meter: RequestMeter) -> HttpAnswer:
+    """With the headers that every answer has."""
+    usual = {
+        "Cache-Control": "no-store",
+        "X-Content-Type-Options": "nosniff",
+        "Worm-Requests": str(meter.total),
+        "Worm-Usd": usd_text(_prices().s3(meter.requests)),
+    }
+    return replace(answer, headers={**usual, **answer.headers})
+
+
+def usd_text(usd: float) -> str:
+    """US dollars, never in exponents."""
+    return f"{usd:.10f}".rstrip("0").rstrip(".") or "0"
+
+
+def _joined(body: bytes | Iterator[bytes]) -> bytes:
+    return body if isinstance(body, bytes) else b"".join(body)
+
+
+def _packed(answer: HttpAnswer, body: bytes) -> dict[str, Any]:
+    is_text = answer.headers.get("Content-Type", "text/").startswith(TEXTUAL)
+    return {
+        "statusCode": answer.status,
+        "headers": dict(answer.headers),
+        "body": body.decode() if is_text else base64.b64encode(body).decode(),
+        "isBase64Encoded": not is_text,
+    }
+
+
+def _request_id(event: Event) -> str:
+    return str((event.get("requestContext") or {}).get("requestId") or "")
+
+
+def _method(event: Event) -> str:
+    return str(event["requestContext"]["http"]["method"]).upper()
