@@ -1,7 +1,7 @@
 """The API as a whole: an event in, an answer out.
 
-`Api.handle` takes and gives what Lambda does (payload format 2.0). `Api.answer` gives the `HttpAnswer` before it is packed,
-for a server that can send a long body piece by piece. Nothing raises: every mistake is a problem answer.
+`Api.handle` takes and gives what Lambda does (payload format 2.0). `Api.answer` gives the `HttpAnswer` before it is
+packed, for a server that can send a long body piece by piece. Nothing raises: every mistake is a problem answer.
 
 Every answer says what it took: `Worm-Requests`, and `Worm-Usd` at the prices of `deployment/prices.json`. Of a body
 that is sent piece by piece these count what was asked for before its first piece.
@@ -18,10 +18,10 @@ from typing import Any
 
 from worm.api import documents, models
 from worm.api.call import (
-    HttpAnswer,
     ApiSettings,
     Call,
     Event,
+    HttpAnswer,
     body_of,
     headers_of,
     json_answer,

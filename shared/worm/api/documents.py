@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from worm.api.call import HttpAnswer, Call, json_answer
+from worm.api.call import Call, HttpAnswer, json_answer
 from worm.api.routes import Route
 from worm.codec.strict_json import JsonObject
 from worm.sdk.document import DocumentDict

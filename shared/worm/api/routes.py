@@ -19,7 +19,7 @@ from typing import Any, Literal
 from aws_lambda_powertools.event_handler.api_gateway import Response
 from aws_lambda_powertools.event_handler.lambda_function_url import LambdaFunctionUrlResolver
 
-from worm.api.call import HttpAnswer, Endpoint, Event, problem_answer
+from worm.api.call import Endpoint, Event, HttpAnswer, problem_answer
 from worm.api.problems import HttpProblem
 from worm.codec.strict_json import JsonObject
 from worm.errors import shown
