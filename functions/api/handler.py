@@ -7,9 +7,11 @@ from typing import Any
 
 from worm.api.app import Api
 from worm.api.call import ApiSettings
+from worm.api.credentials import DeployedCallers, Trust
 from worm.api.opening import open_on_lambda
 
-api = Api(open_on_lambda, ApiSettings.from_environment(os.environ))
+callers = DeployedCallers(Trust.from_environment(os.environ))
+api = Api(open_on_lambda, ApiSettings.from_environment(os.environ), callers)
 
 
 def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:

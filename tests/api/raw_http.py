@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from threading import Thread
 from typing import Any
 
+from worm.api.call import HttpAnswer
 from worm.api.http1 import Limits
 from worm.api.server import Server
 from worm.clock import Ids, SystemClock
@@ -18,17 +19,17 @@ ANSWER_SECONDS = 5.0
 
 @dataclass
 class Echo:
-    """Answers every event with what `answer` says; remembers the events."""
+    """Answers every event with the same; remembers the events."""
 
-    answer: Mapping[str, Any] = field(default_factory=lambda: {"statusCode": 200, "headers": {}, "body": "ok"})
+    given: HttpAnswer = field(default_factory=lambda: HttpAnswer(body=b"ok"))
     events: list[dict[str, Any]] = field(default_factory=list)
     error: Exception | None = None
 
-    def handle(self, event: dict[str, Any], context: Any) -> Mapping[str, Any]:
+    def answer(self, event: dict[str, Any], context: Any) -> HttpAnswer:
         self.events.append(event)
         if self.error is not None:
             raise self.error
-        return self.answer
+        return self.given
 
 
 @dataclass(frozen=True)

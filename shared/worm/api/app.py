@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
-from worm.api import documents, models
+from worm.api import documents, models, static
 from worm.api.call import (
     ApiSettings,
     Call,
@@ -41,7 +41,7 @@ from worm.store.base import RequestMeter, metered
 Identify = Callable[[Call, Event], Identity]
 """Who calls. Raises a `HttpProblem` with 401 for nobody. The call has no path parameters yet."""
 
-ROUTES: tuple[Route, ...] = (*models.ROUTES, *documents.ROUTES)
+ROUTES: tuple[Route, ...] = (*models.ROUTES, *documents.ROUTES, *static.ROUTES)
 """The routes of all modules. A module with endpoints adds its own here."""
 
 TEXTUAL = ("application/json", "application/problem+json", "text/", "application/x-ndjson", "application/javascript")
@@ -145,9 +145,22 @@ class Api:
         if not identity.may(route.scope):
             what = f"this needs the scope {route.scope}"
             raise HttpProblem(
-                403, "scope", what, hint=f"scopes of {identity.actor}: {', '.join(sorted(identity.scopes))}"
+                403, "scope", what, hint=f"scopes of {identity.actor}: {', '.join(sorted(identity.scopes)) or 'none'}"
             )
-        return replace(call, identity=identity)
+        admitted = replace(call, identity=identity)
+        if identity.models is not None:
+            _hold_to_models(admitted, route)
+        return admitted
+
+
+def _hold_to_models(call: Call, route: Route) -> None:
+    """For a caller who may see some models only: other models do not exist."""
+    if route.models_shown == "all":
+        what = "this shows more than the models that you may see"
+        raise HttpProblem(403, "models", what, hint=f"models: {', '.join(sorted(call.identity.models or ()))}")
+    named = [call.parameters["model"]] if "model" in call.parameters else []
+    for name in [*named, *call.query.all("model")]:
+        call.check_model(name)
 
 
 def _answer(result: object) -> HttpAnswer:

@@ -108,7 +108,7 @@ class DeployedCallers:
             else:
                 found = self._claimed(checked.get("jwt"), call.session.clock)
         if call.settings.is_readonly:
-            return Identity(found.actor, found.scopes & READ if found.may("read") else frozenset(), found.models)
+            return Identity(found.actor, READ if found.may("read") else frozenset(), found.models)
         return found
 
     def _claimed(self, jwt: object, clock: Clock) -> Identity:

@@ -212,13 +212,12 @@ class Wire:
 
     def write(self, head: Head | None, status: int, headers: Iterable[tuple[str, str]], body: bytes) -> None:
         """A whole answer. `head` is the request's, None where that could not be read."""
-        is_hollow = status in _NO_BODY
-        given = list(headers)
-        if not is_hollow and not (head is not None and head.method == "HEAD" and _names(given, "content-length")):
-            given = [one for one in given if one[0].lower() != "content-length"]
+        is_bare = head is not None and head.method == "HEAD"
+        given = [one for one in headers if one[0].lower() != "content-length"]
+        if status not in _NO_BODY and not is_bare:
             given.append(("Content-Length", str(len(body))))
         start = _start(status, given, is_persistent=head is not None and head.is_persistent)
-        self._send(start if is_hollow or (head is not None and head.method == "HEAD") else start + body)
+        self._send(start if status in _NO_BODY or is_bare else start + body)
 
     def write_stream(self, head: Head, status: int, headers: Iterable[tuple[str, str]], body: Iterable[bytes]) -> None:
         """An answer whose length nobody knows yet, in chunks. One that breaks off has no last chunk, so the client sees
@@ -270,10 +269,6 @@ class Wire:
             self._socket.sendall(data)
         except OSError as error:
             raise Closed from error
-
-
-def _names(headers: Iterable[tuple[str, str]], name: str) -> bool:
-    return any(known.lower() == name for known, _ in headers)
 
 
 def _start(status: int, headers: Iterable[tuple[str, str]], *, is_persistent: bool) -> bytes:

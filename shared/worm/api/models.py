@@ -30,6 +30,6 @@ def list_models(call: Call) -> JsonObject:
 
 
 ROUTES = (
-    Route("GET", "/v1", show_api, "What this API is, and who you are"),
-    Route("GET", "/v1/models", list_models, "All models"),
+    Route("GET", "/v1", show_api, "What this API is, and who you are", models="filtered"),
+    Route("GET", "/v1/models", list_models, "All models", models="filtered"),
 )

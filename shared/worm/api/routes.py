@@ -26,6 +26,9 @@ from worm.errors import shown
 from worm.values import dataclass
 
 Scope = Literal["public", "read", "write", "admin"]
+Models = Literal["named", "filtered", "all"]
+"""How a caller who may see some models only is held to them. `named`: the path names the model. `filtered`: the
+endpoint leaves out what the caller may not see (`Identity.sees`). `all`: nothing for such a caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,8 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`path` has parameters in braces: `/v1/models/{model}/documents/{id}`. A GET also answers HEAD.
+    """`path` has parameters in braces: `/v1/models/{model}/documents/{id}`; `{rest}` is all that follows. A GET also
+    answers HEAD.
 
     `invalid` is the status of `Invalid`: 400 where all that a caller says is a question, 422 where it is content; None:
     by the method. `body`: the JSON Schema of the body by media type. `answer`: that of the answer with `status`;
@@ -63,12 +67,18 @@ class Route:
     invalid: int | None = None
     description: str = ""
     tag: str = ""
+    models: Models | None = None
+    """None: `named` where the path has a `{model}`, else `all`."""
     is_idempotent: bool = False
     """Whether an `Idempotency-Key` makes the second of two equal calls answer as the first."""
 
     @property
     def names(self) -> list[str]:
         return re.findall(r"{(\w+)}", self.path)
+
+    @property
+    def models_shown(self) -> Models:
+        return self.models or ("named" if "model" in self.names else "all")
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -101,7 +111,8 @@ class _Resolver(LambdaFunctionUrlResolver):
     def _compile_regex(rule: str, base_regex: str = r"{}\Z") -> re.Pattern[str]:
         """A parameter is a whole segment, whatever it holds; Powertools knows fewer characters, and takes a path that
         ends in a line break."""
-        return re.compile(base_regex.format(re.sub(r"<(\w+)>", r"(?P<\1>[^/]+)", rule)))
+        pattern = re.sub(r"<(\w+)>", r"(?P<\1>[^/]+)", rule).replace("(?P<rest>[^/]+)", "(?P<rest>.+)")
+        return re.compile(base_regex.format(pattern))
 
 
 class RouteTable:

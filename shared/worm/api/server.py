@@ -16,12 +16,13 @@ import ipaddress
 import logging
 import socket
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
+from worm.api.call import HttpAnswer
 from worm.api.http1 import Closed, Head, Limits, Refused, Wire, lower_joined
 from worm.clock import Clock, Ids
 from worm.errors import Invalid, Unavailable
@@ -40,10 +41,10 @@ _BUSY = (
 )
 
 
-class Handler(Protocol):
+class Answering(Protocol):
     """What answers events: the API."""
 
-    def handle(self, event: dict[str, Any], context: Any) -> Mapping[str, Any]: ...
+    def answer(self, event: dict[str, Any], context: Any) -> HttpAnswer: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Server:
 
     def __init__(
         self,
-        api: Handler,
+        api: Answering,
         *,
         clock: Clock,
         ids: Ids,
@@ -176,11 +177,9 @@ class Server:
     def _answer(self, wire: Wire, head: Head, event: dict[str, Any]) -> None:
         request_id = event["requestContext"]["requestId"]
         try:
-            answer = self._api.handle(event, Context(request_id))
-            status, headers, content = int(answer["statusCode"]), _headers(answer), answer.get("body") or ""
-            if isinstance(content, str):
-                is_encoded = bool(answer.get("isBase64Encoded"))
-                wire.write(head, status, headers, base64.b64decode(content) if is_encoded else content.encode())
+            answer = self._api.answer(event, Context(request_id))
+            if isinstance(answer.body, bytes):
+                wire.write(head, answer.status, answer.headers.items(), answer.body)
                 return
         except Closed:
             raise
@@ -188,25 +187,23 @@ class Server:
             _log.exception("the request %s failed", request_id)
             wire.refuse(Refused(500, f"the request {request_id} failed; the log of `worm serve` says why", "defect"))
             raise Closed from None
-        self._stream(wire, head, status, headers, content)
+        self._stream(wire, head, answer, answer.body)
 
-    def _stream(
-        self, wire: Wire, head: Head, status: int, headers: list[tuple[str, str]], content: Iterable[bytes]
-    ) -> None:
+    def _stream(self, wire: Wire, head: Head, answer: HttpAnswer, body: Iterator[bytes]) -> None:
         try:
-            wire.write_stream(head, status, headers, self._until_closing(content))
+            wire.write_stream(head, answer.status, answer.headers.items(), self._until_closing(body))
         except Closed:
             raise
         except Exception:  # noqa: BLE001 - whatever the source of the answer raises: the status is sent already
             _log.exception("an answer broke off")
             raise Closed from None
         finally:
-            close = getattr(content, "close", None)
+            close = getattr(body, "close", None)
             if close is not None:
                 close()
 
-    def _until_closing(self, content: Iterable[bytes]) -> Iterable[bytes]:
-        for piece in content:
+    def _until_closing(self, body: Iterator[bytes]) -> Iterator[bytes]:
+        for piece in body:
             yield piece
             if self._closing.is_set():
                 raise Closed
@@ -269,13 +266,6 @@ def _text(content_type: str, body: bytes) -> str | None:
         return body.decode()
     except UnicodeDecodeError:
         return None
-
-
-def _headers(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
-    found = [(str(name), str(value)) for name, value in (answer.get("headers") or {}).items()]
-    for name, values in (answer.get("multiValueHeaders") or {}).items():
-        found += [(str(name), str(value)) for value in values]
-    return found + [("Set-Cookie", str(one)) for one in answer.get("cookies") or ()]
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -102,10 +102,12 @@ def answer_of(call: Call, name: str) -> HttpAnswer:
     return HttpAnswer(200, headers, found.body)
 
 
-HTML = ("text/html",)
-ROUTES = (
-    Route("GET", "/", show_index, "The console", scope="public", media_types=HTML, tag="console"),
-    Route("GET", "/console", show_index, "The console", scope="public", media_types=HTML, tag="console"),
-    Route("GET", "/console/", show_index, "The console", scope="public", media_types=HTML, tag="console"),
-    Route("GET", "/console/{rest}", show_file, "A file of the console", scope="public", media_types=HTML, tag="console"),
+ROUTES = tuple(
+    Route("GET", path, endpoint, "The console", scope="public", media_types=("text/html",), tag="console")
+    for path, endpoint in (
+        ("/", show_index),
+        ("/console", show_index),
+        ("/console/", show_index),
+        ("/console/{rest}", show_file),
+    )
 )

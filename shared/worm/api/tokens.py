@@ -20,7 +20,7 @@ from worm.api.identity import Identity
 from worm.clock import Clock, Ids, iso_seconds, moment_of
 from worm.codec.shapes import TEXT, TIME, check_shape, list_of, nullable, record, text_that
 from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_own
-from worm.errors import Conflict, Invalid, NotFound, shown
+from worm.errors import Conflict, Corrupt, Invalid, NotFound, shown
 from worm.forks import new_lock
 from worm.store.base import Lost, Store
 from worm.values import dataclass
@@ -214,7 +214,10 @@ class KnownTokens:
             read_at, known = self._known.get(id, (0.0, None))
         if known is not None and now - read_at < KNOWN_SECONDS:
             return known
-        found = find_token(store, id)
+        try:
+            found = find_token(store, id)
+        except Corrupt:  # `worm token list` tells its owner; a stranger learns nothing of it
+            found = None
         with self._lock:
             self._known.pop(id, None)
             if found is not None:
