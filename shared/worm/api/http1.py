@@ -6,6 +6,8 @@ with 411 or 501, beside `Content-Length` with 400). A request that breaks a rule
 connection ends, because nobody can say where the next request begins.
 
 Time is bounded as well: a head and a body must arrive within their seconds, however slowly a client sends.
+
+A module of its own because it knows bytes and sockets only, nothing of events and of the API.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class RequestHead:
     """A request without its body. `path` and `query` are as they were sent; names of headers are lower-case."""
 
     method: str
@@ -77,7 +79,7 @@ class Closed(Exception):
     """The client is gone, or has sent nothing for too long."""
 
 
-def parse_head(data: bytes) -> Head:
+def parse_head(data: bytes) -> RequestHead:
     """The head of a request, without the empty line that ends it."""
     text = data.decode("latin-1")
     first, *lines = text.split("\r\n")
@@ -93,7 +95,7 @@ def parse_head(data: bytes) -> Head:
     if sum(name == "host" for name, _ in headers) != 1:
         raise Refused(400, "a request has exactly one Host header")
     tokens = {one.strip().lower() for name, value in headers if name == "connection" for one in value.split(",")}
-    return Head(method, path, query, headers, is_persistent=version == "HTTP/1.1" and "close" not in tokens)
+    return RequestHead(method, path, query, headers, is_persistent=version == "HTTP/1.1" and "close" not in tokens)
 
 
 def _request_line(line: str) -> tuple[str, str, str]:
@@ -128,7 +130,7 @@ def _header(line: str) -> tuple[str, str]:
     return name.lower(), value.strip(" \t")
 
 
-def body_length(head: Head, limits: Limits) -> int:
+def body_length(head: RequestHead, limits: Limits) -> int:
     """How many bytes follow the head; refused before one of them is read."""
     lengths = [value for name, value in head.headers if name == "content-length"]
     coding = head.header("transfer-encoding")
@@ -158,7 +160,7 @@ class Wire:
         self._clock = clock
         self._buffer = b""
 
-    def read_head(self) -> Head:
+    def read_head(self) -> RequestHead:
         """The next request's. `Closed` where no other comes."""
         if not self._buffer:
             self._receive(self._clock.monotonic() + self._limits.idle_seconds, is_between=True)
@@ -176,7 +178,7 @@ class Wire:
         head, self._buffer = self._buffer[:end], self._buffer[end + len(_END) :]
         return parse_head(head)
 
-    def read_body(self, head: Head) -> bytes:
+    def read_body(self, head: RequestHead) -> bytes:
         """The body; every limit is checked before it is read."""
         length = body_length(head, self._limits)
         if length > len(self._buffer) and head.header("expect") is not None:
@@ -210,7 +212,7 @@ class Wire:
 
     # --- answers
 
-    def write(self, head: Head | None, status: int, headers: Iterable[tuple[str, str]], body: bytes) -> None:
+    def write(self, head: RequestHead | None, status: int, headers: Iterable[tuple[str, str]], body: bytes) -> None:
         """A whole answer. `head` is the request's, None where that could not be read."""
         is_bare = head is not None and head.method == "HEAD"
         given = [one for one in headers if one[0].lower() != "content-length"]
@@ -219,7 +221,7 @@ class Wire:
         start = _start(status, given, is_persistent=head is not None and head.is_persistent)
         self._send(start if status in _NO_BODY or is_bare else start + body)
 
-    def write_stream(self, head: Head, status: int, headers: Iterable[tuple[str, str]], body: Iterable[bytes]) -> None:
+    def write_stream(self, head: RequestHead, status: int, headers: Iterable[tuple[str, str]], body: Iterable[bytes]) -> None:
         """An answer whose length nobody knows yet, in chunks. One that breaks off has no last chunk, so the client sees
         that it is not all."""
         given = [one for one in headers if one[0].lower() not in ("content-length", "transfer-encoding")]

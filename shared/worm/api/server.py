@@ -6,6 +6,8 @@ show: `Host` must be a name of this machine, so that no other name can be bound 
 not come from the page of somebody else (`Origin`). Who calls is decided by the API, from the token.
 
 Each connection has a thread; beyond `connections_max` a client is told to come again.
+
+A module of its own because it serves whatever answers events, with any session or none.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
 from worm.api.call import HttpAnswer
-from worm.api.http1 import Closed, Head, Limits, Refused, Wire, lower_joined
+from worm.api.http1 import Closed, RequestHead, Limits, Refused, Wire, lower_joined
 from worm.clock import Clock, Ids
 from worm.errors import Invalid, Unavailable
 from worm.values import dataclass
@@ -166,7 +168,7 @@ class Server:
             self._busy.discard(connection)
         return head.is_persistent
 
-    def _check(self, head: Head) -> None:
+    def _check(self, head: RequestHead) -> None:
         host = (head.header("host") or "").lower()
         if host not in self._names:
             raise Refused(421, "the Host header does not name this machine", "misdirected-request")
@@ -174,7 +176,7 @@ class Server:
         if head.method not in READING and origin is not None and origin.lower() not in self._origins:
             raise Refused(403, "pages of another origin may not write", "foreign-origin")
 
-    def _answer(self, wire: Wire, head: Head, event: dict[str, Any]) -> None:
+    def _answer(self, wire: Wire, head: RequestHead, event: dict[str, Any]) -> None:
         request_id = event["requestContext"]["requestId"]
         try:
             answer = self._api.answer(event, Context(request_id))
@@ -189,7 +191,7 @@ class Server:
             raise Closed from None
         self._stream(wire, head, answer, answer.body)
 
-    def _stream(self, wire: Wire, head: Head, answer: HttpAnswer, body: Iterator[bytes]) -> None:
+    def _stream(self, wire: Wire, head: RequestHead, answer: HttpAnswer, body: Iterator[bytes]) -> None:
         try:
             wire.write_stream(head, answer.status, answer.headers.items(), self._until_closing(body))
         except Closed:
@@ -209,7 +211,7 @@ class Server:
                 raise Closed
 
 
-def event_of(head: Head, body: bytes, *, client: str, request_id: str, now: datetime) -> dict[str, Any]:
+def event_of(head: RequestHead, body: bytes, *, client: str, request_id: str, now: datetime) -> dict[str, Any]:
     """The request as a Function URL would give it to a function (payload format 2.0)."""
     headers = dict(lower_joined(head.headers))
     cookies = [one.strip() for one in headers.pop("cookie", "").split(";") if one.strip()]

@@ -4,6 +4,8 @@ Every path below `/console` that is no file is an address inside the console: a 
 that a caller sends becomes a path on the disk.
 
 The files say nothing of any bucket, so nobody has to prove who they are. What the page then asks for needs a token.
+
+A module of its own because it is about the package, not about a store.
 """
 
 from __future__ import annotations
