@@ -55,7 +55,14 @@ def _check_operation(operation: JsonValue, path: str) -> None:
 
 def patched(value: JsonValue, operations: list[JsonObject]) -> JsonValue:
     """What the operations make of the value, which stays as it is. `PatchRefused` where one does not fit."""
-    result, room = deepcopy(value), MAX_BYTES
+    try:
+        return _patched(deepcopy(value), operations)
+    except RecursionError:
+        raise Invalid("the patch nests too deep") from None
+
+
+def _patched(result: JsonValue, operations: list[JsonObject]) -> JsonValue:
+    room = MAX_BYTES
     for operation in operations:
         if operation["op"] == "copy":
             source = cast(str, operation["from"])
