@@ -50,7 +50,7 @@ from worm.query.query import Page, Query
 from worm.query.sort import decode_cursor
 from worm.schema import IndexDef
 from worm.schema.fields import typed_problem
-from worm.store.base import Object, Read
+from worm.store.base import Object, Read, metered
 from worm.store.parallel import Portions
 from worm.tables.columns import Columns
 from worm.tables.table import Table
@@ -528,13 +528,11 @@ class Reader:
             return self._estimated(search, search.decide(only_root=True))
 
     def analyze(self, request: Request, work: Callable[[], Answer]) -> Plan:
-        """The plan of the work, which runs the request, with what it took. Counts all requests of the store meanwhile,
-        also of other threads. It is estimated as `explain` does, for the strategy that was really taken."""
-        requests = self._collection.store.requests
-        before = requests.bytes_read
-        with requests.measure() as spent:
+        """The plan of the work, which runs the request, with what it took. It is estimated as `explain` does, for the
+        strategy that was really taken."""
+        with metered() as meter:
             answer = work()
-        cost = Cost({kind: count for kind, count in spent.items() if kind != "total"}, requests.bytes_read - before)
+        cost = Cost(dict(meter.requests), meter.bytes_read)
         with self._lock:
             taken = Decision(answer.plan.strategy, answer.plan.reason)
             estimated = self._estimated(Search(self._table, self._own, request), taken)
