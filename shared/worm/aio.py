@@ -183,10 +183,12 @@ class AsyncModel(Generic[D]):
         """Change fields by `$set`, `$unset`, `$inc`, `$push`, `$pull`, `$addToSet`, with dotted paths."""
         return await self._pool.run(self._model.update, id, operators, if_version=if_version, **about)
 
-    async def modify(self, id: object, function: Callable[[D], D | None], **about: Unpack[About]) -> D:
+    async def modify(
+        self, id: object, function: Callable[[D], D | None], *, if_version: str | None = None, **about: Unpack[About]
+    ) -> D:
         """Read the document, let the function change it (in place, or return another one), and save. The function is
         called again with the newer document when somebody else was faster, so it must do nothing else."""
-        return await self._pool.run(self._model.modify, id, function, **about)
+        return await self._pool.run(self._model.modify, id, function, if_version=if_version, **about)
 
     async def refresh(self, document: D) -> D:
         """Read the document again: the object that you pass becomes what is stored now, and is returned. `NotFound`

@@ -29,6 +29,7 @@ from worm.api.call import (
     query_of,
     segment_of,
 )
+from worm.api.idempotency import answered_once
 from worm.api.identity import EVERYTHING, Identity
 from worm.api.problems import HttpProblem, problem_of
 from worm.api.routes import Route, RouteTable
@@ -95,21 +96,22 @@ class Api:
 
     def _deliver(self, event: Event, route: Route, parameters: Mapping[str, str]) -> HttpAnswer:
         """What the endpoint answers, or the problem."""
-        request_id, call = _request_id(event), None
         try:
             with self.sessions.lease() as session:
-                call = self._call(event, session, parameters)
-                call = self._admitted(call, route)
-                answer = _answer(route.endpoint(call))
-        except HttpProblem as problem:
-            answer = problem_answer(problem, request_id)
-        except WormError as error:
-            has_precondition = call is not None and call.has_precondition
-            invalid = 400 if call is None else route.invalid_status
-            answer = problem_answer(problem_of(error, has_precondition=has_precondition, invalid=invalid), request_id)
-        except Exception as error:  # noqa: BLE001 - the answer says so, the log says what
-            answer = _failed(error, request_id)
+                call = self._admitted(self._call(event, session, parameters), route)
+                answer = self._answered(call, route)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets an answer
+            answer = _failed(error, _request_id(event))
         return replace(answer, body=b"") if _method(event) == "HEAD" else answer
+
+    def _answered(self, call: Call, route: Route) -> HttpAnswer:
+        work = partial(_attempted, call, route)
+        if not route.is_idempotent:
+            return work()
+        try:
+            return answered_once(call, work)
+        except HttpProblem as problem:
+            return problem_answer(problem, call.request_id)
 
     def _call(self, event: Event, session: Worm, parameters: Mapping[str, str]) -> Call:
         body = event.get("body") or ""
@@ -150,8 +152,16 @@ class Api:
         return replace(call, identity=identity)
 
 
-def _answer(result: object) -> HttpAnswer:
-    return result if isinstance(result, HttpAnswer) else json_answer(result)
+def _attempted(call: Call, route: Route) -> HttpAnswer:
+    """What the endpoint answers. Its errors are answers, too: they are kept with an `Idempotency-Key`."""
+    try:
+        result = route.endpoint(call)
+        return result if isinstance(result, HttpAnswer) else json_answer(result)
+    except WormError as error:
+        known = problem_of(error, has_precondition=call.has_precondition, invalid=route.invalid_status)
+        return problem_answer(known, call.request_id)
+    except Exception as error:  # noqa: BLE001 - the answer says so, the log says what
+        return _failed(error, call.request_id)
 
 
 def _failed(error: Exception, request_id: str) -> HttpAnswer:

@@ -1,16 +1,40 @@
-"""Documents by id.
+"""Documents by id: read, create, replace, change, delete.
+
+Only the caller's own condition protects a write: `PUT` needs one, `PATCH` and `DELETE` may have one. Without one, a
+change applies to what is there, and nobody's change gets lost; a replacement could overwrite anything.
 
 A module of its own because it has the endpoints of one noun; `app.py` only lists such modules.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from urllib.parse import quote
 
-from worm.api.call import Call, HttpAnswer, json_answer
-from worm.api.routes import Route
+from worm.api.call import JSON, Call, HttpAnswer, json_answer
+from worm.api.preconditions import Tags, check_is_one_of, etag_of, is_fresh, not_matching, tags_of, under_condition
+from worm.api.problems import HttpProblem
+from worm.api.routes import (
+    BRANCH,
+    DOCUMENT,
+    IDEMPOTENCY_KEY,
+    IF_MATCH,
+    IF_NONE_MATCH,
+    REASON,
+    WORM_REASON,
+    Route,
+)
+from worm.codec.json_patch import PatchRefused, check_patch_document, patched
 from worm.codec.strict_json import JsonObject
+from worm.errors import Invalid, NotFound
+from worm.model import Model
 from worm.sdk.document import DocumentDict
+
+MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+OPERATORS = "application/vnd.worm.update+json"
+PATCHES = (MERGE_PATCH, JSON_PATCH, OPERATORS)
 
 
 def shape_of(document: DocumentDict) -> JsonObject:
@@ -18,21 +42,173 @@ def shape_of(document: DocumentDict) -> JsonObject:
     return {"id": document.get("id"), "version": document.version, "seq": document.seq, "document": dict(document)}
 
 
-def etag_of(version: str) -> str:
-    """A version as an ETag: strong, and with what ETags cannot hold percent-encoded."""
-    return f'"{quote(version, safe="!#$&()*+,-./:;<=>?@[]^_`{|}~")}"'
-
-
-def document_answer(document: DocumentDict, status: int = 200) -> HttpAnswer:
-    headers = {"Cache-Control": "no-cache"}
-    if document.version is not None:
-        headers["ETag"] = etag_of(document.version)
-    return json_answer(shape_of(document), status, headers)
+def document_answer(document: DocumentDict, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpAnswer:
+    """With its ETag."""
+    tag = {} if document.version is None else {"ETag": etag_of(document.version)}
+    return json_answer(shape_of(document), status, {"Cache-Control": "no-cache", **tag, **(headers or {})})
 
 
 def get_document(call: Call) -> HttpAnswer:
-    """`GET /v1/models/{model}/documents/{id}`"""
-    return document_answer(call.model.get(call.parameters["id"]))
+    document = call.model.get(call.parameters["id"])
+    check_is_one_of(call, document.version)
+    answer = document_answer(document)
+    if is_fresh(call, document.version):
+        kept = {name: value for name, value in answer.headers.items() if name != "Content-Type"}
+        return HttpAnswer(304, kept)
+    return answer
 
 
-ROUTES = (Route("GET", "/v1/models/{model}/documents/{id}", get_document, "One document"),)
+def create_document(call: Call) -> HttpAnswer:
+    tags = tags_of(call, "If-None-Match")
+    if tags is not None and not tags.is_any:
+        raise _only_star()
+    document = call.model.insert(call.json_object(), **call.about)
+    place = f"{call.path.rstrip('/')}/{quote(str(document['id']), safe='')}"
+    return document_answer(document, 201, {"Location": place})
+
+
+def replace_document(call: Call) -> HttpAnswer:
+    is_match, is_none = tags_of(call, "If-Match"), tags_of(call, "If-None-Match")
+    if is_match is None and is_none is None:
+        hint = 'If-Match: "<version>" replaces that version, If-Match: * whichever is there, If-None-Match: * creates'
+        raise HttpProblem(428, "precondition-required", "a replacement needs a condition", hint=hint)
+    if is_match is not None and is_none is not None:
+        raise HttpProblem(400, "malformed-header", "If-Match and If-None-Match exclude each other", hint="give one")
+    model, document = call.model, _named(call, call.json_object())
+    if is_none is not None:
+        if not is_none.is_any:
+            raise _only_star()
+        return document_answer(model.insert(document, **call.about), 201, {"Location": call.path})
+    return document_answer(
+        under_condition(is_match, lambda version: model.replace(document, if_version=version, **call.about))
+    )
+
+
+def change_document(call: Call) -> HttpAnswer:
+    kind = call.media_type
+    if kind not in PATCHES:
+        what = f"PATCH takes {', '.join(PATCHES)}"
+        raise HttpProblem(415, "unsupported-media-type", what, headers={"Accept-Patch": ", ".join(PATCHES)})
+    model, tags = call.model, tags_of(call, "If-Match")
+    body = call.json((kind,))
+    if kind == JSON_PATCH:
+        return document_answer(_json_patched(call, model, tags))
+    if not isinstance(body, dict):
+        raise Invalid("a change of a document is a JSON object")
+    verb = model.patch if kind == MERGE_PATCH else model.update
+    entity_id, about = call.parameters["id"], call.about
+    return document_answer(under_condition(tags, lambda version: verb(entity_id, body, if_version=version, **about)))
+
+
+def _json_patched(call: Call, model: Model[DocumentDict], tags: Tags | None) -> DocumentDict:
+    try:
+        operations = check_patch_document(call.json((JSON_PATCH,)))
+    except Invalid as mistake:
+        raise HttpProblem(400, "malformed-patch", mistake.message) from None
+
+    def change(document: DocumentDict) -> None:
+        after = patched(dict(document), operations)
+        if not isinstance(after, dict):
+            raise Invalid("the patch leaves no JSON object")
+        document.clear()
+        document.update(after)
+
+    entity_id, about = call.parameters["id"], call.about
+    try:
+        return under_condition(tags, lambda version: model.modify(entity_id, change, if_version=version, **about))
+    except PatchRefused as refused:
+        slug = "test-failed" if refused.is_test else "patch-failed"
+        raise HttpProblem(422, slug, refused.message, pointer=refused.pointer) from None
+
+
+def delete_document(call: Call) -> HttpAnswer:
+    model, entity_id, tags = call.model, call.parameters["id"], tags_of(call, "If-Match")
+    delete = partial(model.delete, entity_id, **call.about)
+    if under_condition(tags, lambda version: delete(if_version=version)):
+        return HttpAnswer(204)
+    if tags is not None:
+        raise not_matching(f"there is no {model.name} '{entity_id}'")
+    raise NotFound(f"there is no {model.name} '{entity_id}'")
+
+
+def _named(call: Call, document: JsonObject) -> JsonObject:
+    """The document with the id of the path; one of its own must be the same."""
+    given, wanted = document.get("id"), call.parameters["id"]
+    if given is not None and (isinstance(given, bool) or not isinstance(given, str | int) or str(given) != wanted):
+        raise Invalid(f"must be the one of the path, {wanted!r}", path="id")
+    return document if given is not None else {"id": wanted, **document}
+
+
+def _only_star() -> HttpProblem:
+    return HttpProblem(400, "malformed-header", "If-None-Match of a write takes *", hint="it then only creates")
+
+
+_CONTENT: JsonObject = {"type": "object", "description": "The document. Its model says which fields it has."}
+_PATH = "/v1/models/{model}/documents/{id}"
+_ABOUT = (BRANCH, REASON, WORM_REASON)
+ROUTES = (
+    Route(
+        "GET",
+        _PATH,
+        get_document,
+        "One document, as it is stored now",
+        parameters=(BRANCH, IF_MATCH, IF_NONE_MATCH),
+        answer=DOCUMENT,
+        problems=(304, 404, 412),
+        tag="documents",
+    ),
+    Route(
+        "POST",
+        "/v1/models/{model}/documents",
+        create_document,
+        "Store a new document; without an id it gets one",
+        scope="write",
+        parameters=(*_ABOUT, IF_NONE_MATCH, IDEMPOTENCY_KEY),
+        body={JSON: _CONTENT},
+        answer=DOCUMENT,
+        status=201,
+        problems=(404, 409, 412, 422),
+        tag="documents",
+        is_idempotent=True,
+    ),
+    Route(
+        "PUT",
+        _PATH,
+        replace_document,
+        "Replace a document, or create it, under a condition",
+        scope="write",
+        parameters=(*_ABOUT, IF_MATCH, IF_NONE_MATCH),
+        body={JSON: _CONTENT},
+        answer=DOCUMENT,
+        problems=(201, 404, 409, 412, 422, 428),
+        tag="documents",
+    ),
+    Route(
+        "PATCH",
+        _PATH,
+        change_document,
+        "Change fields: merge patch, JSON patch, or update operators",
+        scope="write",
+        parameters=(*_ABOUT, IF_MATCH, IDEMPOTENCY_KEY),
+        body={
+            MERGE_PATCH: {"type": "object", "description": "RFC 7396: null removes a field."},
+            JSON_PATCH: {"type": "array", "items": {"type": "object"}, "description": "RFC 6902."},
+            OPERATORS: {"type": "object", "description": "$set, $unset, $inc, $push, $pull, $addToSet."},
+        },
+        answer=DOCUMENT,
+        problems=(404, 409, 412, 422),
+        tag="documents",
+        is_idempotent=True,
+    ),
+    Route(
+        "DELETE",
+        _PATH,
+        delete_document,
+        "Delete a document; with softDelete it goes to trash",
+        scope="write",
+        parameters=(*_ABOUT, IF_MATCH),
+        status=204,
+        problems=(404, 412),
+        tag="documents",
+    ),
+)

@@ -79,6 +79,35 @@ class Route:
         return self.invalid or (400 if self.method == "GET" else 422)
 
 
+# What several routes have in common
+
+BRANCH = Parameter("branch", "Work on this branch; only models in a space have branches.")
+REASON = Parameter("reason", "Why; goes into the history.")
+WORM_REASON = Parameter("Worm-Reason", "Why, percent-encoded; goes before the parameter `reason`.", place="header")
+IF_MATCH = Parameter("If-Match", "The version that must be there, in quotes, or `*` for any.", place="header")
+IF_NONE_MATCH = Parameter(
+    "If-None-Match",
+    "Of a GET: the version that you have, for 304. Of a write `*`: nothing must be there.",
+    place="header",
+)
+IDEMPOTENCY_KEY = Parameter(
+    "Idempotency-Key",
+    "Any name of this call. For 24 hours an equal call with the same name gets the same answer and changes nothing.",
+    {"type": "string", "minLength": 1, "maxLength": 255},
+    place="header",
+)
+DOCUMENT: JsonObject = {
+    "type": "object",
+    "required": ["id", "version", "seq", "document"],
+    "properties": {
+        "id": {"type": "string"},
+        "version": {"type": ["string", "null"], "description": "For If-Match. Null: it cannot be saved as it is."},
+        "seq": {"type": ["integer", "null"], "description": "Its entry in the history, where that is known."},
+        "document": {"type": "object"},
+    },
+}
+
+
 Deliver = Callable[["Route", Mapping[str, str]], HttpAnswer]
 
 

@@ -231,16 +231,23 @@ def about_to_read(size: int) -> None:
 
 
 class RequestMeter:
-    """Counts the requests of one piece of work, in whichever threads of it: `store/parallel.py` takes the meter along.
-    What a thread of the session does later for all (folding, upkeep) is in no meter."""
+    """Counts the requests of one piece of work, in whichever threads of it: `parallel.carried` takes the meter along.
+    What a thread of the session does later for everybody (folding, upkeep) is in no meter."""
 
-    def __init__(self) -> None:
+    def __init__(self, outer: RequestMeter | None = None) -> None:
         self._lock = new_lock()
+        self._outer = outer
         self.requests: Counter[str] = Counter()
+        self.bytes_read = 0
 
-    def add(self, kind: str) -> None:
+    def add(self, kind: str | None, read: int) -> None:
+        """A request, or (None) more bytes of one."""
         with self._lock:
-            self.requests[kind] += 1
+            if kind is not None:
+                self.requests[kind] += 1
+            self.bytes_read += read
+        if self._outer is not None:
+            self._outer.add(kind, read)
 
     @property
     def total(self) -> int:
@@ -253,7 +260,7 @@ _meter: ContextVar[RequestMeter | None] = ContextVar("meter", default=None)
 @contextmanager
 def metered() -> Iterator[RequestMeter]:
     """Counts what is asked of any store inside the block, and nothing that others ask at the same time."""
-    meter = RequestMeter()
+    meter = RequestMeter(_meter.get())
     token = _meter.set(meter)
     try:
         yield meter
@@ -277,11 +284,14 @@ class RequestCounter:
             self.bytes_written += written
         meter = _meter.get()
         if meter is not None:
-            meter.add(kind)
+            meter.add(kind, read)
 
     def add_bytes_read(self, size: int) -> None:
         with self._lock:
             self.bytes_read += size
+        meter = _meter.get()
+        if meter is not None:
+            meter.add(None, size)
 
     def snapshot(self) -> dict[str, int]:
         with self._lock:
