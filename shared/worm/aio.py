@@ -43,6 +43,7 @@ from worm.schema import Schema
 from worm.schema.fields import SINGLETON_ID
 from worm.sdk.access import D, Result
 from worm.sdk.document import About, DocumentDict
+from worm.sdk.feed import ChangeRows
 from worm.sdk.merging import BranchChange, MergeResult
 from worm.sdk.migrating import Change, MigrationReport
 from worm.sdk.migration_rules import Rule
@@ -672,6 +673,22 @@ class AsyncWorm:
             limit=limit,
             cursor=cursor,
         )
+
+    async def changes(
+        self,
+        after: str | None = None,
+        *,
+        model: str | type[BaseModel] | Sequence[str] | None = None,
+        limit: int = 100,
+        wait: float = 0,
+    ) -> ChangeRows:
+        """New entries of all documents of a model, of several, or of all models with an oplog, since the answer whose
+        `cursor` is `after`. Without `after`: the cursor of now, and no entries.
+
+        Every entry is reported once it is in the tables, however late that is; entries of one document come in order.
+        `wait`: so many seconds for something new. An unchanged model takes one conditional GET (docs/history.md).
+        """
+        return await self._pool.run(self._worm.changes, after, model=model, limit=limit, wait=wait)
 
     async def migrate(
         self,
