@@ -1,5 +1,7 @@
-"""Every function folder is a resource with its queue or schedule, dead-letter queue, log group, role and alarms. What is
-special about `api` is in test_api.py."""
+"""Every function folder is a resource with its queue or schedule, dead-letter queue, log group, role and alarms.
+
+What is special about `api` is in test_api.py.
+"""
 
 from __future__ import annotations
 

@@ -61,7 +61,12 @@ def test_no_two_resources_or_parameters_of_a_template_share_a_name() -> None:
 COMBINATIONS = [
     {"ExistingBucketName": bucket, "KeyPrefix": prefix, "KmsKeyArn": key, "Events": events, "Pages": pages, **spark}
     for bucket, prefix, key, events, pages, spark in product(
-        ("", "mine"), ("", "data/"), ("", KEY), ("eventbridge", "sqs"), ("on", "off"), (FULL, {**dict.fromkeys(FULL, ""), "ApiMode": "off"})
+        ("", "mine"),
+        ("", "data/"),
+        ("", KEY),
+        ("eventbridge", "sqs"),
+        ("on", "off"),
+        (FULL, {**dict.fromkeys(FULL, ""), "ApiMode": "off"}),
     )
 ]
 

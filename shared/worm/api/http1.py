@@ -221,7 +221,9 @@ class Wire:
         start = _start(status, given, is_persistent=head is not None and head.is_persistent)
         self._send(start if status in _NO_BODY or is_bare else start + body)
 
-    def write_stream(self, head: RequestHead, status: int, headers: Iterable[tuple[str, str]], body: Iterable[bytes]) -> None:
+    def write_stream(
+        self, head: RequestHead, status: int, headers: Iterable[tuple[str, str]], body: Iterable[bytes]
+    ) -> None:
         """An answer whose length nobody knows yet, in chunks. One that breaks off has no last chunk, so the client sees
         that it is not all."""
         given = [one for one in headers if one[0].lower() not in ("content-length", "transfer-encoding")]

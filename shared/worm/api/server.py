@@ -25,7 +25,7 @@ from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
 from worm.api.call import HttpAnswer
-from worm.api.http1 import Closed, RequestHead, Limits, Refused, Wire, lower_joined
+from worm.api.http1 import HEAD_BYTES_MAX, Closed, Limits, Refused, RequestHead, Wire, lower_joined
 from worm.clock import Clock, Ids
 from worm.errors import Invalid, Unavailable
 from worm.values import dataclass
@@ -34,6 +34,7 @@ _log = logging.getLogger("worm.api")
 
 CONNECTIONS_MAX = 64
 CLOSE_SECONDS = 5.0
+TURN_AWAY_SECONDS = 0.1
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 QUERY_FIELDS_MAX = 1000
 _BUSY_BODY = b'{"type": "urn:worm:busy", "title": "Service Unavailable", "status": 503, "detail": "too many"}'
@@ -295,9 +296,12 @@ def _names(host: str) -> list[str]:
 
 
 def _turn_away(connection: socket.socket) -> None:
+    """What has arrived is read first: with bytes unread, closing would throw the answer away."""
     with suppress(OSError):
-        connection.settimeout(0.2)
+        connection.settimeout(TURN_AWAY_SECONDS)
         connection.sendall(_BUSY)
+        connection.shutdown(socket.SHUT_WR)
+        connection.recv(HEAD_BYTES_MAX)
     connection.close()
 
 
