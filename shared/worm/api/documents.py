@@ -38,8 +38,16 @@ PATCHES = (MERGE_PATCH, JSON_PATCH, OPERATORS)
 
 
 def shape_of(document: DocumentDict) -> JsonObject:
-    """A document as answers have it."""
-    return {"id": document.get("id"), "version": document.version, "seq": document.seq, "document": dict(document)}
+    """A document as answers have it. A part of one, or one of the past, has no version: it cannot be saved."""
+    origin = document.provenance
+    is_whole = origin is not None and not origin.partial and not origin.as_of
+    entity_id = str(document["id"]) if origin is None else origin.id
+    return {
+        "id": entity_id,
+        "version": document.version if is_whole else None,
+        "seq": document.seq,
+        "document": document,
+    }
 
 
 def document_answer(document: DocumentDict, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpAnswer:
@@ -136,7 +144,7 @@ def _named(call: Call, document: JsonObject) -> JsonObject:
     given, wanted = document.get("id"), call.parameters["id"]
     if given is not None and (isinstance(given, bool) or not isinstance(given, str | int) or str(given) != wanted):
         raise Invalid(f"must be the one of the path, {wanted!r}", path="id")
-    return document if given is not None else {"id": wanted, **document}
+    return document if given is not None else {**document, "id": wanted}
 
 
 def _only_star() -> HttpProblem:

@@ -22,7 +22,7 @@ from aws_lambda_powertools.event_handler.lambda_function_url import LambdaFuncti
 from worm.api.call import Endpoint, Event, HttpAnswer, problem_answer
 from worm.api.problems import HttpProblem
 from worm.codec.strict_json import JsonObject
-from worm.errors import shown
+from worm.errors import Invalid, shown
 from worm.values import dataclass
 
 Scope = Literal["public", "read", "write", "admin"]
@@ -65,6 +65,8 @@ class Route:
     tag: str = ""
     is_idempotent: bool = False
     """Whether an `Idempotency-Key` makes the second of two equal calls answer as the first."""
+    is_described: bool = True
+    """Whether `/openapi.json` has it: files of the console are no part of the API."""
 
     @property
     def names(self) -> list[str]:
@@ -73,6 +75,13 @@ class Route:
     @property
     def methods(self) -> tuple[str, ...]:
         return (self.method, "HEAD") if self.method == "GET" else (self.method,)
+
+    def check_parameters(self, names: set[str]) -> None:
+        """Refuses what the route does not know: nobody should take an answer for that to another question."""
+        known = {one.name for one in self.parameters if one.place == "query"}
+        unknown = sorted(names - known) if self.is_described else []
+        if unknown:
+            raise Invalid("is not a parameter of this path", path=unknown[0], hint=f"known: {', '.join(sorted(known))}")
 
     @property
     def invalid_status(self) -> int:
