@@ -143,6 +143,10 @@ def test_if_match_with_a_star_needs_something_there(client: Client, acme: Reply)
     assert client.call("PUT", AT, {"name": "B"}, {"If-Match": "*"}).status == 200
 
 
+def test_a_weak_tag_is_no_condition_of_a_write(client: Client, acme: Reply) -> None:
+    assert client.call("PUT", AT, {"name": "B"}, {"If-Match": f"W/{acme.etag}"}).status == 412
+
+
 def test_a_put_creates_only_where_nothing_is(client: Client) -> None:
     made = client.call("PUT", AT, {"name": "Acme"}, {"If-None-Match": "*"})
     assert (made.status, made.headers["Location"]) == (201, AT)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any
+
+import pytest
 
 from tests.api.client import Client, event, memory_session, reply
 from tests.api.conftest import SCHEMA
@@ -16,6 +20,16 @@ from worm.model import Worm
 from worm.store.base import metered
 
 THREADS, CALLS = 8, 150
+
+
+@pytest.fixture(autouse=True)
+def _threads_take_turns_often() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_each_of_many_calls_sees_its_own_path_query_and_body(session: Worm) -> None:
