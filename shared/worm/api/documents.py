@@ -26,7 +26,7 @@ from worm.api.routes import (
     Route,
 )
 from worm.codec.json_patch import PatchRefused, check_patch_document, patched
-from worm.codec.strict_json import JsonObject
+from worm.codec.strict_json import JsonObject, JsonValue
 from worm.errors import Invalid, NotFound
 from worm.model import Model
 from worm.sdk.document import DocumentDict
@@ -38,24 +38,36 @@ PATCHES = (MERGE_PATCH, JSON_PATCH, OPERATORS)
 
 
 def shape_of(document: DocumentDict) -> JsonObject:
-    """A document as answers have it."""
-    return {"id": document.get("id"), "version": document.version, "seq": document.seq, "document": dict(document)}
+    """A document as answers have it. A part of one, or one of the past, has no version: it cannot be saved."""
+    origin = document.provenance
+    is_whole = origin is not None and not origin.partial and not origin.as_of
+    entity_id = str(document["id"]) if origin is None else origin.id
+    return {
+        "id": entity_id,
+        "version": document.version if is_whole else None,
+        "seq": document.seq,
+        "document": document,
+    }
 
 
 def document_answer(document: DocumentDict, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpAnswer:
     """With its ETag."""
-    tag = {} if document.version is None else {"ETag": etag_of(document.version)}
-    return json_answer(shape_of(document), status, {"Cache-Control": "no-cache", **tag, **(headers or {})})
+    shape = shape_of(document)
+    return json_answer(shape, status, {**_headers(shape["version"]), **(headers or {})})
+
+
+def _headers(version: JsonValue) -> dict[str, str]:
+    tag = {"ETag": etag_of(version)} if isinstance(version, str) else {}
+    return {"Cache-Control": "no-cache", **tag}
 
 
 def get_document(call: Call) -> HttpAnswer:
     document = call.model.get(call.parameters["id"])
-    check_is_one_of(call, document.version)
-    answer = document_answer(document)
-    if is_fresh(call, document.version):
-        kept = {name: value for name, value in answer.headers.items() if name != "Content-Type"}
-        return HttpAnswer(304, kept)
-    return answer
+    if not call.has_precondition:
+        return document_answer(document)
+    version = document.version
+    check_is_one_of(call, version)
+    return HttpAnswer(304, _headers(version)) if is_fresh(call, version) else document_answer(document)
 
 
 def create_document(call: Call) -> HttpAnswer:
@@ -136,7 +148,7 @@ def _named(call: Call, document: JsonObject) -> JsonObject:
     given, wanted = document.get("id"), call.parameters["id"]
     if given is not None and (isinstance(given, bool) or not isinstance(given, str | int) or str(given) != wanted):
         raise Invalid(f"must be the one of the path, {wanted!r}", path="id")
-    return document if given is not None else {"id": wanted, **document}
+    return document if given is not None else {**document, "id": wanted}
 
 
 def _only_star() -> HttpProblem:

@@ -1,6 +1,8 @@
 """`If-Match` and `If-None-Match` (RFC 9110): the only conditions of a write. A session's memory is none.
 
 An ETag is the version of a document in quotes. A version that this library cannot have given matches nothing.
+
+A module of its own because several nouns have versions.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ def tags_of(call: Call, header: str) -> Tags | None:
     if text.strip() == "*":
         return Tags(is_any=True)
     at, strong, weak = 0, list[str](), list[str]()
-    while at < len(text):
+    while at < len(text) or not text:
         found = _TAG.match(text, at)
         if found is None or len(strong) + len(weak) >= TAGS_MAX:
             hint = 'an ETag is a version in double quotes: If-Match: "…", or *'
