@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
-from worm.api import documents, models
+from worm.api import branches, changes, documents, health, histories, models, transactions, trash
 from worm.api.call import (
     ApiSettings,
     Call,
@@ -42,7 +42,16 @@ from worm.store.base import RequestMeter, metered
 Identify = Callable[[Call, Event], Identity]
 """Who calls. Raises a `HttpProblem` with 401 for nobody. The call has no path parameters yet."""
 
-ROUTES: tuple[Route, ...] = (*models.ROUTES, *documents.ROUTES)
+ROUTES: tuple[Route, ...] = (
+    *models.ROUTES,
+    *documents.ROUTES,
+    *histories.ROUTES,
+    *trash.ROUTES,
+    *branches.ROUTES,
+    *transactions.ROUTES,
+    *changes.ROUTES,
+    *health.ROUTES,
+)
 """The routes of all modules. A module with endpoints adds its own here."""
 
 TEXTUAL = ("application/json", "application/problem+json", "text/", "application/x-ndjson", "application/javascript")
