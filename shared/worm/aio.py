@@ -586,6 +586,13 @@ class AsyncTransaction:
         be stored; `Invalid` when the schema or the access mode refuses it."""
         return await self._pool.run(self._transaction.save, model, document, id=id)
 
+    async def require(
+        self, model: ModelName, id: object = SINGLETON_ID, *, if_version: str | None = None, exists: bool = True
+    ) -> None:
+        """The document must be there, of `if_version` if it is given, when the transaction is committed; or, with
+        `exists=False`, there must be none. `Conflict` if that is not so. Nothing is written."""
+        return await self._pool.run(self._transaction.require, model, id, if_version=if_version, exists=exists)
+
     async def delete(self, model: ModelName, id: object = SINGLETON_ID) -> bool:
         """Delete the document; False when there is none."""
         return await self._pool.run(self._transaction.delete, model, id)
@@ -646,7 +653,7 @@ class AsyncWorm:
     async def history(
         self,
         *,
-        model: str | type[BaseModel] | None = None,
+        model: str | type[BaseModel] | Sequence[str] | None = None,
         actor: str | None = None,
         since: datetime | str | None = None,
         until: datetime | str | None = None,
@@ -656,7 +663,7 @@ class AsyncWorm:
         limit: int | None = 100,
         cursor: str | None = None,
     ) -> HistoryRows[HistoryEntry]:
-        """Entries of all documents of a model, or of all models with an oplog, newest first.
+        """Entries of all documents of a model, of several, or of all models with an oplog, newest first.
 
         `reason` is a part of the reason, in any case; `metadata` names values that an entry must have. Times as for
         `get_at`. `limit=None`: all. With `since`, only documents that changed since then are read (docs/history.md).

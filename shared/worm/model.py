@@ -238,7 +238,7 @@ class Worm(Upkeep):
     def history(
         self,
         *,
-        model: str | type[BaseModel] | None = None,
+        model: str | type[BaseModel] | Sequence[str] | None = None,
         actor: str | None = None,
         since: datetime | str | None = None,
         until: datetime | str | None = None,
@@ -248,7 +248,7 @@ class Worm(Upkeep):
         limit: int | None = 100,
         cursor: str | None = None,
     ) -> HistoryRows[HistoryEntry]:
-        """Entries of all documents of a model, or of all models with an oplog, newest first.
+        """Entries of all documents of a model, of several, or of all models with an oplog, newest first.
 
         `reason` is a part of the reason, in any case; `metadata` names values that an entry must have. Times as for
         `get_at`. `limit=None`: all. With `since`, only documents that changed since then are read (docs/history.md).
@@ -266,8 +266,7 @@ class Worm(Upkeep):
             cursor=cursor,
         )
         self.folder.flush()
-        name = model_name(model) if isinstance(model, type) else model
-        names = [one for one, known in self.schema.models.items() if known.oplog] if name is None else [name]
+        names = self._fed(model)
         return search_history(in_parallel(lambda one: self.model(one)._recorded(), names), search)
 
     def changes(
@@ -287,15 +286,17 @@ class Worm(Upkeep):
         from worm.sdk.feed import check_limits
 
         check_limits(limit, wait)
-        asked = None if model is None else self._fed(model)
-        names = asked or [one for one, known in self.schema.models.items() if known.oplog]
+        names = self._fed(model)
+        asked = None if model is None else names
         if after is None:
             self.folder.flush()
             return self._feed.start(names, asked)
         return self._feed.wait(names, asked, after, limit, wait)
 
-    def _fed(self, model: str | type[BaseModel] | Sequence[str]) -> list[str]:
-        """The names, each once; `Invalid` where one keeps no oplog."""
+    def _fed(self, model: str | type[BaseModel] | Sequence[str] | None) -> list[str]:
+        """The names, each once; None: all that keep an oplog. `Invalid` where one that is named keeps none."""
+        if model is None:
+            return [one for one, known in self.schema.models.items() if known.oplog]
         several = [model] if isinstance(model, str | type) else model
         if not isinstance(several, list | tuple) or not several:
             raise Invalid(f"takes a model, or a list of names, not {shown(model)}", path="model")

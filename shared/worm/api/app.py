@@ -16,7 +16,19 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
-from worm.api import documents, exports, models, queries, static
+from worm.api import (
+    branches,
+    changes,
+    documents,
+    exports,
+    health,
+    histories,
+    models,
+    queries,
+    static,
+    transactions,
+    trash,
+)
 from worm.api.call import (
     ApiSettings,
     Call,
@@ -42,7 +54,19 @@ from worm.store.base import RequestMeter, metered
 Identify = Callable[[Call, Event], Identity]
 """Who calls. Raises a `HttpProblem` with 401 for nobody. The call has no path parameters yet."""
 
-ROUTES: tuple[Route, ...] = (*models.ROUTES, *queries.ROUTES, *documents.ROUTES, *exports.ROUTES, *static.ROUTES)
+ROUTES: tuple[Route, ...] = (
+    *models.ROUTES,
+    *queries.ROUTES,
+    *documents.ROUTES,
+    *exports.ROUTES,
+    *histories.ROUTES,
+    *trash.ROUTES,
+    *branches.ROUTES,
+    *transactions.ROUTES,
+    *changes.ROUTES,
+    *health.ROUTES,
+    *static.ROUTES,
+)
 """The routes of all modules. A module with endpoints adds its own here."""
 
 TEXTUAL = ("application/json", "application/problem+json", "text/", "application/x-ndjson", "application/javascript")

@@ -179,6 +179,12 @@ class Call:
             known = [one for one in self.session.schema.models if self.identity.sees(one)]
             raise NotFound(f"there is no model {shown(name)}", hint=f"models: {', '.join(known) or 'none'}")
 
+    def check_sees_all(self) -> None:
+        """For what is not about single models."""
+        if self.identity.models is not None:
+            what = "this is about the whole database, and your token is for some models only"
+            raise HttpProblem(403, "scope", what, hint="use a token for all models")
+
 
 Body = bytes | Iterator[bytes]
 NO_HEADERS: Mapping[str, str] = {}
