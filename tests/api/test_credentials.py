@@ -13,7 +13,7 @@ from worm.api.app import ROUTES, Api
 from worm.api.call import ApiSettings, Call
 from worm.api.credentials import DeployedCallers, LocalCallers, Trust
 from worm.api.identity import SCOPES, Identity
-from worm.api.routes import Route
+from worm.api.routes import Parameter, Route
 from worm.api.tokens import KNOWN_SECONDS, create_token, find_token, key_of, list_tokens, revoke_token
 from worm.clock import Ids, VirtualClock
 from worm.codec.strict_json import JsonObject
@@ -41,7 +41,7 @@ PROBES = tuple(
     for scope in ("read", "write", "admin")
 )
 NAMED = Route("GET", "/probe/models/{model}", _shown, "named")
-ASKED = Route("GET", "/probe/asked", _shown, "asked", models="filtered")
+ASKED = Route("GET", "/probe/asked", _shown, "asked", parameters=(Parameter("model", ""),), models="filtered")
 WHOLE = Route("GET", "/probe/whole", _shown, "whole")
 
 

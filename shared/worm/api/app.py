@@ -198,11 +198,13 @@ class Api:
 def _hold_to_models(call: Call, route: Route) -> None:
     """For a caller who may see some models only: other models do not exist."""
     if route.models_shown == "all":
-        what = "this shows more than the models that you may see"
-        raise HttpProblem(403, "models", what, hint=f"models: {', '.join(sorted(call.identity.models or ()))}")
+        call.check_sees_all()
     named = [call.parameters["model"]] if "model" in call.parameters else []
     for name in [*named, *call.query.all("model")]:
-        call.check_model(name)
+        try:
+            call.check_model(name)
+        except NotFound as error:
+            raise problem_of(error) from None
 
 
 def _attempted(call: Call, route: Route) -> HttpAnswer:

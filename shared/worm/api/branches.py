@@ -178,7 +178,13 @@ _COUNT: JsonObject = {"type": "integer", "minimum": 0}
 _ONE = "/v1/branches/{branch}"
 ROUTES = (
     Route(
-        "GET", "/v1/branches", list_branches, "All branches, deleted ones too", answer=items_of(_BRANCH), tag="branches"
+        "GET",
+        "/v1/branches",
+        list_branches,
+        "All branches, deleted ones too",
+        answer=items_of(_BRANCH),
+        models="filtered",
+        tag="branches",
     ),
     Route(
         "POST",
@@ -232,6 +238,7 @@ ROUTES = (
         parameters=(Parameter("into", "The branch to merge into; `main` if not given."), LIMIT_PARAMETER),
         answer=items_of(_CHANGE, count=_COUNT),
         problems=(404,),
+        models="filtered",
         tag="branches",
     ),
     Route(

@@ -140,6 +140,7 @@ ROUTES = (
         ),
         answer=items_of({"model": TEXT, "id": TEXT, **_ITEM}, cursor=TEXT, damages=DAMAGES),
         media_types=("application/json", EVENT_STREAM),
+        models="filtered",
         tag="changes",
     ),
 )

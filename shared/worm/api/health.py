@@ -266,6 +266,7 @@ ROUTES = (
             Parameter("events", "Who tells capture of changes.", {"enum": ["eventbridge", "sqs"]}),
         ),
         answer={"type": "object"},
+        models="filtered",
         tag="health",
     ),
 )

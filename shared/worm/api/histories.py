@@ -241,6 +241,7 @@ ROUTES = (
             BRANCH,
         ),
         answer=items_of({"model": TEXT, "id": TEXT, **ENTRY}, cursor=NAME, damages=DAMAGES),
+        models="filtered",
         tag="history",
     ),
 )

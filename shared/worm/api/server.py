@@ -198,7 +198,8 @@ class Server:
         except Closed:
             raise
         except Exception:  # noqa: BLE001 - whatever the source of the answer raises: the status is sent already
-            _log.exception("an answer broke off")
+            if not self._closing.is_set():
+                _log.exception("an answer broke off")
             raise Closed from None
         finally:
             close = getattr(body, "close", None)

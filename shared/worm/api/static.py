@@ -105,7 +105,7 @@ def answer_of(call: Call, name: str) -> HttpAnswer:
 
 
 ROUTES = tuple(
-    Route("GET", path, endpoint, "The console", scope="public", media_types=("text/html",), tag="console")
+    Route("GET", path, endpoint, "The console", scope="public", is_described=False)
     for path, endpoint in (
         ("/", show_index),
         ("/console", show_index),

@@ -182,6 +182,7 @@ ROUTES = (
             },
         },
         problems=(404, 409, 412, 422),
+        models="filtered",
         tag="transactions",
         is_idempotent=True,
     ),

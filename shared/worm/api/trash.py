@@ -119,6 +119,7 @@ ROUTES = (
         "Deleted documents that can be restored",
         parameters=(MODEL_PARAMETER, LIMIT_PARAMETER, CURSOR_PARAMETER, BRANCH),
         answer=items_of(_ITEM, cursor=NAME),
+        models="filtered",
         tag="trash",
     ),
     Route(
