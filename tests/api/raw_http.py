@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Thread
-from typing import Any
+from typing import Any, Protocol
 
 from worm.api.call import HttpAnswer
 from worm.api.http1 import Limits
@@ -56,7 +56,16 @@ def serving(api: Any, limits: Limits | None = None, **options: Any) -> Iterator[
         thread.join(ANSWER_SECONDS)
 
 
-def connected(server: Server) -> socket.socket:
+class Listening(Protocol):
+    """A server, or what runs one."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+
+
+def connected(server: Listening) -> socket.socket:
     return socket.create_connection((server.host, server.port), timeout=ANSWER_SECONDS)
 
 
@@ -76,7 +85,7 @@ def parsed(data: bytes) -> Received:
     return Received(int(first.split(" ")[1]), headers, rest[:length], rest[length:])
 
 
-def asked(server: Server, data: bytes) -> Received:
+def asked(server: Listening, data: bytes) -> Received:
     """The answer to these bytes; nothing else is sent."""
     with connected(server) as connection:
         connection.sendall(data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from tests.api.client import Client
+from tests.cli.deployed import Deployed
+from tests.emulators import new_bucket
 from tests.template.recorder import BUCKET, Recorder
 from tests.template.sam_document import ROOT, STACK, Json, document, resources, stack
 from tests.template.scenes import TABLE, SpaceLife
@@ -21,9 +23,12 @@ from worm.api.credentials import DeployedCallers, Trust
 from worm.api.tokens import create_token
 from worm.clock import Ids, VirtualClock
 from worm.collections.layout import SCHEMA_KEY
-from worm.model import Worm
+from worm.collections.push import load_pushed_schema
+from worm.deployment.aws import Aws
+from worm.model import Worm, push
 from worm.schema import load_schema
 from worm.store.probe import ensure_safe
+from worm.store.s3 import S3Store
 from worm_dev.iam import Call
 
 JWT = "readwrite,https://issuer.example/pool,app-1"
@@ -172,8 +177,15 @@ def test_a_role_that_only_reads_has_no_action_that_changes_anything(mode: str) -
     actions = {action for policy in roles.policies["api"] for _, action, _ in policy.grants()}
     assert actions == {
         "cloudformation:DescribeStacks",
+        "cloudwatch:DescribeAlarms",
+        "cloudwatch:GetMetricData",
+        "lambda:GetFunctionConfiguration",
         "logs:CreateLogStream",
         "logs:PutLogEvents",
+        "s3:GetBucketNotification",
+        "s3:GetBucketPublicAccessBlock",
+        "s3:GetBucketVersioning",
+        "s3:GetEncryptionConfiguration",
         "s3:GetObject",
         "s3:GetObjectVersion",
         "s3:ListBucket",
@@ -198,6 +210,82 @@ def test_dead_letters_go_back_to_the_queues_of_this_stack_only() -> None:
         ("sqs:ReceiveMessage", QUEUE.replace("worm-dev-", "other-") + "capture-dlq"),
     ):
         assert not roles.may("api", action, queue), (action, queue)
+
+
+# -- what health and dead letters ask for
+
+ACTIONS = {
+    "s3:GetBucketEncryption": "s3:GetEncryptionConfiguration",
+    "s3:GetBucketNotificationConfiguration": "s3:GetBucketNotification",
+    "s3:GetPublicAccessBlock": "s3:GetBucketPublicAccessBlock",
+    "lambda:Invoke": "lambda:InvokeFunction",
+}
+"""Operations whose action has another name."""
+
+
+def _asked(service: str, operation: str, given: Mapping[str, Any]) -> tuple[str, str]:
+    """Action and resource that AWS asks a role for."""
+    action = f"{service}:{operation.removesuffix('Batch')}"
+    here, queue = ":us-east-1:000000000000:", str(given.get("QueueUrl", "")).rsplit("/", 1)[-1]
+    resource = {
+        "cloudformation": f"arn:aws:cloudformation{here}stack/{given.get('StackName')}/1",
+        "cloudwatch": f"arn:aws:cloudwatch{here}alarm:*",
+        "lambda": f"arn:aws:lambda{here}function:{given.get('FunctionName')}",
+        "s3": f"arn:aws:s3:::{BUCKET}",
+        "sqs": f"arn:aws:sqs{here}{queue}",
+    }
+    return ACTIONS.get(action, action), resource[service]
+
+
+@pytest.fixture
+def asked_of_aws(
+    moto_endpoint: str, aws_environment: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Client, set[tuple[str, str]]]]:
+    """The API of a stack on moto, and what it asks of AWS besides objects."""
+    bucket = new_bucket(moto_endpoint, versioned=True)
+    deployed = Deployed(moto_endpoint, STACK, bucket).create().create_functions()
+    found: set[tuple[str, str]] = set()
+
+    class Watched(Aws):
+        def client(self, service: str) -> Any:
+            made = super().client(service)
+
+            def saw(params: Mapping[str, Any], model: Any, **others: Any) -> None:
+                found.add(_asked(service, model.name, params))
+
+            made.meta.events.register_first("provide-client-params.*.*", saw, unique_id="watched")
+            return made
+
+    monkeypatch.setattr("worm.api.health.Aws", Watched)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", moto_endpoint)
+    monkeypatch.setenv("WORM_STACK", STACK)
+    store = S3Store(bucket, endpoint_url=moto_endpoint)
+    push(store, load_schema({"models": {"Note": {"path": "#org/@notes/(id:string)", "fields": {}}}}))
+    deployed.send("capture-dlq", "no event", reason="a test")
+    deployed.send("sweep-dlq", "{}", reason="a test")
+    yield Client(Api(lambda: Worm(store, load_pushed_schema(store), maintenance="events"))), found
+    deployed.client("cloudformation").delete_stack(StackName=STACK)
+
+
+def test_health_and_dead_letters_need_no_more_than_the_role_has(
+    asked_of_aws: tuple[Client, set[tuple[str, str]]],
+) -> None:
+    client, asked = asked_of_aws
+    assert client.get("/v1/health").status == 200
+    letters = client.get("/v1/rejected").json["items"]
+    assert {one["queue"] for one in letters} == {"capture", "sweep"}
+    reading = set(asked)
+    assert [one for one in sorted(reading) if not _roles("readonly").may("api", *one)] == []
+    for one in letters:
+        client.call("POST", f"/v1/rejected/{one['id']}/redrive")
+    assert [one for one in sorted(asked) if not _roles("readwrite").may("api", *one)] == []
+    granted = {
+        (action, sid)
+        for policy in _roles("readwrite").policies["api"]
+        for sid, action, _ in policy.grants()
+        if sid.startswith(("See", "Redrive", "Fill", "Run"))
+    }
+    assert {one for one in granted if one[0] not in {action for action, _ in asked}} == set()
 
 
 # -- what the API asks for
@@ -335,4 +423,4 @@ def test_no_permission_on_objects_is_there_for_nothing(variant: Variant) -> None
     reading, writing = api_calls(variant.layout, variant.snapshots, variant.trash)
     roles.refused({variant.moved(one) for one in reading | writing})
     unused = {(sid, action) for _, sid, action, _ in roles.unused("api") if action.startswith(("s3:", "kms:"))}
-    assert {one for one in unused if not one[0].startswith("Leave")} == set()
+    assert {one for one in unused if not one[0].startswith(("Leave", "See"))} == set()

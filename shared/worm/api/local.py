@@ -39,6 +39,14 @@ class LocalApi:
         self._thread: Thread | None = None
 
     @property
+    def host(self) -> str:
+        return self._server.host
+
+    @property
+    def port(self) -> int:
+        return self._server.port
+
+    @property
     def url(self) -> str:
         return self._server.url
 

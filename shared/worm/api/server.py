@@ -80,7 +80,8 @@ class Server:
         self._ids = ids
         self._limits = limits or Limits()
         self._listener = _listening(host, port)
-        self.host, self.port = self._listener.getsockname()[:2]
+        self.host: str = self._listener.getsockname()[0]
+        self.port: int = self._listener.getsockname()[1]
         self._names = {f"{name}{end}" for name in _names(self.host) for end in ("", f":{self.port}")}
         self._origins = {f"http://{name}:{self.port}" for name in _names(self.host)}
         self._slots = threading.BoundedSemaphore(connections_max)
