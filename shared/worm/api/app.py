@@ -16,6 +16,8 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
+import orjson
+
 from worm.api import documents, exports, models, queries
 from worm.api.call import (
     ApiSettings,
@@ -80,7 +82,7 @@ class Api:
 
     def handle(self, event: Event, context: Any = None) -> dict[str, Any]:
         """For Lambda: the answer as payload format 2.0."""
-        return _packed(self._answer(event, context, partial(self._whole, _request_id(event))))
+        return _packed(self._answer(event, context, partial(self._whole, event)))
 
     def answer(self, event: Event, context: Any = None) -> HttpAnswer:
         """The answer, with all its headers. Its body may come piece by piece, and what goes wrong then is raised."""
@@ -94,16 +96,14 @@ class Api:
                 answer = _failed(error, _request_id(event))
         return _finished(answer, meter)
 
-    def _whole(self, request_id: str, answer: HttpAnswer) -> HttpAnswer:
+    def _whole(self, event: Event, answer: HttpAnswer) -> HttpAnswer:
         """With its body in one piece, if that is not too large."""
         most, size, pieces = self.settings.max_answer_bytes, 0, list[bytes]()
         for piece in [answer.body] if isinstance(answer.body, bytes) else answer.body:
             size += len(piece)
-            if most is not None and size > most:
-                what = f"the answer has more than the {most:,} bytes that a function may return"
-                hint = "ask for less: limit, select, a filter"
-                return problem_answer(HttpProblem(413, "answer-too-large", what, hint=hint), request_id)
             pieces.append(piece)
+            if most is not None and size > most:
+                return _shortened(answer, event, most)
         return replace(answer, body=b"".join(pieces))
 
     def _deliver(self, event: Event, route: Route, parameters: Mapping[str, str]) -> HttpAnswer:
@@ -178,6 +178,15 @@ def _attempted(call: Call, route: Route) -> HttpAnswer:
         return problem_answer(known, call.request_id)
     except Exception as error:  # noqa: BLE001 - the answer says so, the log says what
         return _failed(error, call.request_id)
+
+
+def _shortened(answer: HttpAnswer, event: Event, most: int) -> HttpAnswer:
+    """A write has taken place, so its answer goes without the document. Anything else is refused."""
+    if isinstance(answer.body, bytes) and _method(event) != "GET" and "ETag" in answer.headers:
+        return replace(answer, body=orjson.dumps({**orjson.loads(answer.body), "document": None}))
+    what = f"the answer has more than the {most:,} bytes that a function may return"
+    hint = "ask for less: limit, select, a filter"
+    return problem_answer(HttpProblem(413, "answer-too-large", what, hint=hint), _request_id(event))
 
 
 def _failed(error: Exception, request_id: str) -> HttpAnswer:
