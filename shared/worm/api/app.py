@@ -25,11 +25,11 @@ from worm.api.call import (
     Event,
     HttpAnswer,
     body_of,
+    decoded,
     headers_of,
     json_answer,
     problem_answer,
     query_of,
-    segment_of,
 )
 from worm.api.idempotency import answered_once
 from worm.api.identity import EVERYTHING, Identity
@@ -132,18 +132,18 @@ class Api:
         body = event.get("body") or ""
         if len(body) > self.settings.max_body_bytes * (4 / 3 if event.get("isBase64Encoded") else 1) + 4:
             raise self._too_large()
-        decoded = body_of(event)
-        if len(decoded) > self.settings.max_body_bytes:
+        content = body_of(event)
+        if len(content) > self.settings.max_body_bytes:
             raise self._too_large()
         return Call(
             method=_method(event),
             path=str(event.get("rawPath") or "/"),
             session=session,
             settings=self.settings,
-            parameters={name: segment_of(raw) for name, raw in parameters.items()},
+            parameters={name: decoded(raw, "the path") for name, raw in parameters.items()},
             query=query_of(str(event.get("rawQueryString") or "")),
             headers=headers_of(event),
-            body=decoded,
+            body=content,
             request_id=_request_id(event),
             event=event,
         )
@@ -154,8 +154,8 @@ class Api:
 
     def _admitted(self, call: Call, route: Route) -> Call:
         """The call with its identity, if that may do what the route does."""
-        route.check_parameters(call.query.names)
         if route.scope == "public":
+            route.check_parameters(call.query.names)
             return call
         identity = self._identify(call, call.event)
         if self.settings.is_readonly and route.scope != "read":
@@ -165,6 +165,7 @@ class Api:
             raise HttpProblem(
                 403, "scope", what, hint=f"scopes of {identity.actor}: {', '.join(sorted(identity.scopes))}"
             )
+        route.check_parameters(call.query.names)
         return replace(call, identity=identity)
 
 

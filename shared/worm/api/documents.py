@@ -13,7 +13,16 @@ from functools import partial
 from urllib.parse import quote
 
 from worm.api.call import JSON, Call, HttpAnswer, json_answer
-from worm.api.preconditions import Tags, check_is_one_of, etag_of, is_fresh, not_matching, tags_of, under_condition
+from worm.api.preconditions import (
+    Tags,
+    check_is_one_of,
+    etag_of,
+    is_fresh,
+    not_matching,
+    tags_of,
+    under_condition,
+    version_of,
+)
 from worm.api.problems import HttpProblem
 from worm.api.routes import (
     BRANCH,
@@ -39,16 +48,10 @@ PATCHES = (MERGE_PATCH, JSON_PATCH, OPERATORS)
 
 
 def shape_of(document: DocumentDict) -> JsonObject:
-    """A document as answers have it. A part of one, or one of the past, has no version: it cannot be saved."""
+    """A document as answers have it."""
     origin = document.provenance
-    is_whole = origin is not None and not origin.partial and not origin.as_of
     entity_id = str(document["id"]) if origin is None else origin.id
-    return {
-        "id": entity_id,
-        "version": document.version if is_whole else None,
-        "seq": document.seq,
-        "document": document,
-    }
+    return {"id": entity_id, "version": version_of(document), "seq": document.seq, "document": document}
 
 
 def document_answer(document: DocumentDict, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpAnswer:
@@ -66,7 +69,7 @@ def get_document(call: Call) -> HttpAnswer:
     model = call.model
     document = model.get(call.parameters["id"])
     if call.has_precondition:
-        version = document.version
+        version = version_of(document)
         check_is_one_of(call, version)
         if is_fresh(call, version):
             return HttpAnswer(304, _headers(version))
@@ -88,7 +91,7 @@ def _elsewhere(call: Call, model: Model[DocumentDict], document: DocumentDict) -
         return None
     key = call.session.collection(model.name).documents.key(origin.id)
     link = store.link(key, version_id=origin.at.version_id, seconds=LINK_SECONDS)
-    return HttpAnswer(303, {**_headers(document.version), "Location": link})
+    return HttpAnswer(303, {**_headers(version_of(document)), "Location": link})
 
 
 def create_document(call: Call) -> HttpAnswer:
