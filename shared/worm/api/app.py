@@ -16,6 +16,8 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
+import orjson
+
 from worm.api import (
     branches,
     changes,
@@ -35,11 +37,11 @@ from worm.api.call import (
     Event,
     HttpAnswer,
     body_of,
+    decoded,
     headers_of,
     json_answer,
     problem_answer,
     query_of,
-    segment_of,
 )
 from worm.api.idempotency import answered_once
 from worm.api.identity import EVERYTHING, Identity
@@ -104,7 +106,7 @@ class Api:
 
     def handle(self, event: Event, context: Any = None) -> dict[str, Any]:
         """For Lambda: the answer as payload format 2.0."""
-        return _packed(self._answer(event, context, partial(self._whole, _request_id(event))))
+        return _packed(self._answer(event, context, partial(self._whole, event)))
 
     def answer(self, event: Event, context: Any = None) -> HttpAnswer:
         """The answer, with all its headers. Its body may come piece by piece, and what goes wrong then is raised."""
@@ -118,16 +120,14 @@ class Api:
                 answer = _failed(error, _request_id(event))
         return _finished(answer, meter)
 
-    def _whole(self, request_id: str, answer: HttpAnswer) -> HttpAnswer:
+    def _whole(self, event: Event, answer: HttpAnswer) -> HttpAnswer:
         """With its body in one piece, if that is not too large."""
         most, size, pieces = self.settings.max_answer_bytes, 0, list[bytes]()
         for piece in [answer.body] if isinstance(answer.body, bytes) else answer.body:
             size += len(piece)
-            if most is not None and size > most:
-                what = f"the answer has more than the {most:,} bytes that a function may return"
-                hint = "ask for less: limit, select, a filter"
-                return problem_answer(HttpProblem(413, "answer-too-large", what, hint=hint), request_id)
             pieces.append(piece)
+            if most is not None and size > most:
+                return _shortened(answer, event, most)
         return replace(answer, body=b"".join(pieces))
 
     def _deliver(self, event: Event, route: Route, parameters: Mapping[str, str]) -> HttpAnswer:
@@ -156,18 +156,18 @@ class Api:
         body = event.get("body") or ""
         if len(body) > self.settings.max_body_bytes * (4 / 3 if event.get("isBase64Encoded") else 1) + 4:
             raise self._too_large()
-        decoded = body_of(event)
-        if len(decoded) > self.settings.max_body_bytes:
+        content = body_of(event)
+        if len(content) > self.settings.max_body_bytes:
             raise self._too_large()
         return Call(
             method=_method(event),
             path=str(event.get("rawPath") or "/"),
             session=session,
             settings=self.settings,
-            parameters={name: segment_of(raw) for name, raw in parameters.items()},
+            parameters={name: decoded(raw, "the path") for name, raw in parameters.items()},
             query=query_of(str(event.get("rawQueryString") or "")),
             headers=headers_of(event),
-            body=decoded,
+            body=content,
             request_id=_request_id(event),
             event=event,
         )
@@ -178,8 +178,8 @@ class Api:
 
     def _admitted(self, call: Call, route: Route) -> Call:
         """The call with its identity, if that may do what the route does."""
-        route.check_parameters(call.query.names)
         if route.scope == "public":
+            route.check_parameters(call.query.names)
             return call
         identity = self._identify(call, call.event)
         if self.settings.is_readonly and route.scope != "read":
@@ -189,6 +189,7 @@ class Api:
             raise HttpProblem(
                 403, "scope", what, hint=f"scopes of {identity.actor}: {', '.join(sorted(identity.scopes)) or 'none'}"
             )
+        route.check_parameters(call.query.names)
         admitted = replace(call, identity=identity)
         if identity.models is not None:
             _hold_to_models(admitted, route)
@@ -217,6 +218,15 @@ def _attempted(call: Call, route: Route) -> HttpAnswer:
         return problem_answer(known, call.request_id)
     except Exception as error:  # noqa: BLE001 - the answer says so, the log says what
         return _failed(error, call.request_id)
+
+
+def _shortened(answer: HttpAnswer, event: Event, most: int) -> HttpAnswer:
+    """A write has taken place, so its answer goes without the document. Anything else is refused."""
+    if isinstance(answer.body, bytes) and _method(event) != "GET" and "ETag" in answer.headers:
+        return replace(answer, body=orjson.dumps({**orjson.loads(answer.body), "document": None}))
+    what = f"the answer has more than the {most:,} bytes that a function may return"
+    hint = "ask for less: limit, select, a filter"
+    return problem_answer(HttpProblem(413, "answer-too-large", what, hint=hint), _request_id(event))
 
 
 def _failed(error: Exception, request_id: str) -> HttpAnswer:

@@ -13,7 +13,16 @@ from functools import partial
 from urllib.parse import quote
 
 from worm.api.call import JSON, Call, HttpAnswer, json_answer
-from worm.api.preconditions import Tags, check_is_one_of, etag_of, is_fresh, not_matching, tags_of, under_condition
+from worm.api.preconditions import (
+    Tags,
+    check_is_one_of,
+    etag_of,
+    is_fresh,
+    not_matching,
+    tags_of,
+    under_condition,
+    version_of,
+)
 from worm.api.problems import HttpProblem
 from worm.api.routes import (
     BRANCH,
@@ -34,20 +43,15 @@ from worm.sdk.document import DocumentDict
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 OPERATORS = "application/vnd.worm.update+json"
+LINK_SECONDS = 60
 PATCHES = (MERGE_PATCH, JSON_PATCH, OPERATORS)
 
 
 def shape_of(document: DocumentDict) -> JsonObject:
-    """A document as answers have it. A part of one, or one of the past, has no version: it cannot be saved."""
+    """A document as answers have it."""
     origin = document.provenance
-    is_whole = origin is not None and not origin.partial and not origin.as_of
     entity_id = str(document["id"]) if origin is None else origin.id
-    return {
-        "id": entity_id,
-        "version": document.version if is_whole else None,
-        "seq": document.seq,
-        "document": document,
-    }
+    return {"id": entity_id, "version": version_of(document), "seq": document.seq, "document": document}
 
 
 def document_answer(document: DocumentDict, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpAnswer:
@@ -62,12 +66,32 @@ def _headers(version: JsonValue) -> dict[str, str]:
 
 
 def get_document(call: Call) -> HttpAnswer:
-    document = call.model.get(call.parameters["id"])
-    if not call.has_precondition:
-        return document_answer(document)
-    version = document.version
-    check_is_one_of(call, version)
-    return HttpAnswer(304, _headers(version)) if is_fresh(call, version) else document_answer(document)
+    model = call.model
+    document = model.get(call.parameters["id"])
+    if call.has_precondition:
+        version = version_of(document)
+        check_is_one_of(call, version)
+        if is_fresh(call, version):
+            return HttpAnswer(304, _headers(version))
+    answer = document_answer(document)
+    most = call.settings.max_answer_bytes
+    if most is not None and isinstance(answer.body, bytes) and len(answer.body) > most:
+        return _elsewhere(call, model, document) or answer
+    return answer
+
+
+def _elsewhere(call: Call, model: Model[DocumentDict], document: DocumentDict) -> HttpAnswer | None:
+    """Where S3 itself gives a document that a function cannot return. Not of a model in a space: its log may be ahead
+    of the object."""
+    from worm.store.s3 import S3Store
+
+    store, origin = call.session.store, document.provenance
+    is_object = call.session.schema.model(model.name).space is None
+    if not isinstance(store, S3Store) or origin is None or not is_object:
+        return None
+    key = call.session.collection(model.name).documents.key(origin.id)
+    link = store.link(key, version_id=origin.at.version_id, seconds=LINK_SECONDS)
+    return HttpAnswer(303, {**_headers(version_of(document)), "Location": link})
 
 
 def create_document(call: Call) -> HttpAnswer:
@@ -166,7 +190,8 @@ ROUTES = (
         "One document, as it is stored now",
         parameters=(BRANCH, IF_MATCH, IF_NONE_MATCH),
         answer=DOCUMENT,
-        problems=(304, 404, 412),
+        problems=(303, 304, 404, 412),
+        description="303: it is larger than a function may return. The location has the document alone, for a minute.",
         tag="documents",
     ),
     Route(

@@ -14,8 +14,9 @@ from urllib.parse import quote, unquote
 
 from worm.api.call import Call
 from worm.api.problems import HttpProblem
+from worm.collections.documents import DocumentVersion
 from worm.errors import Conflict, Invalid, NotFound, shown
-from worm.sdk.document import decode_version
+from worm.sdk.document import DocumentDict, decode_version, encode_version
 from worm.values import dataclass
 
 R = TypeVar("R")
@@ -31,6 +32,17 @@ class Tags:
     is_any: bool = False
     versions: tuple[str, ...] = ()
     weak: tuple[str, ...] = ()
+
+
+def version_of(document: DocumentDict) -> str | None:
+    """One text for one state, which versions of the SDK need not be: in a space the commit alone tells it, whether or
+    not the object that follows from it is known. None for a part of a document, or for one of the past: it cannot be
+    saved."""
+    origin = document.provenance
+    if origin is None or origin.partial or origin.as_of:
+        return None
+    at = origin.at
+    return encode_version(at if at.commit is None else DocumentVersion(commit=at.commit))
 
 
 def etag_of(version: str) -> str:
