@@ -330,6 +330,42 @@ def test_a_thousand_changes_are_told_to_a_process_that_has_only_the_cursor(room:
     assert (len(found), set(found)) == (1000, {("Customer", f"c{n}", seq) for n in range(0, 1000, 2) for seq in (2, 3)})
 
 
+def test_a_document_that_is_late_twice_during_a_walk_is_told_completely(room: Room) -> None:
+    quick, slow = room.session(), room.session("background")
+    customers = quick.model("Customer")
+    with cells(24):
+        customers.insert_many([{"id": f"c{number:02}", "name": "A"} for number in range(90)])
+        room.clock.advance(60)
+        slow.model("Customer").upsert({"id": "c00", "name": "late"})
+        room.clock.advance(60)
+        customers.upsert({"id": "c99", "name": "A"})
+        cursor = quick.changes(model="Customer").cursor
+        slow.flush()  # an entry before the time of the cursor
+        room.clock.advance(60)
+        customers.upsert_many([{"id": f"c{number:02}", "name": "B"} for number in range(10, 90)])
+        rows = room.session().changes(cursor, model="Customer", limit=5)
+        room.clock.advance(-90)
+        customers.upsert({"id": "c00", "name": "late again"})  # behind the walk by now
+        found = seen(rows)
+        while rows := room.session().changes(rows.cursor, model="Customer", limit=50):
+            found += seen(rows)
+    assert sorted(found) == [("Customer", "c00", 2), ("Customer", "c00", 3)] + [
+        ("Customer", f"c{number:02}", 2) for number in range(10, 90)
+    ]
+
+
+def test_a_cursor_grows_with_its_model(room: Room) -> None:
+    db = room.session()
+    cursor = db.changes(model="Customer").cursor
+    db.model("Customer").insert_many([{"id": f"c{number}", "name": "A"} for number in range(500)])
+    sizes = [Cursor.of_text(one).places["Customer"].known.size for one in (cursor, drained_one(db, cursor))]
+    assert sizes == [feed.CELLS_MIN, feed.CELLS_MAX]
+
+
+def drained_one(session: Worm, cursor: str) -> str:
+    return session.changes(cursor, model="Customer", limit=1000).cursor
+
+
 def test_heads_that_are_lost_hide_nothing_for_good(room: Room) -> None:
     db = room.session()
     db.model("Customer").insert({"id": "a", "name": "A"})

@@ -98,12 +98,9 @@ def roll_back(call: Call) -> HttpAnswer:
         state = model.get_at(entity_id, time=moment)
         if state is None or state.seq is None:
             raise Invalid(f"{model.name} '{entity_id}' was deleted then: there is nothing to go back to", path="time")
-        to_seq: object = state.seq
+        seq = state.seq
     else:
-        to_seq = body["toSeq"]
-    if isinstance(to_seq, bool) or not isinstance(to_seq, int):
-        raise Invalid(f"takes the seq of an entry, not {shown(to_seq)}", path="toSeq")
-    seq = to_seq
+        seq = cast(int, body["toSeq"])  # the verb checks it
     return document_answer(
         under_condition(
             tags_of(call, "If-Match"),

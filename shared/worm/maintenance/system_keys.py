@@ -441,10 +441,6 @@ class _SystemKey:
                 NOTHING,
             ),
             VERIFY_KEY: ("a note of the last `worm verify --record`, for `worm doctor`", NOTHING),
-            ".worm.api": (
-                "of the HTTP API: a read token, or the answer to a call that may be repeated",
-                NOTHING,
-            ),
             ".worm.store": ("of the directory store itself: locks, metadata and unfinished writes", NOTHING),
         }
         what, step = notes.get(first, (None, ""))

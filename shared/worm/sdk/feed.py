@@ -8,7 +8,7 @@ and the sketch lacks is new, however late it came.
 How to find out what is new, for one model:
 - The heads are still those of the cursor (their etag): nothing is. One conditional GET.
 - The session made the cursor itself, and remembers what was known then: it compares the heads. Exact.
-- Another process goes on: the sketch of the heads minus that of the cursor tells, if no more than about 150 documents
+- Another process goes on: the sketch of the heads minus that of the cursor tells, if no more than about 100 documents
   changed. Exact.
 - More changed: a *walk* through all ids in order, over as many calls as it takes. It takes the entries of a document
   after the time of the cursor for new. At the end the sketches tell exactly what this guess missed, and that is
@@ -42,8 +42,8 @@ from worm.values import dataclass
 
 LIMIT = 100
 LIMIT_MAX = 1000
-CELLS_MIN, CELLS_MAX = 12, 240
-"""Of the sketch of one model. All models of a cursor share the larger number."""
+CELLS_MIN, CELLS_MAX, CELLS_SHARED = 12, 180, 240
+"""Of the sketch of one model, and of all models of a cursor together. A cursor fits into the address of a request."""
 CURSOR_MAX = 256 << 10
 REMEMBERED = 16
 """So many cursors, of which the session remembers what was known."""
@@ -576,7 +576,7 @@ class ChangeFeed:
 
 def _share(names: Sequence[str]) -> int:
     """The cells that the sketch of one of these models may have."""
-    return max(CELLS_MIN, min(CELLS_MAX, 2 * CELLS_MAX // max(1, len(names))))
+    return max(CELLS_MIN, min(CELLS_MAX, CELLS_SHARED // max(1, len(names))))
 
 
 def _from(names: Sequence[str], first: str) -> list[str]:
