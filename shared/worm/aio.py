@@ -43,6 +43,7 @@ from worm.schema import Schema
 from worm.schema.fields import SINGLETON_ID
 from worm.sdk.access import D, Result
 from worm.sdk.document import About, DocumentDict
+from worm.sdk.feed import ChangeRows
 from worm.sdk.merging import BranchChange, MergeResult
 from worm.sdk.migrating import Change, MigrationReport
 from worm.sdk.migration_rules import Rule
@@ -182,10 +183,12 @@ class AsyncModel(Generic[D]):
         """Change fields by `$set`, `$unset`, `$inc`, `$push`, `$pull`, `$addToSet`, with dotted paths."""
         return await self._pool.run(self._model.update, id, operators, if_version=if_version, **about)
 
-    async def modify(self, id: object, function: Callable[[D], D | None], **about: Unpack[About]) -> D:
+    async def modify(
+        self, id: object, function: Callable[[D], D | None], *, if_version: str | None = None, **about: Unpack[About]
+    ) -> D:
         """Read the document, let the function change it (in place, or return another one), and save. The function is
         called again with the newer document when somebody else was faster, so it must do nothing else."""
-        return await self._pool.run(self._model.modify, id, function, **about)
+        return await self._pool.run(self._model.modify, id, function, if_version=if_version, **about)
 
     async def refresh(self, document: D) -> D:
         """Read the document again: the object that you pass becomes what is stored now, and is returned. `NotFound`
@@ -583,6 +586,13 @@ class AsyncTransaction:
         be stored; `Invalid` when the schema or the access mode refuses it."""
         return await self._pool.run(self._transaction.save, model, document, id=id)
 
+    async def require(
+        self, model: ModelName, id: object = SINGLETON_ID, *, if_version: str | None = None, exists: bool = True
+    ) -> None:
+        """The document must be there, of `if_version` if it is given, when the transaction is committed; or, with
+        `exists=False`, there must be none. `Conflict` if that is not so. Nothing is written."""
+        return await self._pool.run(self._transaction.require, model, id, if_version=if_version, exists=exists)
+
     async def delete(self, model: ModelName, id: object = SINGLETON_ID) -> bool:
         """Delete the document; False when there is none."""
         return await self._pool.run(self._transaction.delete, model, id)
@@ -643,7 +653,7 @@ class AsyncWorm:
     async def history(
         self,
         *,
-        model: str | type[BaseModel] | None = None,
+        model: str | type[BaseModel] | Sequence[str] | None = None,
         actor: str | None = None,
         since: datetime | str | None = None,
         until: datetime | str | None = None,
@@ -653,7 +663,7 @@ class AsyncWorm:
         limit: int | None = 100,
         cursor: str | None = None,
     ) -> HistoryRows[HistoryEntry]:
-        """Entries of all documents of a model, or of all models with an oplog, newest first.
+        """Entries of all documents of a model, of several, or of all models with an oplog, newest first.
 
         `reason` is a part of the reason, in any case; `metadata` names values that an entry must have. Times as for
         `get_at`. `limit=None`: all. With `since`, only documents that changed since then are read (docs/history.md).
@@ -670,6 +680,22 @@ class AsyncWorm:
             limit=limit,
             cursor=cursor,
         )
+
+    async def changes(
+        self,
+        after: str | None = None,
+        *,
+        model: str | type[BaseModel] | Sequence[str] | None = None,
+        limit: int = 100,
+        wait: float = 0,
+    ) -> ChangeRows:
+        """New entries of all documents of a model, of several, or of all models with an oplog, since the answer whose
+        `cursor` is `after`. Without `after`: the cursor of now, and no entries.
+
+        Every entry is reported once it is in the tables, however late that is; entries of one document come in order.
+        `wait`: so many seconds for something new. An unchanged model takes one conditional GET (docs/history.md).
+        """
+        return await self._pool.run(self._worm.changes, after, model=model, limit=limit, wait=wait)
 
     async def migrate(
         self,

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack, cast, get_args, overload
 
@@ -43,11 +44,12 @@ if TYPE_CHECKING:
     from worm.maintenance.push_plan import PushPlan
     from worm.maintenance.sweep import SweepReport
     from worm.maintenance.verdicts import Why
+    from worm.sdk.feed import ChangeFeed, ChangeRows
     from worm.sdk.merging import BranchChange, Merge, MergeResult
     from worm.sdk.migrating import Change, MigrationReport
     from worm.sdk.migration_rules import Rule
     from worm.sdk.restoring import RestoreReport
-    from worm.sdk.searching import HistoryEntry, HistoryRows
+    from worm.sdk.searching import HistoryEntry, HistoryRows, HistorySource
     from worm.sdk.transacting import DocumentTransaction
     from worm.spaces.merging import Policy
     from worm.spaces.opening import OpenSpaces
@@ -236,7 +238,7 @@ class Worm(Upkeep):
     def history(
         self,
         *,
-        model: str | type[BaseModel] | None = None,
+        model: str | type[BaseModel] | Sequence[str] | None = None,
         actor: str | None = None,
         since: datetime | str | None = None,
         until: datetime | str | None = None,
@@ -246,7 +248,7 @@ class Worm(Upkeep):
         limit: int | None = 100,
         cursor: str | None = None,
     ) -> HistoryRows[HistoryEntry]:
-        """Entries of all documents of a model, or of all models with an oplog, newest first.
+        """Entries of all documents of a model, of several, or of all models with an oplog, newest first.
 
         `reason` is a part of the reason, in any case; `metadata` names values that an entry must have. Times as for
         `get_at`. `limit=None`: all. With `since`, only documents that changed since then are read (docs/history.md).
@@ -264,9 +266,54 @@ class Worm(Upkeep):
             cursor=cursor,
         )
         self.folder.flush()
-        name = model_name(model) if isinstance(model, type) else model
-        names = [one for one, known in self.schema.models.items() if known.oplog] if name is None else [name]
+        names = self._fed(model)
         return search_history(in_parallel(lambda one: self.model(one)._recorded(), names), search)
+
+    def changes(
+        self,
+        after: str | None = None,
+        *,
+        model: str | type[BaseModel] | Sequence[str] | None = None,
+        limit: int = 100,
+        wait: float = 0,
+    ) -> ChangeRows:
+        """New entries of all documents of a model, of several, or of all models with an oplog, since the answer whose
+        `cursor` is `after`. Without `after`: the cursor of now, and no entries.
+
+        Every entry is reported once it is in the tables, however late that is; entries of one document come in order.
+        `wait`: so many seconds for something new. An unchanged model takes one conditional GET (docs/history.md).
+        """
+        from worm.sdk.feed import check_limits
+
+        check_limits(limit, wait)
+        names = self._fed(model)
+        asked = None if model is None else names
+        if after is None:
+            self.folder.flush()
+            return self._feed.start(names, asked)
+        return self._feed.wait(names, asked, after, limit, wait)
+
+    def _fed(self, model: str | type[BaseModel] | Sequence[str] | None) -> list[str]:
+        """The names, each once; None: all that keep an oplog. `Invalid` where one that is named keeps none."""
+        if model is None:
+            return [one for one, known in self.schema.models.items() if known.oplog]
+        several = [model] if isinstance(model, str | type) else model
+        if not isinstance(several, list | tuple) or not several:
+            raise Invalid(f"takes a model, or a list of names, not {shown(model)}", path="model")
+        names = [self.model(one).name for one in several]
+        for name in names:
+            self.model(name)._check_oplog()
+        return sorted({*names})
+
+    @cached_property
+    def _feed(self) -> ChangeFeed:
+        from worm.sdk.feed import ChangeFeed
+
+        return ChangeFeed(self._read_news, self.clock)
+
+    def _read_news(self, name: str, etag: str | None) -> tuple[HistorySource, str | None] | None:
+        self.folder.flush()
+        return self.model(name)._recorded_news(etag)
 
     def __repr__(self) -> str:
         return f"<Worm {self.store.url} ({', '.join(self.schema.models)})>"
@@ -521,6 +568,9 @@ class BranchSession(Worm):
         raise self._not_here()
 
     def why(self, key: str) -> Why:
+        raise self._not_here()
+
+    def changes(self, *args: object, **options: object) -> ChangeRows:
         raise self._not_here()
 
     def _not_here(self) -> Invalid:

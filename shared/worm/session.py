@@ -25,7 +25,7 @@ from worm.folding import Folder, UnfoldedNote
 from worm.forks import in_child, new_lock, new_rlock
 from worm.schema import Schema, load_pushed
 from worm.store.base import NotModified, Store, acceptable
-from worm.store.parallel import Portions, Postponed, Room
+from worm.store.parallel import Portions, Postponed, Room, carried
 from worm.store.probe import ensure_safe, trust
 from worm.tables.table import Table
 from worm.values import dataclass
@@ -231,7 +231,7 @@ class Session:
 
     def submit(self, work: Callable[[], R]) -> Future[R]:
         """Have it done beside what the caller does."""
-        return self._pool.submit(work)
+        return self._pool.submit(carried(work))
 
     def in_parallel(
         self, work: Callable[[T], R], items: Iterable[T], said: Callable[[T], int] | None = None
@@ -244,7 +244,9 @@ class Session:
         if len(listed) < 2:
             return [work(one) for one in listed]
         if said is None:
-            return [result for turn in self._turns(listed, lambda one: 0) for result in self._pool.map(work, turn)]
+            return [
+                result for turn in self._turns(listed, lambda one: 0) for result in self._pool.map(carried(work), turn)
+            ]
         return self._bounded(work, listed, said)
 
     def _bounded(self, work: Callable[[T], R], listed: Sequence[T], said: Callable[[T], int]) -> list[R]:
@@ -252,7 +254,7 @@ class Session:
         sizes = {at: said(one) for at, one in enumerate(listed)}
         while left := [at for at in sizes if at not in done]:
             for turn in self._turns(left, sizes.__getitem__):
-                found = self._pool.map(lambda at: room.within(work, listed[at]), turn)
+                found = self._pool.map(carried(lambda at: room.within(work, listed[at])), turn)
                 for at, result in zip(turn, found, strict=True):
                     if isinstance(result, Postponed):
                         sizes[at] = max(sizes[at], result.need)

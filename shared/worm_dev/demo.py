@@ -24,9 +24,11 @@ from types import FrameType
 from typing import Literal, cast
 from urllib.parse import urlsplit
 
+from worm.api.local import LocalApi
 from worm.cli.app import app
 from worm.clock import SystemClock, iso_seconds
 from worm.errors import NotFound, WormError
+from worm.model import connect
 from worm_dev.aws import LOOPBACK
 from worm_dev.demo_load import apply_workload
 from worm_dev.demo_spark import show_spark
@@ -121,11 +123,12 @@ def serve(
             _work(env, display, workload(documents))
         if fire is not None:
             _fire(env, display, fire)
-        _show_how(env, display)
-        try:
-            _watch(env, display)
-        except KeyboardInterrupt:
-            display.line("stopping")
+        with LocalApi(connect(os.environ["WORM_URL"])) as local:
+            _show_how(env, display, local)
+            try:
+                _watch(env, display)
+            except KeyboardInterrupt:
+                display.line("stopping")
         finished.append(0)
     return 0
 
@@ -189,7 +192,7 @@ def _dead_letters(env: Environment) -> dict[str, int]:
     return {name: len(env.dlq_messages(name)) for name in names}
 
 
-def _show_how(env: Environment, display: Display) -> None:
+def _show_how(env: Environment, display: Display, local: LocalApi) -> None:
     """Everything a second shell needs."""
     display.line()
     display.line(f"the embedded AWS runs at {env.endpoint_url}, wired by template.yaml; logs in {env.work_dir}")
@@ -213,6 +216,7 @@ def _show_how(env: Environment, display: Display) -> None:
     display.line()
     if env.aws.is_moto:
         _show_containers(env, display)
+    display.line(f"the console of the bucket: {local.link}")
     display.line("Ctrl-C ends it; nothing is kept")
 
 

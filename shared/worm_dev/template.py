@@ -176,6 +176,8 @@ class _Reader:
             return arn(kind, self.region, self._physical_name(logical_id))
         if name == "QueueName" and kind == "AWS::SQS::Queue":
             return self._physical_name(logical_id)
+        if name == "FunctionUrl" and kind == "AWS::Lambda::Url":
+            return f"https://{self._physical_name(logical_id).lower()}.lambda-url.{self.region}.on.aws/"
         raise KeyError(f"attribute {name} of {kind}")
 
     def _resource(self, logical_id: str) -> Mapping[str, Node]:

@@ -11,14 +11,13 @@ from worm.cli.output import (
     RowFormat,
     cell,
     count,
-    csv_text,
     echo_rows,
     fitting_columns,
     printable,
     size,
     table_lines,
-    with_others,
 )
+from worm.codec.csv_rows import csv_text, with_others
 from worm.codec.strict_json import JsonValue
 
 

@@ -50,6 +50,7 @@ GROUPS = (
     "worm schema",
     "worm snapshot",
     "worm trash",
+    "worm token",
     "worm log",
     "worm db",
     "worm db branch",

@@ -201,6 +201,70 @@ def captured(name: str, server: Callable[[], AbstractContextManager[str]], *, de
     return found
 
 
+def called(path: str, domain: str, authorizer: Json) -> Json:
+    """A call as the Lambda user guide shows it for a Function URL, and that of API Gateway for an HTTP API."""
+    context = {
+        "accountId": "123456789012",
+        "apiId": domain.partition(".")[0],
+        "authentication": None,
+        "authorizer": authorizer,
+        "domainName": domain,
+        "domainPrefix": domain.partition(".")[0],
+        "http": {
+            "method": "GET",
+            "path": path,
+            "protocol": "HTTP/1.1",
+            "sourceIp": "203.0.113.7",
+            "userAgent": "curl/8.5.0",
+        },
+        "requestId": "e1506fd5-9e7b-434f-bd42-4f8fa224b599",
+        "routeKey": "$default",
+        "stage": "$default",
+        "time": "24/Feb/2026:12:00:00 +0000",
+        "timeEpoch": 1771934400000,
+    }
+    return {
+        "version": "2.0",
+        "routeKey": "$default",
+        "rawPath": path,
+        "rawQueryString": "",
+        "headers": {
+            "accept": "application/json",
+            "host": domain,
+            "user-agent": "curl/8.5.0",
+            "x-forwarded-proto": "https",
+        },
+        "requestContext": context,
+        "isBase64Encoded": False,
+    }
+
+
+def calls() -> dict[str, Json]:
+    arn = "arn:aws:sts::123456789012:assumed-role/Editor/ann"
+    iam = {
+        "accessKey": "ASIAEXAMPLE",
+        "accountId": "123456789012",
+        "callerId": "AROAEXAMPLE:ann",
+        "cognitoIdentity": None,
+        "principalOrgId": "o-example",
+        "userArn": arn,
+        "userId": "AROAEXAMPLE:ann",
+    }
+    claims = {
+        "aud": "app-1",
+        "exp": "1771938000",
+        "iss": "https://issuer.example/pool",
+        "scope": "openid read",
+        "sub": "user-1",
+    }
+    return {
+        "api-function-url": called("/v1/models", "abcdefg.lambda-url.us-east-1.on.aws", {"iam": iam}),
+        "api-http-api-jwt": called(
+            "/v1/models", "abc123.execute-api.us-east-1.amazonaws.com", {"jwt": {"claims": claims, "scopes": None}}
+        ),
+    }
+
+
 def generated() -> dict[str, Json]:
     """What needs no emulator."""
     s3 = ("--bucket", BUCKET, "--key", KEY)
@@ -221,6 +285,7 @@ def generated() -> dict[str, Json]:
         "purge-schedule": sam_event("cloudwatch", "scheduled-event"),
         "apply-eventbridge-segments": in_queue(*map(created, segments), worker="apply"),
         "compact-schedule": sam_event("cloudwatch", "scheduled-event"),
+        **calls(),
     }
 
 

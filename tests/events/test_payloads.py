@@ -45,6 +45,10 @@ KEYS: dict[str, list[list[str] | None]] = {
 """File → the keys that each message hints at; None for a message that is refused."""
 
 
+OTHERS = ["api-function-url", "api-http-api-jwt", "compact-schedule", "purge-schedule", "sweep-schedule"]
+"""Those that come through no queue."""
+
+
 def _bodies(name: str) -> list[str]:
     return [record["body"] for record in json.loads((HERE / f"{name}.json").read_text())["Records"]]
 
@@ -92,4 +96,4 @@ def test_the_segments_of_a_payload_are_those_that_apply_looks_for() -> None:
 def test_the_table_of_the_readme_names_every_payload() -> None:
     named = re.findall(r"^\| ([\w-]+)\.json \|", (HERE / "README.md").read_text(), flags=re.MULTILINE)
     assert sorted(named) == sorted(path.stem for path in HERE.glob("*-*.json"))
-    assert sorted(named) == sorted([*KEYS, "compact-schedule", "purge-schedule", "sweep-schedule"])
+    assert sorted(named) == sorted([*KEYS, *OTHERS])

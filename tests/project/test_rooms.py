@@ -10,6 +10,7 @@ from tests.project.source_tree import ROOT, WORM, imported_modules, python_files
 
 ROOMS = [
     "cli",
+    "api",
     "aio",
     "model",
     "sdk",
@@ -73,7 +74,7 @@ HOMES = {
     "rich": ["shared/worm/cli/", "shared/worm_dev/"],
     "typer": ["shared/worm/cli/", "shared/worm_dev/"],
     "worm_dev": ["shared/worm/cli/dev.py", "shared/worm_dev/"],
-    "aws_lambda_powertools": ["shared/worm/workers/", "functions/"],
+    "aws_lambda_powertools": ["shared/worm/api/routes.py", "shared/worm/workers/", "functions/"],
 }
 """Where a package may be imported; the Lambda layer and its cold start depend on it."""
 

@@ -846,3 +846,50 @@ def test_a_transaction_takes_classes_and_their_objects_and_ids() -> None:
             with pytest.raises(Invalid, match="takes a model, its name or its class, not None"):
                 tx.get(None, 7)  # type: ignore[call-overload]
         assert db.model(Invoice).find_all() == [Invoice(id=7, total=2)]
+
+
+BANK = load_schema(
+    {"models": {"Account": {"path": "#bank/@accounts/(id:string)", "oplog": True, "space": "main", "fields": {}}}}
+)
+
+
+def test_a_required_version_is_a_condition_without_a_write() -> None:
+    session = worm.connect("memory://requiring", schema=BANK, maintenance="inline")
+    accounts = session.model("Account")
+    before = accounts.insert({"id": "a", "balance": 1})
+    accounts.insert({"id": "b", "balance": 1})
+    with session.transaction() as tx:
+        tx.require("Account", "a", if_version=before.version)
+        tx.require("Account", "none", exists=False)
+        tx.save("Account", {"id": "b", "balance": 2})
+    accounts.patch("a", {"balance": 5})
+    with pytest.raises(Conflict), session.transaction() as tx:
+        tx.require("Account", "a", if_version=before.version)
+        tx.save("Account", {"id": "b", "balance": 3})
+    assert (accounts.get("b")["balance"], len(accounts.get_history("a"))) == (2, 2)
+
+
+def test_what_must_be_there_and_what_must_not() -> None:
+    session = worm.connect("memory://requiring-more", schema=BANK, maintenance="inline")
+    session.model("Account").insert({"id": "a", "balance": 1})
+    with session.transaction() as tx:
+        with pytest.raises(Conflict, match="does not exist"):
+            tx.require("Account", "none")
+        with pytest.raises(Conflict, match="exists already"):
+            tx.require("Account", "a", exists=False)
+        with pytest.raises(Invalid, match="has no version"):
+            tx.require("Account", "a", if_version="x", exists=False)
+        tx.save("Account", {"id": "a", "balance": 2})
+        with pytest.raises(Invalid, match="require it before you write it"):
+            tx.require("Account", "a", if_version="x")
+
+
+def test_a_required_document_that_changes_before_the_commit_is_a_conflict() -> None:
+    session = worm.connect("memory://requiring-later", schema=BANK, maintenance="inline")
+    accounts = session.model("Account")
+    accounts.insert_many([{"id": "a", "balance": 1}, {"id": "b", "balance": 1}])
+    with pytest.raises(Conflict), session.transaction() as tx:
+        tx.require("Account", "a")
+        accounts.patch("a", {"balance": 9})
+        tx.save("Account", {"id": "b", "balance": 2})
+    assert accounts.get("b")["balance"] == 1

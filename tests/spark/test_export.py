@@ -15,7 +15,7 @@ from spark_jobs.export_frames import columns_of, read_schema
 from spark_jobs.export_request import ExportRequest
 from spark_jobs.export_writing import FORMULA
 from tests.spark.source_room import SourceRoom, moment
-from worm.cli.output import csv_text
+from worm.codec.csv_rows import csv_text
 from worm.codec.strict_json import JsonObject
 from worm.errors import Conflict, Invalid
 

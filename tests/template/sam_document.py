@@ -16,13 +16,13 @@ from worm_dev.template import read_resources
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATE = ROOT / "template.yaml"
-NESTED = [ROOT / "functions" / name for name in ("roles.yaml", "pages.yaml", "observability.yaml")]
+NESTED = [ROOT / "functions" / name for name in ("roles.yaml", "pages.yaml", "api.yaml", "observability.yaml")]
 TEMPLATES = [TEMPLATE, *NESTED, ROOT / "spark_jobs" / "template.yaml"]
 
 Json = dict[str, Any]
 BUCKET = "worm-dev-documentbucket"
 STACK = "worm-dev"
-FULL = {"SparkArtifactsBucket": "artifacts", "SpaceDocuments": "*"}
+FULL = {"SparkArtifactsBucket": "artifacts", "SpaceDocuments": "*", "ApiMode": "readwrite"}
 """A stack with all parts, where models in spaces may have any documents; other parameters have their defaults."""
 
 
@@ -71,7 +71,7 @@ class Function:
 
     @property
     def events(self) -> dict[str, Json]:
-        return dict(self.properties["Events"])
+        return dict(self.properties.get("Events", {}))
 
     def queue_event(self) -> Json | None:
         return next((event["Properties"] for event in self.events.values() if event["Type"] == "SQS"), None)

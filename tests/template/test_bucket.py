@@ -48,6 +48,7 @@ def test_with_a_bucket_of_your_own_none_is_made_and_its_policy_is_left_alone() -
 def test_the_lifecycle_follows_the_prefix() -> None:
     rules = resources("AWS::S3::Bucket", KeyPrefix="data/")["DocumentBucket"]["LifecycleConfiguration"]["Rules"]
     assert {one["Prefix"] for one in rules if "Prefix" in one} == {
+        "data/.worm.api/idempotency/",
         "data/.worm.changes/",
         "data/.worm.probe/",
         "data/db/",
@@ -68,6 +69,13 @@ def test_the_lifecycle_removes_change_sets_and_leftovers_and_never_a_current_doc
             "Id": "ExpireOldDerivedFiles",
             "Status": "Enabled",
             "TagFilters": [{"Key": "worm", "Value": "derived"}],
+            "NoncurrentVersionExpiration": {"NoncurrentDays": 1},
+        },
+        {
+            "Id": "ExpireAnswers",
+            "Status": "Enabled",
+            "Prefix": ".worm.api/idempotency/",
+            "ExpirationInDays": 2,
             "NoncurrentVersionExpiration": {"NoncurrentDays": 1},
         },
         {

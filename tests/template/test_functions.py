@@ -1,4 +1,7 @@
-"""Every function folder is a resource with its queue or schedule, dead-letter queue, log group, role and alarms."""
+"""Every function folder is a resource with its queue or schedule, dead-letter queue, log group, role and alarms.
+
+What is special about `api` is in test_api.py.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,9 @@ from tests.template.sam_document import BUCKET, ROOT, STACK, Function, functions
 from worm_dev.schedule import parse_schedule
 
 EVERY = pytest.mark.parametrize("function", functions(), ids=lambda function: function.folder)
+WORKER = pytest.mark.parametrize(
+    "function", [one for one in functions() if one.folder != "api"], ids=lambda function: function.folder
+)
 QUEUED = pytest.mark.parametrize(
     "function", [one for one in functions() if one.queue_event()], ids=lambda function: function.folder
 )
@@ -26,8 +32,8 @@ def test_a_function_is_named_after_its_folder() -> None:
     assert {one.id: one.properties["FunctionName"] for one in functions()} == expected
 
 
-@EVERY
-def test_a_function_is_fed_by_one_queue_or_one_schedule(function: Function) -> None:
+@WORKER
+def test_a_worker_is_fed_by_one_queue_or_one_schedule(function: Function) -> None:
     assert [event["Type"] for event in function.events.values()] in (["SQS"], ["ScheduleV2"])
 
 
@@ -119,8 +125,8 @@ PLACES = [{}, {"ExistingBucketName": "mine", "KeyPrefix": "data/"}]
 
 
 @pytest.mark.parametrize("place", PLACES, ids=["own bucket", "existing bucket"])
-@EVERY
-def test_a_function_knows_its_role_bucket_and_limits(function: Function, place: dict[str, str]) -> None:
+@WORKER
+def test_a_worker_knows_its_role_bucket_and_limits(function: Function, place: dict[str, str]) -> None:
     found = resources("AWS::Serverless::Function", **place)[function.id]["Environment"]["Variables"]
     assert found == {
         "WORM_BUCKET": place.get("ExistingBucketName", BUCKET),
@@ -152,6 +158,6 @@ def test_one_parameter_says_how_many_of_each_may_run() -> None:
     found = {
         name: properties["Events"]["Queue"]["Properties"]["ScalingConfig"]["MaximumConcurrency"]
         for name, properties in resources("AWS::Serverless::Function", Concurrency="200,20,3").items()
-        if "Queue" in properties["Events"]
+        if "Queue" in properties.get("Events", {})
     }
     assert found == {"CaptureFunction": "200", "TablesFunction": "20", "ApplyFunction": "3"}

@@ -45,10 +45,11 @@ def counted(metric: str, *services: str) -> set[tuple[str, ...]]:
 
 
 FOLDERS = [one.folder for one in functions()]
+WORKERS = [folder for folder in FOLDERS if folder != "api"]
 QUEUED = [one.folder for one in functions() if one.queue_event()]
 SCHEDULED = [one.folder for one in functions() if one.schedule_event()]
 WATCHED = {
-    "dead-letters": workers("AWS/SQS", "ApproximateNumberOfMessagesVisible", *(f"{folder}-dlq" for folder in FOLDERS)),
+    "dead-letters": workers("AWS/SQS", "ApproximateNumberOfMessagesVisible", *(f"{folder}-dlq" for folder in WORKERS)),
     "errors": workers("AWS/Lambda", "Errors", *FOLDERS),
     "throttles": workers("AWS/Lambda", "Throttles", *FOLDERS),
     "freshness": workers("AWS/SQS", "ApproximateAgeOfOldestMessage", *QUEUED) | counted("FreshnessSeconds", "tables"),
@@ -79,6 +80,11 @@ def test_without_page_stores_no_alarm_watches_their_functions(name: str) -> None
         one for one in WATCHED[name] if set(one) & {"apply", "compact"} or "-apply" in one[2] or "-compact" in one[2]
     }
     assert found == WATCHED[name] - pages
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_the_api_no_alarm_watches_it(name: str) -> None:
+    assert watched(alarms(ApiMode="off")[name]) == {one for one in WATCHED[name] if f"{STACK}-api" not in one}
 
 
 def test_silence_needs_a_run_of_every_scheduled_function() -> None:
@@ -142,7 +148,7 @@ def test_the_dashboard_shows_six_things() -> None:
     places = [(one["x"], one["y"]) for one in body["widgets"]]
     assert places == [(x, y) for y in (0, 6) for x in (0, 8, 16)]
     text = json.dumps(body)
-    names = {f"{STACK}-{folder}" for folder in FOLDERS} | {f"{STACK}-{folder}-dlq" for folder in FOLDERS}
+    names = {f"{STACK}-{folder}" for folder in FOLDERS} | {f"{STACK}-{folder}-dlq" for folder in WORKERS}
     assert {name for name in names if f'"{name}"' not in text} == set()
 
 

@@ -15,6 +15,7 @@ KEY = "arn:aws:kms:eu-central-1:123456789012:key/1"
 PARTS = {
     "roles.yaml": "RolesStack",
     "pages.yaml": "PagesStack",
+    "api.yaml": "ApiStack",
     "observability.yaml": "ObservabilityStack",
     "template.yaml": "SparkStack",
 }
@@ -26,9 +27,9 @@ def test_the_template_has_at_most_900_lines_and_each_part_at_most_600() -> None:
     assert {path.name: lines[path] for path in TEMPLATES[1:] if lines[path] > 600} == {}
 
 
-def test_the_template_has_ten_to_twelve_parameters_all_with_defaults_and_descriptions() -> None:
+def test_the_template_has_ten_to_thirteen_parameters_all_with_defaults_and_descriptions() -> None:
     parameters = document()["Parameters"]
-    assert 10 <= len(parameters) <= 12
+    assert 10 <= len(parameters) <= 13
     assert [name for name, one in parameters.items() if "Default" not in one or not one.get("Description")] == []
 
 
@@ -60,7 +61,12 @@ def test_no_two_resources_or_parameters_of_a_template_share_a_name() -> None:
 COMBINATIONS = [
     {"ExistingBucketName": bucket, "KeyPrefix": prefix, "KmsKeyArn": key, "Events": events, "Pages": pages, **spark}
     for bucket, prefix, key, events, pages, spark in product(
-        ("", "mine"), ("", "data/"), ("", KEY), ("eventbridge", "sqs"), ("on", "off"), (FULL, dict.fromkeys(FULL, ""))
+        ("", "mine"),
+        ("", "data/"),
+        ("", KEY),
+        ("eventbridge", "sqs"),
+        ("on", "off"),
+        (FULL, {**dict.fromkeys(FULL, ""), "ApiMode": "off"}),
     )
 ]
 
@@ -77,6 +83,7 @@ def test_any_combination_is_a_stack_whose_names_agree(parameters: dict[str, str]
     assert [one.name for one in template.buckets] == ([] if parameters["ExistingBucketName"] else [bucket])
     assert {spec.name for spec in template.functions} >= {"capture", "tables", "sweep", "purge"}
     assert ("apply" in {spec.name for spec in template.functions}) is has_pages is ("ApplyQueueUrl" in template.outputs)
+    assert ("api" in {spec.name for spec in template.functions}) is has_spark is ("ApiUrl" in template.outputs)
     assert ("SparkApplication" in made) is has_spark is ("SparkApplicationId" in template.outputs)
     assert ("CaptureRule" in made) is (parameters["Events"] == "eventbridge")
     other = "worm-dev-documentbucket" if parameters["ExistingBucketName"] else "mine"
@@ -98,6 +105,12 @@ def test_any_combination_is_a_stack_whose_names_agree(parameters: dict[str, str]
         {"Concurrency": "10,1,2"},
         {"Concurrency": "10,2000,2"},
         {"AlarmTopicArn": "on-call"},
+        {"ApiMode": "on"},
+        {"ApiMode": "readwrite,tokens"},
+        {"ApiMode": "readonly,https://issuer.example"},
+        {"ApiMode": "readonly,http://issuer.example,app"},
+        {"ApiMode": "readonly,https://issuer.example,app,other"},
+        {"ApiMode": "off,tokens"},
     ],
     ids=str,
 )

@@ -219,6 +219,10 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
         "worm.cli.log:unpack_archive",
         "Make a store of an archive. Everything is checked first: the directory then has all of it, or nothing.",
     ),
+    "serve": CommandLeaf(
+        "worm.cli.serve:serve",
+        "Serve the HTTP API and the console on this machine, for whoever has the token that it prints. Ctrl-C ends it.",
+    ),
     "dev": CommandLeaf(
         "worm.cli.dev:dev",
         "Run the deployed wiring on this machine: bucket, queues, functions and schedules of template.yaml.",
@@ -277,6 +281,14 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
             "restore": CommandLeaf("worm.cli.trash:restore"),
             "purge": CommandLeaf("worm.cli.trash:purge"),
             "expire": CommandLeaf("worm.cli.trash:expire"),
+        },
+    ),
+    "token": CommandGroup(
+        "Read tokens of the HTTP API: make, list and revoke them.",
+        {
+            "create": CommandLeaf("worm.cli.token:create"),
+            "list": CommandLeaf("worm.cli.token:list_all"),
+            "revoke": CommandLeaf("worm.cli.token:revoke"),
         },
     ),
     "log": CommandGroup(

@@ -11,12 +11,10 @@ import typer
 
 from worm.cli.arguments import existing_file
 from worm.cli.output import Report, ReportFormat, echo, echo_json, echo_table, printable
-from worm.codec.strict_json import JsonValue
-from worm.deployment.costs import BATCH_MAX, RUNS_A_MONTH, BillLine, Prices, Usage, bill, per_change, rebuild
+from worm.deployment.costs import BATCH_MAX, RUNS_A_MONTH, BillLine, Prices, Usage, bill, bill_shape, units
 from worm.errors import Invalid
 
 COLUMNS = ("Group", "What", "USD a Month")
-MILLION = 1_000_000
 
 
 class ChangeKind(StrEnum):
@@ -89,29 +87,18 @@ def _number(option: str, value: float, least: float = 0, most: float = 1e15) -> 
 
 
 def _show(usage: Usage, prices: Prices, format: ReportFormat) -> None:
-    lines, units = bill(usage, prices), _units(usage, prices)
-    total = sum(one.usd for one in lines)
     if format is ReportFormat.json:
-        shape: dict[str, JsonValue] = {"region": prices.region, "date": prices.date, "source": prices.source}
-        shape["lines"] = [one.shape() for one in lines]
-        shape |= {"units": {name: round(usd, 6) for name, usd in units.items()}, "usdPerMonth": round(total, 6)}
-        echo_json(shape)
+        echo_json(bill_shape(usage, prices))
         return
+    lines = bill(usage, prices)
+    total = sum(one.usd for one in lines)
     shown = [one for one in lines if one.usd or one.group == "idle"]
     rows = [[one.group, one.what, dollars(one.usd)] for one in [*shown, BillLine("all", "", total)]]
     echo_table(COLUMNS, rows, right=COLUMNS[2:])
     echo()
-    for name, usd in units.items():
+    for name, usd in units(usage, prices).items():
         echo(f"{name}: {dollars(usd)}")
     echo(f"prices: {printable(prices.region)}, {printable(prices.date)}: {printable(prices.source)}")
-
-
-def _units(usage: Usage, prices: Prices) -> dict[str, float]:
-    found = {
-        "a million changes": MILLION * sum(per_change(usage, prices).values()),
-        "a million queries": MILLION * prices.s3({"GET": usage.requests_per_query}),
-    }
-    return found | ({"a rebuild by Spark": rebuild(usage.documents, prices)} if usage.documents else {})
 
 
 def dollars(usd: float) -> str:

@@ -15,18 +15,18 @@ acts on many documents; and a bar while it works.
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Annotated, cast
 
 import typer
 
+from worm.codec.csv_rows import JsonRow, csv_text
 from worm.codec.strict_json import JsonValue, dumps
 from worm.errors import NotFound, WormError
 from worm.values import dataclass
@@ -34,12 +34,9 @@ from worm.values import dataclass
 GAP = "  "
 COLUMN_MIN = 8
 OUTCOME_COLUMNS = ("id", "result", "reason")
-_FORMULA = re.compile(r"'*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")  # the last four: their wide forms
 
 # Control characters but tab and line end, marks of text direction, and the line ends of Unicode.
 _ACTING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]|\r(?!\n)")
-
-JsonRow = Mapping[str, JsonValue]
 
 
 class RowFormat(StrEnum):
@@ -94,12 +91,6 @@ def echo_document(document: JsonRow, format: RowFormat) -> None:
         echo_table(("Field", "Value"), [[name, cell(value)] for name, value in document.items()])
     else:
         echo_rows(list(document), [document], format)
-
-
-def with_others(columns: Sequence[str], rows: Iterable[JsonRow]) -> list[str]:
-    """The columns, and after them the other fields that the rows have."""
-    others = {name for row in rows for name in row}.difference(columns)
-    return [*columns, *sorted(others)]
 
 
 def echo_rows(columns: Sequence[str], rows: Sequence[JsonRow], format: RowFormat, *, raw_csv: bool = False) -> None:
@@ -181,19 +172,6 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
 
 
-def csv_text(columns: Sequence[str], rows: Iterable[JsonRow], *, raw: bool = False, header: bool = True) -> str:
-    """RFC 4180. Missing and null are empty; lists and objects are JSON."""
-    import csv
-
-    target = io.StringIO()
-    writer = csv.writer(target, lineterminator="\r\n")
-    if header:
-        writer.writerow([_csv_cell(name, raw) for name in columns])
-    for row in rows:
-        writer.writerow([_csv_cell(row.get(name), raw) for name in columns])
-    return target.getvalue()
-
-
 def count(number: int, noun: str) -> str:
     """`1 document`, `2 documents`, `2 entries`, `2 keys`, `2 indexes`."""
     if noun.endswith("y") and noun[-2:-1] not in "aeiou":
@@ -212,14 +190,6 @@ def size(number: int) -> str:
         amount /= 1000
         units.pop(0)
     return f"{amount:,.0f} {units[0]}" if round(amount, 1) >= 100 else f"{amount:.1f} {units[0]}"
-
-
-def _csv_cell(value: JsonValue, raw: bool) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        return dumps(value).decode()
-    return f"'{value}" if not raw and _FORMULA.match(value) else value
 
 
 def cell_len(text: str) -> int:

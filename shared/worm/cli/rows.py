@@ -7,36 +7,31 @@ batch by batch.
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from decimal import Decimal
 from enum import StrEnum
-from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import IO, Annotated, TypedDict, cast
+from typing import Annotated, TypedDict, cast
 
 import typer
 
 from worm.cli.arguments import ModelName, note_undeclared, opened_output, output_path
 from worm.cli.options import SessionOnBranch, TargetOnBranch
 from worm.cli.output import (
-    JsonRow,
     RowFormat,
     Rows,
     cell,
-    csv_text,
     echo,
     echo_document,
     echo_json,
     echo_rows,
     echo_table,
     progress_bar,
-    with_others,
 )
+from worm.codec.csv_rows import JsonRow, csv_chunks, json_line, with_others
 from worm.codec.strict_json import JsonObject, JsonValue
 from worm.errors import Invalid
 from worm.model import Model
@@ -58,7 +53,6 @@ from worm.schema import ModelDef
 from worm.sdk.past import CHANGED_MAX
 from worm.values import dataclass
 
-SPOOL_ROWS = 1000
 Filters = Annotated[
     list[str] | None,
     typer.Option(
@@ -423,52 +417,23 @@ def export_chunks(
     """How many rows, and their text. JSON is one array with a row on each line; JSON and NDJSON keep every field. The
     first line of CSV names all columns: unless they are known, the rows wait in a temporary file until all are read."""
     if format is ExportFormat.csv:
-        with TemporaryFile("w+", encoding="utf-8", newline="\n") as spool:
-            known = choice.columns
-            if not choice.is_closed:
-                known = yield from _spooled(spool, choice.columns, batches)
-                batches = _unspooled(spool)
-            yield 0, csv_text(known, [], raw=raw_csv)
-            for batch in batches:
-                yield len(batch) if choice.is_closed else 0, csv_text(known, batch, raw=raw_csv, header=False)
+        yield from csv_chunks(choice.columns, batches, is_closed=choice.is_closed, raw=raw_csv)
     elif format is ExportFormat.ndjson:
         for batch in batches:
-            yield len(batch), "".join(f"{_line(row)}\n" for row in batch)
+            yield len(batch), "".join(f"{json_line(row)}\n" for row in batch)
     else:
         before = "["
         for batch in batches:
             if batch:
-                yield len(batch), f"{before}\n" + ",\n".join(map(_line, batch))
+                yield len(batch), f"{before}\n" + ",\n".join(map(json_line, batch))
                 before = ","
         yield 0, "[]\n" if before == "[" else "\n]\n"
-
-
-def _spooled(
-    spool: IO[str], columns: list[str], batches: Iterable[Sequence[JsonRow]]
-) -> Generator[tuple[int, str], None, list[str]]:
-    """Writes the rows there and counts them; returns the columns of all."""
-    known = columns
-    for batch in batches:
-        spool.writelines(f"{_line(row)}\n" for row in batch)
-        known = [*columns, *sorted({*known[len(columns) :], *with_others(columns, batch)[len(columns) :]})]
-        yield len(batch), ""
-    return known
-
-
-def _unspooled(spool: IO[str]) -> Iterator[Sequence[JsonRow]]:
-    spool.seek(0)
-    while lines := list(islice(spool, SPOOL_ROWS)):
-        yield [json.loads(line) for line in lines]
 
 
 def _batches(documents: Model, choice: Choice, when: MomentOptions) -> Iterable[Sequence[JsonRow]]:
     if choice.sort:
         return [documents.find_all(filter=choice.filter, sort=choice.sort, select=choice.select, **when)]
     return documents.find_batches(filter=choice.filter, select=choice.select, **when)
-
-
-def _line(row: JsonRow) -> str:
-    return json.dumps(dict(row), ensure_ascii=False)
 
 
 @contextmanager

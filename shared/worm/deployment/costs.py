@@ -67,6 +67,7 @@ DOCUMENTS_A_SECOND = 500
 """Of each processor."""
 START_MINUTES = 2
 
+MILLION = 1_000_000
 PRICE_NAMES = (
     "s3WritePer1000",
     "s3ReadPer1000",
@@ -177,6 +178,28 @@ def bill(usage: Usage, prices: Prices) -> list[BillLine]:
         BillLine("spark", "rebuilds of all tables", usage.rebuilds * rebuild(usage.documents, prices)),
         BillLine("storage", "documents, newest entries and rows", _stored_gb(usage) * prices.usd["s3GbMonth"]),
     ]
+
+
+def units(usage: Usage, prices: Prices) -> dict[str, float]:
+    """What one of a kind costs, or a million."""
+    found = {
+        "a million changes": MILLION * sum(per_change(usage, prices).values()),
+        "a million queries": MILLION * prices.s3({"GET": usage.requests_per_query}),
+    }
+    return found | ({"a rebuild by Spark": rebuild(usage.documents, prices)} if usage.documents else {})
+
+
+def bill_shape(usage: Usage, prices: Prices) -> dict[str, JsonValue]:
+    """For programs."""
+    lines = bill(usage, prices)
+    return {
+        "region": prices.region,
+        "date": prices.date,
+        "source": prices.source,
+        "lines": [one.shape() for one in lines],
+        "units": {name: round(usd, 6) for name, usd in units(usage, prices).items()},
+        "usdPerMonth": round(sum(one.usd for one in lines), 6),
+    }
 
 
 def idle(usage: Usage, prices: Prices) -> list[BillLine]:

@@ -24,6 +24,8 @@ from worm.store.s3 import DERIVED_TAG
 
 CHANGE_SET_DAYS = 7
 ABORT_DAYS = 7
+ANSWERS_PREFIX = ".worm.api/idempotency/"
+"""Answers of the HTTP API to calls that may be repeated."""
 NOTIFIED = ("s3:ObjectCreated:*", "s3:ObjectRemoved:*", "s3:LifecycleExpiration:DeleteMarkerCreated")
 """A lifecycle rule that removes old versions for good changes no document, so it is not among them."""
 DERIVED: list[JsonValue] = [{"Key": key, "Value": value} for key, value in DERIVED_TAG.items()]
@@ -230,7 +232,7 @@ def is_of_library(rule: JsonObject, place: AttachedPlace) -> bool:
     selected = cast(JsonObject, rule.get("Filter") or {})
     tags = [selected.get("Tag"), *members(cast(JsonObject, selected.get("And") or {}), "Tags")]
     is_database = prefix == f"{place.prefix}{LOG_PREFIX}" and "Expiration" not in rule
-    return is_database or prefix.endswith((f"{CHANGES_DIR}/", PROBE_PREFIX)) or DERIVED[0] in tags
+    return is_database or prefix.endswith((f"{CHANGES_DIR}/", PROBE_PREFIX, ANSWERS_PREFIX)) or DERIVED[0] in tags
 
 
 def members(current: JsonObject, name: str) -> list[JsonObject]:

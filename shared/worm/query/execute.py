@@ -30,6 +30,7 @@ from worm.collections.documents import NO_VERSION, DocumentVersion
 from worm.collections.entries import APART, Document, Row, is_cut, table_row
 from worm.errors import Corrupt, Invalid
 from worm.query.aggregate import Aggregate, Computed, Distinct
+from worm.query.budget import ALLOWED, TooExpensive
 from worm.query.filters import And, Filter
 from worm.query.needs import Needs, Request
 from worm.query.own_writes import DocumentState, NoWrites, OwnWrite, OwnWrites, is_doubtful
@@ -50,7 +51,7 @@ from worm.query.query import Page, Query
 from worm.query.sort import decode_cursor
 from worm.schema import IndexDef
 from worm.schema.fields import typed_problem
-from worm.store.base import Object, Read
+from worm.store.base import Object, Read, metered
 from worm.store.parallel import Portions
 from worm.tables.columns import Columns
 from worm.tables.table import Table
@@ -484,7 +485,7 @@ class Reader:
             page, _ = self._in_order(needs, columns, documents)
             versions = documents.versions_of(page.rows)
         else:
-            page = _filtered(needs.request.query, self._ids(search), documents)
+            page = _filtered(needs.request.query, self._affordable(search), documents)
             versions = documents.versions_of(page.rows)
         given_rows(needs, page.rows)
         plan = search.plan(decision, search.size or Size(count=documents.read), documents.read)
@@ -499,7 +500,7 @@ class Reader:
         search, decision = self._decided(Request(Query(filter, select=("id",))), documents)
         if search.columns is not None and decision.strategy == "manifest_scan":
             return len(filter.positions(search.columns))
-        return sum(filter.matches(row) for row in documents.rows(self._ids(search)))
+        return sum(filter.matches(row) for row in documents.rows(self._affordable(search)))
 
     def aggregate(self, aggregate: Aggregate) -> dict[str, JsonValue]:
         """The totals, from the manifest where it has the fields, else from documents."""
@@ -515,7 +516,7 @@ class Reader:
         search, decision = self._decided(Request(wanted), documents, computed.fields())
         if search.columns is not None and decision.strategy == "manifest_scan":
             return computed.run_columns(search.columns)
-        return computed.run(documents.rows(self._ids(search)))
+        return computed.run(documents.rows(self._affordable(search)))
 
     def explain(self, request: Request) -> Plan:
         """The plan without running it: the root of the manifest is read, and where there is none, the count that the
@@ -528,13 +529,11 @@ class Reader:
             return self._estimated(search, search.decide(only_root=True))
 
     def analyze(self, request: Request, work: Callable[[], Answer]) -> Plan:
-        """The plan of the work, which runs the request, with what it took. Counts all requests of the store meanwhile,
-        also of other threads. It is estimated as `explain` does, for the strategy that was really taken."""
-        requests = self._collection.store.requests
-        before = requests.bytes_read
-        with requests.measure() as spent:
+        """The plan of the work, which runs the request, with what it took. It is estimated as `explain` does, for the
+        strategy that was really taken."""
+        with metered() as meter:
             answer = work()
-        cost = Cost({kind: count for kind, count in spent.items() if kind != "total"}, requests.bytes_read - before)
+        cost = Cost(dict(meter.requests), meter.bytes_read)
         with self._lock:
             taken = Decision(answer.plan.strategy, answer.plan.reason)
             estimated = self._estimated(Search(self._table, self._own, request), taken)
@@ -556,11 +555,44 @@ class Reader:
         """`decisive`: what must be known of every row that matches; by default the fields that sort."""
         with self._lock:
             search = Search(self._table, self._own, request)
-            decision = search.decide()
+            decision = search.decide() if ALLOWED.get() is None else self._decided_within(search)
         self._confirm(search)
         if decision.strategy == "manifest_scan" or search.needs.orders:
             self._complete(search, documents, search.needs.sorted if decisive is None else decisive)
         return search, decision
+
+    # What a query may cost (`budget.py`)
+
+    def _decided_within(self, search: Search) -> Decision:
+        """Refuses files of the table, and documents as far as their number is known before they are listed."""
+
+        def rules(facts: Facts) -> Decision | Question:
+            step = decide(facts)
+            if step == "rows" and facts.root is not None:
+                self._afford(search, facts.root.missing)
+            return step
+
+        decision = search.decide(rules)
+        if decision.strategy == "full_scan":
+            size = search.size or Size.counted(counted(self._table))
+            if not size.is_assumed:
+                self._afford(search, estimate(search.needs, "full_scan", size).total)
+        return decision
+
+    def _affordable(self, search: Search) -> list[str]:
+        """The ids of the candidates, if their documents may be read."""
+        ids = self._ids(search)
+        if ALLOWED.get() is not None:
+            query, lookup = search.needs.request.query, search.needs.lookup
+            told = lookup.fields if search.ids is not None and lookup is not None else frozenset[str]()
+            is_page = query.limit is not None and not query.sort and search.needs.filter.fields <= told
+            self._afford(search, min(len(ids), query.offset + (query.limit or 0) + 1) if is_page else len(ids))
+        return ids
+
+    def _afford(self, search: Search, needed: int) -> None:
+        most = ALLOWED.get()
+        if most is not None and needed > most:
+            raise TooExpensive(self._explain(search.needs.request), needed, most)
 
     def _complete(self, search: Search, documents: DocumentReads, decisive: Iterable[str]) -> None:
         """Read what rows lack that decides. Of documents that match, what the request names is kept."""

@@ -46,14 +46,25 @@ class Changing(Bulk[D], Reading[D]):
         checked = self._operators(operators)
         return self._changed(id, lambda before: updated(before, checked), about, if_version)
 
-    def modify(self, id: object, function: Callable[[D], D | None], **about: Unpack[About]) -> D:
+    def modify(
+        self,
+        id: object,
+        function: Callable[[D], D | None],
+        *,
+        if_version: str | None = None,
+        **about: Unpack[About],
+    ) -> D:
         """Read the document, let the function change it (in place, or return another one), and save. The function is
         called again with the newer document when somebody else was faster, so it must do nothing else."""
         check_function(function, "function")
         self._begin_write()
         entity_id = self._checked(id)
         for is_last in self._tries():
-            item = self.get(entity_id)
+            found = self._current(entity_id)
+            if found is None:
+                raise self._missing(entity_id)
+            self._check_version(entity_id, self._seen(entity_id, *found), if_version)
+            item = self._shape.load(self._read(entity_id, *found))
             origin = provenance_of(item)
             returned: D | None = function(item)
             document = self._shape.dump(item if returned is None else returned)
@@ -66,7 +77,7 @@ class Changing(Bulk[D], Reading[D]):
             try:
                 done = self._save(DocumentDict.of(document | named, origin), about)
             except Conflict:
-                if is_last:
+                if is_last or if_version is not None:
                     raise
                 continue
             return self._finish(None, done)

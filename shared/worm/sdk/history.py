@@ -242,6 +242,18 @@ class History(Writing[D]):
         with self._tables:
             return HistorySource(self._collection, self.table.heads.read())
 
+    def _recorded_news(self, etag: str | None) -> tuple[HistorySource, str | None] | None:
+        """The same with the etag of the heads, for `Worm.changes`; None: they still have this one."""
+        self._check_oplog()
+        with self._tables:
+            heads = self.table.heads
+            if etag is not None:
+                heads.file.refresh()
+                if heads.file.etag == etag:
+                    return None
+            found = heads.read()
+            return HistorySource(self._collection, found), heads.file.etag
+
     def _require_oplog(self, given: object) -> str:
         """The checked id."""
         entity_id = self._checked(given)

@@ -26,7 +26,7 @@ from worm.collections.entries import Document
 from worm.errors import Conflict, Invalid, shown
 from worm.schema.fields import SINGLETON_ID
 from worm.sdk.access import D, Touched
-from worm.sdk.document import DocumentDict, Provenance
+from worm.sdk.document import DocumentDict, Provenance, decode_version
 from worm.sdk.model import Model
 from worm.sdk.shapes import model_name
 from worm.session import Session
@@ -118,6 +118,22 @@ class DocumentTransaction:
         except Conflict as conflict:
             conflict.hint = "read it inside the transaction: tx.get(…)"
             raise
+
+    def require(
+        self, model: ModelName, id: object = SINGLETON_ID, *, if_version: str | None = None, exists: bool = True
+    ) -> None:
+        """The document must be there, of `if_version` if it is given, when the transaction is committed; or, with
+        `exists=False`, there must be none. `Conflict` if that is not so. Nothing is written."""
+        if not exists and if_version is not None:
+            raise Invalid("what does not exist has no version", path="if_version", hint="leave one of them out")
+        chosen = self._model_of(model)
+        entry = self._entry(chosen, id)
+        if exists != entry.exists:
+            raise Conflict(f"{chosen.name} '{entry.id}' {'does not exist' if exists else 'exists already'}")
+        if if_version is not None and entry.is_written:
+            raise Invalid(f"{chosen.name} '{entry.id}' was written before", hint="require it before you write it")
+        if if_version is not None:
+            entry.logged.match(entry.id, entry.known, chosen._version_seen(entry.id, decode_version(if_version)))
 
     def delete(self, model: ModelName, id: object = SINGLETON_ID) -> bool:
         """Delete the document; False when there is none."""

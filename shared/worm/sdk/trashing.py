@@ -169,4 +169,6 @@ def _shown(trashed: Trashed) -> JsonObject:
     shown: JsonObject = {"id": trashed.id, "deletedAt": tombstone.deleted_at}
     if tombstone.deleted_by is not None:
         shown["deletedBy"] = tombstone.deleted_by
+    if tombstone.note is not None and isinstance(tombstone.note.get("reason"), str):
+        shown["reason"] = tombstone.note["reason"]
     return {**shown, "restorePath": tombstone.restore_path, "ttl": tombstone.ttl}

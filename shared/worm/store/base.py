@@ -26,6 +26,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import field, replace
 from datetime import UTC, datetime
 from enum import Enum
@@ -229,6 +230,44 @@ def about_to_read(size: int) -> None:
         room.take(size)
 
 
+class RequestMeter:
+    """Counts the requests of one piece of work, in whichever threads of it: `parallel.carried` takes the meter along.
+    What a thread of the session does later for everybody (folding, upkeep) is in no meter."""
+
+    def __init__(self, outer: RequestMeter | None = None) -> None:
+        self._lock = new_lock()
+        self._outer = outer
+        self.requests: Counter[str] = Counter()
+        self.bytes_read = 0
+
+    def add(self, kind: str | None, read: int) -> None:
+        """A request, or (None) more bytes of one."""
+        with self._lock:
+            if kind is not None:
+                self.requests[kind] += 1
+            self.bytes_read += read
+        if self._outer is not None:
+            self._outer.add(kind, read)
+
+    @property
+    def total(self) -> int:
+        return sum(self.requests.values())
+
+
+_meter: ContextVar[RequestMeter | None] = ContextVar("meter", default=None)
+
+
+@contextmanager
+def metered() -> Iterator[RequestMeter]:
+    """Counts what is asked of any store inside the block, and nothing that others ask at the same time."""
+    meter = RequestMeter(_meter.get())
+    token = _meter.set(meter)
+    try:
+        yield meter
+    finally:
+        _meter.reset(token)
+
+
 class RequestCounter:
     """Counts requests by kind (GET, HEAD, PUT, DELETE, LIST, VERSIONS) and bytes moved; safe across threads."""
 
@@ -243,10 +282,16 @@ class RequestCounter:
             self._requests[kind] += 1
             self.bytes_read += read
             self.bytes_written += written
+        meter = _meter.get()
+        if meter is not None:
+            meter.add(kind, read)
 
     def add_bytes_read(self, size: int) -> None:
         with self._lock:
             self.bytes_read += size
+        meter = _meter.get()
+        if meter is not None:
+            meter.add(None, size)
 
     def snapshot(self) -> dict[str, int]:
         with self._lock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,6 +19,13 @@ R = TypeVar("R")
 THREADS = 16
 
 
+def carried(work: Callable[..., R]) -> Callable[..., R]:
+    """The same work for another thread, which counts its requests with those of this one (`base.metered`). Several
+    threads may call it at once: each call has a context of its own."""
+    context = copy_context()
+    return lambda *given: context.copy().run(work, *given)
+
+
 def in_parallel(work: Callable[[T], R], items: Iterable[T], threads: int = THREADS) -> list[R]:
     """Results in order."""
     listed = list(items)
@@ -27,8 +35,9 @@ def in_parallel(work: Callable[[T], R], items: Iterable[T], threads: int = THREA
 
     with ThreadPoolExecutor(min(threads, len(listed)), thread_name_prefix="worm") as pool:
         futures: list[Future[R]] = []
+        taken = carried(work)
         with suppress(RuntimeError):  # the interpreter ends, and starts no more threads
-            futures.extend(pool.submit(work, one) for one in listed)
+            futures.extend(pool.submit(taken, one) for one in listed)
         return [*(future.result() for future in futures), *map(work, listed[len(futures) :])]
 
 

@@ -55,6 +55,7 @@ from worm.store.base import (
     exact_etag,
     whole_seconds,
 )
+from worm.store.parallel import carried
 from worm.store.resolve import ResolvedWrites
 from worm.store.s3_boto import Ask, BotoSide, ObjectAnswer, ObjectEngine, Tags
 from worm.store.s3_errors import Failed, Failure, TryAgain, absent_or_raise, attempt_of, failure_of_text
@@ -359,9 +360,13 @@ class S3Store(ResolvedWrites):
             work()
             return found
         with ThreadPoolExecutor(threads, "worm-get") as pool:
-            for ended in [pool.submit(work) for _ in range(threads)]:
+            for ended in [pool.submit(carried(work)) for _ in range(threads)]:
                 ended.result()
         return found
+
+    def link(self, key: str, *, version_id: str | None = None, seconds: int = 60) -> str:
+        """A URL by which anybody can read this object for so long. No request."""
+        return self._boto.link(self._path(key), version_id, seconds)
 
     def head(self, key: str, *, version_id: str | None = None) -> ObjectInfo | None:
         path = self._path(key)

@@ -1,0 +1,272 @@
+"""How the database is by HTTP: the check-up, what was rejected, what became of an upload, what it costs.
+
+What is around the bucket on AWS is known where `WORM_STACK` names the stack, or `WORM_DLQ_URL` a dead-letter queue.
+
+A module of its own because it has the endpoints of one noun; `app.py` only lists such modules.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from urllib.parse import urlsplit
+
+from worm.api.call import Call
+from worm.api.histories import NAME, TEXT, items_of
+from worm.api.problems import HttpProblem
+from worm.api.routes import Parameter, Route
+from worm.clock import iso_seconds
+from worm.codec.strict_json import JsonObject, JsonValue
+from worm.deployment.aws import Aws
+from worm.deployment.checkup import Checkup, HealthFinding, State
+from worm.deployment.costs import BATCH_MAX, CHANGES, RUNS_A_MONTH, Prices, Usage, bill_shape
+from worm.deployment.dead_letters import DeadLetterQueue, Letter, about, queues_of
+from worm.deployment.stack import Stack
+from worm.errors import Invalid, NotFound, WormError, shown
+from worm.maintenance.verdicts import DeadLetterFacts
+from worm.maintenance.why import LookUp, explain_key
+
+STATUS = {"healthy": "ok", "trouble": "degraded", "unknown": "unknown"}
+LETTERS_SHOWN = 1000
+NO_QUEUE = "name the stack in WORM_STACK, or the queue in WORM_DLQ_URL"
+
+
+def show_health(call: Call) -> JsonObject:
+    """`GET /v1/health`"""
+    call.check_sees_all()
+    session = call.session
+    stack = os.environ.get("WORM_STACK") or None
+    is_deployed = stack is not None and _is_bucket(call)
+    checkup = Checkup(
+        Aws(), session.clock, lambda url: session, url=session.store.url, stack=stack if is_deployed else None
+    )
+    health = checkup.run()
+    findings = [*health.findings, *(() if is_deployed else _freshness(call))]
+    return {
+        "status": STATUS[health.verdict],
+        "at": iso_seconds(health.at),
+        "stack": health.stack,
+        "findings": [one.shape() for one in findings],
+    }
+
+
+def _freshness(call: Call) -> Iterator[HealthFinding]:
+    """When the table of each model changed last; one conditional GET for each."""
+    for name, known in call.session.schema.models.items():
+        if not known.keeps_manifest:
+            continue
+        try:
+            with call.session.table_lock(name):
+                root = call.session.table(name).manifest.root()
+        except WormError as error:
+            yield HealthFinding("freshness", State.unknown, f"{name}: cannot be read: {error.message}")
+            continue
+        updated = None if root is None else root.last_updated or None
+        told = f"{name}: {'no table yet' if root is None else updated or 'empty'}"
+        facts: dict[str, JsonValue] = {"model": name, "updatedAt": updated}
+        yield HealthFinding("freshness", State.ok if root is not None else State.note, told, facts=facts)
+
+
+# Dead letters
+
+
+def list_rejected(call: Call) -> JsonObject:
+    """`GET /v1/rejected`"""
+    call.check_sees_all()
+    queues = _queues(call)
+    found: list[Letter] = []
+    for queue in queues:
+        with queue.letters() as letters:
+            found += letters
+    found.sort(key=lambda one: (one.queue, one.sent, one.id))
+    items: list[JsonValue] = [{**one.shape(), "model": _model(call, one)} for one in found[:LETTERS_SHOWN]]
+    more = sum(queue.more for queue in queues) + max(0, len(found) - LETTERS_SHOWN)
+    return {"items": items, "available": bool(queues), "more": more}
+
+
+def redrive(call: Call) -> JsonObject:
+    """`POST /v1/rejected/{id}/redrive`"""
+    call.check_sees_all()
+    wanted, queues = call.parameters["id"], _queues(call)
+    if not queues:
+        raise HttpProblem(501, "no-queue", "no dead-letter queue is known", hint=NO_QUEUE)
+    for queue in queues:
+        with queue.letters() as letters:
+            for letter in letters:
+                if letter.id == wanted:
+                    return {"id": letter.id, "queue": letter.queue, "result": queue.redrive(letter)}
+    hint = "it may be redriven already; others who look at the queue hide it for a minute"
+    raise NotFound(f"there is no dead letter {shown(wanted)}", hint=hint)
+
+
+def _queues(call: Call) -> Sequence[DeadLetterQueue]:
+    """None without a bucket, or where nothing names a queue."""
+    stack, url = os.environ.get("WORM_STACK"), os.environ.get("WORM_DLQ_URL")
+    if not _is_bucket(call):
+        return []
+    if url:
+        return [DeadLetterQueue(Aws(), url.rpartition("/")[2], url)]
+    return queues_of(aws := Aws(), Stack.read(aws, stack)) if stack else []
+
+
+def _is_bucket(call: Call) -> bool:
+    return call.session.store.url.startswith("s3://")
+
+
+def _place(call: Call) -> tuple[str, str]:
+    """Bucket and prefix."""
+    url = urlsplit(call.session.store.url)
+    prefix = url.path.strip("/")
+    return url.netloc, f"{prefix}/" if prefix else ""
+
+
+def _model(call: Call, letter: Letter) -> str | None:
+    _, prefix = _place(call)
+    if letter.key is None or not letter.key.startswith(prefix):
+        return None
+    return call.session.resolver.parse(letter.key.removeprefix(prefix)).model
+
+
+# Single objects, and money
+
+
+def explain(call: Call) -> JsonObject:
+    """`GET /v1/why`"""
+    call.check_sees_all()
+    key = call.query.one("key")
+    if not key:
+        raise Invalid("name the key of an object", path="key")
+    return explain_key(call.session, key, dead_letters=_letters(call)).shape()
+
+
+def _letters(call: Call) -> LookUp | None:
+    queues = [one for one in _queues(call) if one.name in ("capture", "tables") or os.environ.get("WORM_DLQ_URL")]
+    if not queues:
+        return None
+    bucket, prefix = _place(call)
+
+    def look_up(key: str) -> Sequence[DeadLetterFacts]:
+        found = [one for queue in queues for one in about(queue, key, bucket=bucket, prefix=prefix)]
+        return [DeadLetterFacts(one.reason, iso_seconds(one.sent)) for one in found]
+
+    return look_up
+
+
+def estimate(call: Call) -> JsonObject:
+    """`GET /v1/cost`"""
+    change, events = call.query.one("change") or "create", call.query.one("events") or "eventbridge"
+    if change not in CHANGES:
+        raise Invalid(f"must be one of {', '.join(CHANGES)}, not {shown(change)}", path="change")
+    if events not in ("eventbridge", "sqs"):
+        raise Invalid(f"must be eventbridge or sqs, not {shown(events)}", path="events")
+    usage = Usage(
+        changes=_number(call, "changes", 0),
+        change=change,
+        batch=_number(call, "batch", BATCH_MAX, 1, BATCH_MAX),
+        queries=_number(call, "queries", 0),
+        requests_per_query=_number(call, "requestsPerQuery", 1),
+        documents=_number(call, "documents", 0),
+        document_bytes=_number(call, "documentBytes", 1000),
+        models=_number(call, "models", len(call.session.schema.models)),
+        sweeps=_number(call, "sweeps", RUNS_A_MONTH["sweep"]),
+        rebuilds=_number(call, "rebuilds", 0),
+        by_eventbridge=events == "eventbridge",
+    )
+    return bill_shape(usage, Prices.read())
+
+
+def _number(call: Call, name: str, default: float, least: float = 0, most: float = 1e15) -> float:
+    text = call.query.one(name)
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or not least <= value <= most:
+        raise Invalid(f"must be a number from {least:g} to {most:g}, not {shown(text)}", path=name)
+    return value
+
+
+_FINDING: JsonObject = {"area": TEXT, "state": {"enum": [one.value for one in State]}, "text": TEXT, "next": NAME}
+_LETTER: JsonObject = {
+    "id": TEXT,
+    "queue": TEXT,
+    "sent": TEXT,
+    "kind": TEXT,
+    "key": NAME,
+    "reason": TEXT,
+    "model": NAME,
+}
+_NUMBERS = (
+    "changes",
+    "batch",
+    "queries",
+    "requestsPerQuery",
+    "documents",
+    "documentBytes",
+    "models",
+    "sweeps",
+    "rebuilds",
+)
+ROUTES = (
+    Route(
+        "GET",
+        "/v1/health",
+        show_health,
+        "Whether everything works, and what to do where it does not",
+        answer={
+            "type": "object",
+            "required": ["status", "findings"],
+            "properties": {
+                "status": {"enum": list[JsonValue](STATUS.values())},
+                "at": TEXT,
+                "stack": NAME,
+                "findings": {"type": "array", "items": {"type": "object", "properties": _FINDING}},
+            },
+        },
+        tag="health",
+    ),
+    Route(
+        "GET",
+        "/v1/rejected",
+        list_rejected,
+        "What the workers could not process, and why; `available` false: no queue is known",
+        answer=items_of(_LETTER, available={"type": "boolean"}, more={"type": "integer"}),
+        tag="health",
+    ),
+    Route(
+        "POST",
+        "/v1/rejected/{id}/redrive",
+        redrive,
+        "Have a dead letter processed again",
+        scope="admin",
+        answer={"type": "object", "properties": {"id": TEXT, "queue": TEXT, "result": TEXT}},
+        problems=(404, 501),
+        tag="health",
+    ),
+    Route(
+        "GET",
+        "/v1/why",
+        explain,
+        "What became of an upload, and what to do",
+        parameters=(Parameter("key", "The key of an object.", is_required=True),),
+        answer={"type": "object"},
+        tag="health",
+    ),
+    Route(
+        "GET",
+        "/v1/cost",
+        estimate,
+        "What a deployment costs a month, by list prices",
+        parameters=(
+            *(Parameter(name, "As the option of `worm cost`.", {"type": "number", "minimum": 0}) for name in _NUMBERS),
+            Parameter("change", "What kind of changes.", {"enum": list[JsonValue](CHANGES)}),
+            Parameter("events", "Who tells capture of changes.", {"enum": ["eventbridge", "sqs"]}),
+        ),
+        answer={"type": "object"},
+        models="filtered",
+        tag="health",
+    ),
+)

@@ -1,0 +1,142 @@
+"""`Idempotency-Key`: a caller who does not know whether a call arrived sends it again, and nothing happens twice.
+
+The first call with a key puts a record under `.worm.api/idempotency/`, by put-if-absent, before it does anything, and
+the answer into it afterwards. A later call of the same caller with the same key and content gets that answer. With
+other content it is refused: the key was meant for something else. While the first is at work, others are told to wait;
+if it never ended (its process was killed), nobody knows whether it took place, and that is what the answer says.
+
+An answer by which nothing was decided (the store is out of reach) is not kept: the caller tries again with the same
+key. Records count for 24 hours.
+
+A module of its own because endpoints know nothing of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import cast
+
+from worm.api.call import Call, HttpAnswer
+from worm.api.problems import HttpProblem
+from worm.clock import iso_millis
+from worm.codec.strict_json import JsonObject, dumps, loads_own
+from worm.errors import Corrupt, Unavailable
+from worm.store.base import Lost, Store, Won
+from worm.values import dataclass
+
+PREFIX = ".worm.api/idempotency/"
+KEPT = timedelta(hours=24)
+AT_WORK = timedelta(seconds=90)
+"""Longer than a call may take."""
+KEY_CHARACTERS_MAX = 255
+RETRY_SECONDS = "2"
+REPLAYED = {"Idempotency-Replayed": "true"}
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """What is known of the first call with a key. `answer` None: it has not ended."""
+
+    content: str
+    started_at: str
+    answer: JsonObject | None = None
+
+    def shape(self) -> JsonObject:
+        return {"version": 1, "content": self.content, "startedAt": self.started_at, "answer": self.answer}
+
+    @classmethod
+    def read(cls, body: bytes, key: str) -> CallRecord:
+        shape = loads_own(body, key)
+        content, started, answer = shape.get("content"), shape.get("startedAt"), shape.get("answer")
+        if not isinstance(content, str) or not isinstance(started, str) or not isinstance(answer, dict | None):
+            raise Corrupt("not the record of a call", key=key, hint="it can be deleted")
+        return cls(content, started, answer)
+
+    def age(self, now: datetime) -> timedelta:
+        return now - datetime.fromisoformat(self.started_at)
+
+
+def answered_once(call: Call, work: Callable[[], HttpAnswer]) -> HttpAnswer:
+    """What the work answers, or answered the first time. Without a key, the work."""
+    name = call.header("idempotency-key")
+    if name is None:
+        return work()
+    if not 1 <= len(name) <= KEY_CHARACTERS_MAX or not name.isascii() or not name.isprintable():
+        hint = "take a random name for each call, such as a UUID"
+        what = f"Idempotency-Key must have 1 to {KEY_CHARACTERS_MAX} printable ASCII characters"
+        raise HttpProblem(400, "malformed-header", what, hint=hint)
+    key = f"{PREFIX}{_digest(call.identity.actor, name)}.json"
+    store, now = call.session.store, call.session.clock.now()
+    record = CallRecord(_content(call), iso_millis(now))
+    call.session.ensure_safe_store()
+    begun = store.put_if_absent(key, dumps(record.shape()))
+    if isinstance(begun, Lost):
+        known = CallRecord.read(begun.current.body, key)
+        if known.age(now) < KEPT:
+            return _known_answer(known, record, now)
+        taken = store.put_if_match(key, dumps(record.shape()), begun.current.etag)
+        if not isinstance(taken, Won):
+            raise _at_work()
+        begun = taken
+    return _worked(store, key, record, begun.etag, work)
+
+
+def _worked(store: Store, key: str, record: CallRecord, etag: str, work: Callable[[], HttpAnswer]) -> HttpAnswer:
+    """If the process is killed meanwhile, the record stays, and tells that nobody knows."""
+    answer = work()
+    if _is_undecided(answer):
+        store.delete(key)
+        return answer
+    body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
+    kept: JsonObject = {
+        "status": answer.status,
+        "headers": dict(answer.headers),
+        "body": base64.b64encode(body).decode(),
+    }
+    done = CallRecord(record.content, record.started_at, kept)
+    with suppress(Unavailable):  # then the record says "at work", which is safe; what is answered now is true
+        store.put_if_match(key, dumps(done.shape()), etag)
+    return answer
+
+
+def _is_undecided(answer: HttpAnswer) -> bool:
+    """May the same call be tried again as if it had never come?"""
+    return answer.status >= 500 and "Retry-After" in answer.headers
+
+
+def _known_answer(known: CallRecord, record: CallRecord, now: datetime) -> HttpAnswer:
+    if known.content != record.content:
+        what = "this Idempotency-Key was used for another call"
+        raise HttpProblem(422, "idempotency-key-reused", what, hint="take another key for each call")
+    if known.answer is not None:
+        answer = known.answer
+        headers = {**cast("dict[str, str]", answer["headers"]), **REPLAYED}
+        return HttpAnswer(cast(int, answer["status"]), headers, base64.b64decode(cast(str, answer["body"])))
+    if known.age(now) < AT_WORK:
+        raise _at_work()
+    what = "the first call with this Idempotency-Key did not end, and may have taken place"
+    hint = "look whether it did; if not, call with another key"
+    raise HttpProblem(409, "idempotency-key-abandoned", what, hint=hint, mayHaveLanded=True)
+
+
+def _at_work() -> HttpProblem:
+    what = "the first call with this Idempotency-Key is still at work"
+    return HttpProblem(409, "idempotency-key-in-use", what, headers={"Retry-After": RETRY_SECONDS})
+
+
+def _content(call: Call) -> str:
+    """What makes two calls the same."""
+    conditions = (call.header("if-match"), call.header("if-none-match"), call.reason)
+    return _digest(call.method, call.path, repr(call.query.pairs), call.media_type, repr(conditions), call.body)
+
+
+def _digest(*parts: str | bytes) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part if isinstance(part, bytes) else part.encode("utf-8", "surrogatepass")
+        digest.update(len(data).to_bytes(8) + data)
+    return digest.hexdigest()

@@ -1,0 +1,115 @@
+"""The session that all calls of a process share, and how it follows the pushed schema.
+
+A warm process lives for hours, and somebody may push another schema meanwhile. At most every few seconds a call asks
+for it by a conditional GET. If it changed, a session with the new one takes the place of the old one, which is closed
+when its last call has ended.
+
+A module of its own because it has no notion of HTTP.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from worm.collections.layout import SCHEMA_KEY
+from worm.errors import WormError
+from worm.forks import new_lock
+from worm.model import Worm
+from worm.schema import Schema, load_pushed
+from worm.store.base import NotModified
+
+REFRESH_SECONDS = 5.0
+log = logging.getLogger("worm.api")
+
+
+class _Open:
+    """A session, and how many calls use it."""
+
+    def __init__(self, session: Worm) -> None:
+        self.session = session
+        self.calls = 0
+        self.is_replaced = False
+
+
+class SharedSession:
+    """`open_session` is called by the first call. What it returns belongs to this object from then on."""
+
+    def __init__(self, open_session: Callable[[], Worm]) -> None:
+        self._open_session = open_session
+        self._lock = new_lock()
+        self._refreshing = new_lock()
+        self._current: _Open | None = None
+        self._etag: str | None = None
+        self._looked_at = 0.0
+
+    @contextmanager
+    def lease(self) -> Iterator[Worm]:
+        """The session for one call."""
+        self._refresh()
+        with self._lock:
+            opened = self._opened()
+            opened.calls += 1
+        try:
+            yield opened.session
+        finally:
+            with self._lock:
+                opened.calls -= 1
+                is_left = opened.is_replaced and opened.calls == 0
+            if is_left:
+                opened.session.close()
+
+    def close(self) -> None:
+        with self._lock:
+            opened, self._current = self._current, None
+        if opened is not None:
+            opened.session.close()
+
+    def _opened(self) -> _Open:
+        if self._current is None:
+            self._current = _Open(self._open_session())
+            self._looked_at = self._current.session.clock.monotonic()
+        return self._current
+
+    def _refresh(self) -> None:
+        """One call asks; others go on with what there is."""
+        current = self._current
+        if current is None or current.session.clock.monotonic() - self._looked_at < REFRESH_SECONDS:
+            return
+        if not self._refreshing.acquire(blocking=False):
+            return
+        try:
+            self._looked_at = current.session.clock.monotonic()
+            self._follow(current)
+        except WormError as error:  # the next look may be luckier, and the schema that we have still counts
+            log.warning("the pushed schema could not be read: %s", error)
+        finally:
+            self._refreshing.release()
+
+    def _follow(self, current: _Open) -> None:
+        found = current.session.store.get_if_changed(SCHEMA_KEY, self._etag)
+        if found is None or isinstance(found, NotModified):
+            return  # none was ever pushed, or it was deleted: the schema of the session stays
+        schema = load_pushed(found.body, SCHEMA_KEY)
+        self._etag = found.etag
+        if schema != current.session.schema:
+            self._replace(current, schema)
+
+    def _replace(self, old: _Open, schema: Schema) -> None:
+        session, settings = old.session, old.session.settings
+        new = Worm(
+            session.store,
+            schema,
+            actor=settings.actor,
+            reason=settings.reason,
+            maintenance=settings.maintenance,
+            clock=session.clock,
+            ids=session.ids,
+        )
+        with self._lock:
+            self._current = _Open(new)
+            old.is_replaced = True
+            is_left = old.calls == 0
+        if is_left:
+            session.close()

@@ -1,0 +1,189 @@
+"""Transactions by HTTP: several documents of one space change together, or none does.
+
+An operation may name the version that the caller read. If another one is there by now, nothing is written.
+
+A module of its own because it has the endpoints of one noun; `app.py` only lists such modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import cast
+
+from worm.api.call import JSON, Call
+from worm.api.problems import problem_of
+from worm.api.routes import BRANCH, IDEMPOTENCY_KEY, Route
+from worm.codec.strict_json import JsonObject, JsonValue
+from worm.errors import Conflict, Invalid, UniqueViolation, shown
+from worm.sdk.transacting import DocumentTransaction
+from worm.values import dataclass
+
+OPERATIONS_MAX = 1000
+MEMBERS = {"op", "model", "id", "document", "version"}
+
+
+@dataclass(frozen=True, slots=True)
+class AskedOperation:
+    """One operation, checked. `has_version`: the caller says what must be there; None: nothing."""
+
+    op: str
+    model: str
+    id: str | None
+    document: JsonObject | None
+    has_version: bool
+    version: str | None
+
+    @classmethod
+    def of(cls, shape: JsonValue, at: str) -> AskedOperation:
+        if not isinstance(shape, dict):
+            raise Invalid(f"takes an object, not {shown(shape)}", path=at)
+        unknown = sorted(shape.keys() - MEMBERS)
+        if unknown:
+            raise Invalid("unknown member", path=f"{at}.{unknown[0]}", hint=f"known: {', '.join(sorted(MEMBERS))}")
+        op, model, document = shape.get("op"), shape.get("model"), shape.get("document")
+        if not isinstance(op, str) or op not in OPS:
+            raise Invalid(f"must be one of {', '.join(OPS)}, not {shown(op)}", path=f"{at}.op")
+        if not isinstance(model, str):
+            raise Invalid(f"takes the name of a model, not {shown(model)}", path=f"{at}.model")
+        for name in ("id", "version"):
+            if not isinstance(shape.get(name), str | None):
+                raise Invalid(f"takes text, not {shown(shape[name])}", path=f"{at}.{name}")
+        if (op == "save") != isinstance(document, dict):
+            raise Invalid("save takes an object here, the others nothing", path=f"{at}.document")
+        if op != "save" and shape.get("id") is None:
+            raise Invalid("is missing", path=f"{at}.id")
+        entity_id, version = (cast("str | None", shape.get(name)) for name in ("id", "version"))
+        return cls(op, model, entity_id, cast("JsonObject | None", document), "version" in shape, version)
+
+    @property
+    def named(self) -> str | None:
+        """The id; of a document that is saved it may be in the document."""
+        inside = None if self.document is None else self.document.get("id")
+        return self.id if self.id is not None else None if inside is None else str(inside)
+
+
+def _require(tx: DocumentTransaction, one: AskedOperation) -> None:
+    """What must be there. A document without an id is new anyway."""
+    if one.named is None:
+        if one.version is not None:
+            raise Invalid("a document without an id has no version", path="version")
+    elif one.has_version:
+        tx.require(one.model, one.named, if_version=one.version, exists=one.version is not None)
+    elif one.op == "require":
+        tx.require(one.model, one.named)
+
+
+def _save(tx: DocumentTransaction, one: AskedOperation) -> JsonObject:
+    assert one.document is not None
+    saved = tx.save(one.model, one.document, id=one.id)
+    return {"op": one.op, "model": one.model, "id": saved.get("id", one.named), "document": dict(saved)}
+
+
+def _delete(tx: DocumentTransaction, one: AskedOperation) -> JsonObject:
+    return {"op": one.op, "model": one.model, "id": one.id, "wasThere": tx.delete(one.model, one.id)}
+
+
+def _confirm(tx: DocumentTransaction, one: AskedOperation) -> JsonObject:
+    return {"op": one.op, "model": one.model, "id": one.id}
+
+
+OPS: Mapping[str, Callable[[DocumentTransaction, AskedOperation], JsonObject]] = {
+    "save": _save,
+    "delete": _delete,
+    "require": _confirm,
+}
+
+
+def commit(call: Call) -> JsonObject:
+    """`POST /v1/transactions`"""
+    operations = _operations(call)
+    has_conditions = any(one.has_version or one.op == "require" for one in operations)
+    done: list[JsonValue] = []
+    try:
+        with call.on_branch().transaction(actor=call.identity.actor) as tx:
+            for at, one in enumerate(operations):  # what the caller read, before anything of it is written
+                with _naming(at):
+                    _require(tx, one)
+            for at, one in enumerate(operations):
+                with _naming(at):
+                    done.append(OPS[one.op](tx, one))
+    except UniqueViolation:
+        raise
+    except Conflict as conflict:
+        raise problem_of(conflict, has_precondition=has_conditions) from None
+    return {"seq": tx.seq, "items": done}
+
+
+@contextmanager
+def _naming(at: int) -> Iterator[None]:
+    """A mistake says in which operation it is."""
+    try:
+        yield
+    except Invalid as mistake:
+        mistake.path = f"operations[{at}]" + (f".{mistake.path}" if mistake.path else "")
+        raise
+
+
+def _operations(call: Call) -> list[AskedOperation]:
+    body = call.json_object()
+    listed = body.get("operations")
+    if body.keys() - {"operations"} or not isinstance(listed, list) or not 1 <= len(listed) <= OPERATIONS_MAX:
+        raise Invalid(f"takes a list of 1 to {OPERATIONS_MAX:,} operations, and nothing else", path="operations")
+    operations = [AskedOperation.of(one, f"operations[{at}]") for at, one in enumerate(listed)]
+    for one in operations:
+        call.check_model(one.model)
+    return operations
+
+
+_OPERATION: JsonObject = {
+    "type": "object",
+    "required": ["op", "model"],
+    "properties": {
+        "op": {"enum": list[JsonValue](OPS)},
+        "model": {"type": "string"},
+        "id": {"type": ["string", "null"]},
+        "document": {"type": "object", "description": "Of save: the whole document."},
+        "version": {
+            "type": ["string", "null"],
+            "description": "The version that must be there; null: none must be. Left out: whatever is there.",
+        },
+    },
+    "additionalProperties": False,
+}
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/transactions",
+        commit,
+        "Several documents of one space at once, or none",
+        scope="write",
+        parameters=(BRANCH, IDEMPOTENCY_KEY),
+        body={
+            JSON: {
+                "type": "object",
+                "required": ["operations"],
+                "properties": {
+                    "operations": {
+                        "type": "array",
+                        "items": _OPERATION,
+                        "minItems": 1,
+                        "maxItems": OPERATIONS_MAX,
+                    }
+                },
+                "additionalProperties": False,
+            }
+        },
+        answer={
+            "type": "object",
+            "properties": {
+                "seq": {"type": ["integer", "null"], "description": "The commit; null: nothing was to be written."},
+                "items": {"type": "array", "items": {"type": "object"}},
+            },
+        },
+        problems=(404, 409, 412, 422),
+        models="filtered",
+        tag="transactions",
+        is_idempotent=True,
+    ),
+)

@@ -1,0 +1,61 @@
+"""`worm token …`: read tokens of the HTTP API: make, list and revoke them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from worm.api.tokens import DAYS, DAYS_MAX, Token, create_token, list_tokens, revoke_token
+from worm.cli.arguments import Models, chosen_models
+from worm.cli.options import Session, Target
+from worm.cli.output import RowFormat, Rows, echo, echo_rows, printable
+from worm.clock import SystemClock, iso_seconds
+from worm.codec.strict_json import JsonObject, JsonValue
+
+COLUMNS = ("id", "state", "expiresAt", "models", "createdAt", "createdBy", "note")
+
+
+def create(
+    session: Session,
+    models: Models = None,
+    days: Annotated[
+        int, typer.Option("--days", metavar="N", min=1, max=DAYS_MAX, help="It expires after so many days.")
+    ] = DAYS,
+    note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="Whom it is for.")] = None,
+) -> None:
+    """Make a token for reading these models, or all. It is shown once; the bucket keeps a hash."""
+    chosen = chosen_models(session, models) if models else None
+    session.ensure_safe_store()
+    actor = session.settings.actor
+    token, text = create_token(session.store, session.ids, days=days, models=chosen, note=note, actor=actor)
+    echo(text)
+    about = "all models" if chosen is None else ", ".join(chosen)
+    echo(f"worm: token {token.id} reads {about} until {iso_seconds(token.expires_at)}; it is shown only now", err=True)
+
+
+def list_all(target: Target, format: Rows = RowFormat.table) -> None:
+    """List the tokens: whether each still counts, what it reads, and whom it is for."""
+    now = SystemClock().now()
+    echo_rows(COLUMNS, [_row(one, one.state(now)) for one in list_tokens(target.store())], format)
+
+
+def revoke(
+    target: Target,
+    id: Annotated[str, typer.Argument(metavar="ID", help="Id of the token, as `worm token list` shows it.")],
+) -> None:
+    """Revoke a token. A process that has just asked for it may take it for half a minute more."""
+    found = revoke_token(target.store(for_writing=True), id, SystemClock())
+    echo(f"revoked {printable(found.id)}")
+
+
+def _row(token: Token, state: str) -> JsonObject:
+    return {
+        "id": token.id,
+        "state": state,
+        "expiresAt": iso_seconds(token.expires_at),
+        "models": None if token.models is None else list[JsonValue](sorted(token.models)),
+        "createdAt": iso_seconds(token.created_at),
+        "createdBy": token.created_by,
+        "note": token.note,
+    }
