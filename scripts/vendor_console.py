@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fetches the console's libraries from npm into `shared/worm/api/console/vendor/`, and axe-core into `tests/browser/vendor/`.
+"""Fetches the console's libraries from npm into `shared/worm/api/console/vendor/`, and axe-core for its tests.
 
 The files are the minified builds as published. Browsers resolve no bare import without an import map, and the console's
 content security policy allows no inline one, so this script makes three changes and no others:
@@ -8,7 +8,8 @@ content security policy allows no inline one, so this script makes three changes
 - the comment with the name of a source map, which is not vendored, goes;
 - uPlot is published minified only as a script that sets a global: `export default uPlot` is added at its end.
 
-Blanks at the end of lines go, and each file ends with a newline. Run it again after you change a version; it needs `npm`.
+Blanks at the end of lines go, and each file ends with a newline. To change a version, edit `PACKAGES` and run it again.
+It needs `npm`.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ IMPORTS = {
 
 @dataclass(frozen=True)
 class Package:
-    """`files` maps a path in the package to the vendored name; `sha512` is of the published archive."""
+    """`files` maps a path in the package to the vendored name; `sha256` is of the published archive."""
 
     name: str
     version: str
     licence: str
-    sha512: str
+    sha256: str
     files: Mapping[str, str]
     target: Path = CONSOLE
     suffix: str = ""
@@ -52,35 +53,35 @@ PACKAGES = (
         "preact",
         "11.2.0",
         "MIT",
-        "fc77c723fecdf387ba1ab581277276f34cf798b6912620dc4af8ff03ecbfe006cb9cd0ffd549461ded6c47aa18b931b021dd273fb76a0d4f4e9cbc4c3d9ef106",
+        "3c4456766bd32b6b534d52bf4e9c2a29b33e7eedf6e96ed479300ba1a7888ebf",
         {"dist/preact.mjs": "preact.js", "hooks/dist/hooks.mjs": "preact-hooks.js"},
     ),
     Package(
         "htm",
         "3.1.1",
         "Apache-2.0",
-        "f7cdd5ca0f0dc1413b26467a3663aaa4267eb21d5b2afda2613954933956980e490f669c2a8c5de0a5716cc9b15fff399ad7dd9c399316834a720e43180bf135",
+        "2425b9bee11409177bcabc7f32e319926fc6690c1701c0b257c88bdff2d5ba90",
         {"dist/htm.mjs": "htm.js"},
     ),
     Package(
         "@preact/signals-core",
         "1.14.5",
         "MIT",
-        "bdc46fec8b72cf925599e895a8896e2c5cd3fcf0d2fc09611d4a70dff6945aa71552ce9b0c620f5c4ffa4520b87af04d598be79e2a338394b27e3df76a5de092",
+        "94c421ac996214c94f532fb4c43d8ede048a16df0cd9538ffb965174dbe8daba",
         {"dist/signals-core.mjs": "signals-core.js"},
     ),
     Package(
         "@preact/signals",
         "2.11.4",
         "MIT",
-        "45bfb944fa3d81649a1edcc979aba11f1882f0a3ff205d8310f9073c43863a7bb2db09c9cd1ab278b45a9e450261de800eab714ba1a7586bfa21edf8dddf1a63",
+        "66ea8221dd8aaa0da2365d49c3f116b071d56cfb63b2e16c072c6b4e08a928b7",
         {"dist/signals.mjs": "signals.js"},
     ),
     Package(
         "uplot",
         "1.6.32",
         "MIT",
-        "2883159c6ebccefbb95d751b0b82d010f9e1c0ec41b8bc96d401eda66e882935c89a46cb824332fa369b8cb8122cc6ac36e186cd09bf7a9ded3a4c93c6989023",
+        "4b8a8191e425658e3ea8c8c1314b0fc679c861ee3a1af2b20c7b16ba50b5133d",
         {"dist/uPlot.iife.min.js": "uplot.js", "dist/uPlot.min.css": "uplot.css"},
         suffix="\nexport default uPlot;",
     ),
@@ -88,7 +89,7 @@ PACKAGES = (
         "axe-core",
         "4.14.0",
         "MPL-2.0",
-        "f564d9c448ec67b6f5dd31fc24f99b576cfc0876e5f34ff6866dd73c41b826035d40b2bcd480515e64b11df3003a44aa41e4714ffd1dc0d0f3d863a6df3ce971",
+        "2277b0a3ef47af9b52497faa3e71598e86e0a0e5e6eb295207a5657ede4709af",
         {"axe.min.js": "axe.min.js"},
         target=TESTS,
     ),
@@ -111,9 +112,9 @@ def fetched(package: Package, scratch: Path) -> Path:
     named = f"{package.name}@{package.version}"
     found = subprocess.run(["npm", "pack", "--json", named], cwd=scratch, check=True, capture_output=True, text=True)
     archive = scratch / str(json.loads(found.stdout)[0]["filename"]).replace("@", "").replace("/", "-")
-    digest = hashlib.sha512(archive.read_bytes()).hexdigest()
-    if digest != package.sha512:
-        raise SystemExit(f"{named} is not the archive that was pinned: its sha512 is {digest}")
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    if digest != package.sha256:
+        raise SystemExit(f"{named} is not the archive that was pinned: its sha256 is {digest}")
     return archive
 
 
@@ -121,8 +122,10 @@ def vendor(package: Package, archive: Path) -> None:
     with tarfile.open(archive) as tar:
         for path, name in package.files.items():
             write(package.target / name, adapted(member(tar, path), name, package.suffix))
-        licence = package.name.removeprefix("@").replace("/", "-")
-        write(package.target / f"LICENSE-{licence}.txt", member(tar, "LICENSE"))
+        licence = f"LICENSE-{package.name.removeprefix('@').replace('/', '-')}"
+        write(package.target / f"{licence}.txt", member(tar, "LICENSE"))
+        if "package/LICENSE-3RD-PARTY.txt" in tar.getnames():
+            write(package.target / f"{licence}-3rd-party.txt", member(tar, "LICENSE-3RD-PARTY.txt"))
 
 
 def member(tar: tarfile.TarFile, path: str) -> str:
@@ -148,8 +151,8 @@ def readme(target: Path) -> str:
     lines = [
         "# Vendored libraries",
         "",
-        "From npm, minified as published, each with its licence beside it. `scripts/vendor_console.py` fetches them, says what it",
-        "adapts, and writes this file.",
+        "From npm, minified as published, each with its licence. `scripts/vendor_console.py` fetches them, says what it adapts,",
+        "and writes this file.",
         "",
         "| Package | Version | Licence | File | Bytes | sha256 |",
         "|---|---|---|---|---|---|",
@@ -158,10 +161,8 @@ def readme(target: Path) -> str:
         if package.target == target:
             for name in package.files.values():
                 data = (target / name).read_bytes()
-                digest = hashlib.sha256(data).hexdigest()
-                lines.append(
-                    f"| {package.name} | {package.version} | {package.licence} | `{name}` | {len(data):,} | `{digest}` |"
-                )
+                named = f"{package.name} | {package.version} | {package.licence}"
+                lines.append(f"| {named} | `{name}` | {len(data):,} | `{hashlib.sha256(data).hexdigest()}` |")
     return "\n".join(lines) + "\n"
 
 
