@@ -151,8 +151,8 @@ def readme(target: Path) -> str:
     lines = [
         "# Vendored libraries",
         "",
-        "From npm, minified as published, each with its licence. `scripts/vendor_console.py` fetches them, says what it adapts,",
-        "and writes this file.",
+        "From npm, minified as published, each with its licence. `scripts/vendor_console.py` fetches them, says what",
+        "it adapts, and writes this file.",
         "",
         "| Package | Version | Licence | File | Bytes | sha256 |",
         "|---|---|---|---|---|---|",
