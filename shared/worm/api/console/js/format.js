@@ -64,12 +64,20 @@ export function countdown(text, now = Date.now()) {
   return parts.slice(0, 2).join(" ");
 }
 
-/** One line for a cell: texts as they are, everything else as JSON. */
+/** One line for a cell: texts as they are, lists of texts by commas, everything else as JSON. */
 export function cell(value) {
   if (value === undefined) return "";
+  if (Array.isArray(value) && value.length && value.every((one) => typeof one === "string")) return value.join(", ");
   if (typeof value === "string") return value;
   if (typeof value === "number") return String(value);
   return JSON.stringify(value);
+}
+
+/** The time of a tick on an axis of so many seconds, in UTC. */
+export function tick(seconds, span) {
+  const text = new Date(seconds * 1000).toISOString();
+  if (span > 2 * 86400) return text.slice(5, 10);
+  return span > 600 ? text.slice(11, 16) : text.slice(11, 19);
 }
 
 export const pretty = (value) => (value === undefined ? "" : JSON.stringify(value, null, 2));

@@ -155,7 +155,7 @@ function Comparison({ items, branch, into, reload }) {
   const choose = (change, side) => setChoices({ ...choices, [nameOf(change)]: side });
   const again = () => (answer.reload(), reload());
   return html`<section class="comparison" aria-label=${`Changes of ${branch}`}>
-    <h2>What <b>${branch}</b> would bring into
+    <h2><span>What <code>${branch}</code> would bring into</span>
       <label><span class="unseen">Target</span><select value=${into} onChange=${(event) => go(here({ into: event.target.value === "main" ? null : event.target.value }))}>${targets.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label></h2>
     <${Answered} answer=${answer} lines=${4}>${({ items: changes }) =>
       changes.length
@@ -174,13 +174,13 @@ function ByModel({ changes, branch, into, choices, choose }) {
     return html`<section key=${model} aria-label=${model}>
       <h3>${model} <span class="muted">${count(own.length, "document")}</span></h3>
       ${own.map(
-        (change) => html`<details key=${change.id} class="change" open=${own.length <= 5 || change.isConflict}>
+        (change) => html`<details key=${change.id} class="change" open=${change.isConflict || (own.length <= 5 && change.change !== "deleted")}>
           <summary><${Badge} tone=${CHANGE_TONES[change.change]}>${change.change}<//> <code>${change.id}</code> ${change.isConflict ? html`<${Badge} tone="bad">both changed it<//>` : null} <span class="muted">${count(change.fields?.length ?? 0, "field")}</span></summary>
           <div class="scroll" role="region" aria-label=${`Fields of ${change.id}`} tabindex="0"><table class="diff">
             <thead><tr><th scope="col">Field</th><th scope="col">${into}</th><th scope="col">${branch}</th></tr></thead>
             <tbody>${(change.fields ?? []).map(
               (field) => html`<tr key=${field.path}><th scope="row"><code>${field.path}</code></th>
-                <td class="removed"><${DiffValue} value=${field.from ?? undefined} sign="−" /></td><td class="added"><${DiffValue} value=${field.to ?? undefined} sign="+" /></td></tr>`,
+                <${Side} value=${field.from ?? undefined} tone="removed" sign="−" /><${Side} value=${field.to ?? undefined} tone="added" sign="+" /></tr>`,
             )}</tbody>
           </table></div>
           ${choices && change.isConflict
@@ -194,6 +194,10 @@ function ByModel({ changes, branch, into, choices, choose }) {
       )}
     </section>`;
   });
+}
+
+function Side({ value, tone, sign }) {
+  return html`<td class=${value === undefined ? "absent" : tone}><${DiffValue} value=${value} sign=${sign} /></td>`;
 }
 
 function Merge({ changes, branch, into, policy, setPolicy, choices, again }) {

@@ -155,7 +155,7 @@ function useUnsaved(isDirty) {
 function Stamp({ found }) {
   const { createdAt, updatedAt } = found.document;
   return html`<p class="stamp muted">
-    ${found.seq ? html`entry <b>${found.seq}</b> · ` : null}version <code>${found.version}</code>
+    ${found.seq ? html`entry <b>${found.seq}</b> · ` : null}version <code title=${found.version}>${found.version}</code>
     ${updatedAt ? html` · updated <time datetime=${updatedAt} title=${time(updatedAt)}>${relative(updatedAt)}</time>` : null}
     ${createdAt ? html` · created <time datetime=${createdAt} title=${time(createdAt)}>${relative(createdAt)}</time>` : null}
   </p>`;
@@ -288,7 +288,7 @@ function Creator({ model }) {
     <${Heading} title=${`New ${model.name}`} trail=${trailOf(model.name)}><${CodeButton} /><//>
     <${CodePanel} snippet=${snippets.create({ model: model.name, id, document: draft, branch })} />
     <${Tabs} />
-    ${isSingleton ? null : html`<label class="field"><span>id <small>made for you where it is empty</small></span><input type="text" class="mono" value=${id} onInput=${(event) => setId(event.target.value)} /></label>`}
+    ${isSingleton ? null : html`<div class="form"><label class="field"><span>id <small>empty: a new one</small></span><input type="text" class="mono" value=${id} onInput=${(event) => setId(event.target.value)} /></label></div>`}
     <${Body} model=${model} state=${state} disabled=${isBusy} />
     <${ProblemBox} problem=${problem} />
     <div class="save-bar"><${ReasonField} value=${reason} set=${setReason} /><button type="submit" class="primary" disabled=${errors.size > 0 || isBusy}>Create</button></div>

@@ -3,7 +3,7 @@
 import { go, here, place, reading } from "../address.js";
 import { readModels } from "../catalog.js";
 import { get, request } from "../client.js";
-import { count, relative, time } from "../format.js";
+import { count, relative, tick, time } from "../format.js";
 import { announce, Badge, CodeButton, CodePanel, Empty, Heading, ProblemBox, useAnswer, useNow } from "../parts.js";
 import { Plot } from "../plot.js";
 import { html, useEffect, useState } from "../preact.js";
@@ -130,7 +130,7 @@ function Activity({ items }) {
   const xs = sums.map((_, index) => Math.round(first + index * each));
   const busiest = Math.max(...sums);
   const isWhole = (value) => (Number.isInteger(value) ? String(value) : "");
-  return html`<${Plot} xs=${xs} series=${[{ label: "changes", values: sums, kind: "bars" }]} isTime height=${120} yValue=${isWhole}
+  return html`<${Plot} xs=${xs} series=${[{ label: "changes", values: sums, kind: "bars" }]} isTime height=${110} xValue=${(value) => tick(value, last - first)} yValue=${isWhole}
     text=${`The newest ${count(items.length, "change")} over time; at most ${busiest} in one of ${BUCKETS} intervals`} />`;
 }
 

@@ -109,7 +109,7 @@ function Verdict({ asked }) {
       ["Dead letters", why.deadLetters?.length ? why.deadLetters.map((one) => one.reason).join("; ") : null],
     ].filter(([, value]) => value);
     return html`<div class="verdict"><p><${Badge} tone=${VERDICT_TONES[why.verdict] ?? ""}>${why.verdict}<//> ${why.explanation}</p>
-      ${why.nextStep ? html`<p class="hint"><b>Next</b> ${why.nextStep}</p>` : null}
+      ${why.nextStep && why.nextStep !== "nothing" ? html`<p class="hint"><b>Next</b> ${why.nextStep}</p>` : null}
       <dl class="facts stacked">${facts.map(([title, value]) => html`<div key=${title}><dt>${title}</dt><dd>${cell(value)}</dd></div>`)}</dl></div>`;
   }}<//>`;
 }

@@ -292,11 +292,13 @@ function Moment({ model, at }) {
 
 // Rows
 
-const WIDTHS = { integer: 9, number: 11, boolean: 8, datetime: 20, array: 22, object: 26 };
+const WIDTHS = { integer: 9, number: 11, boolean: 8, datetime: 21, array: 18, object: 26 };
+const ID_WIDTHS = { uuid: 26, ulid: 22, int: 10 };
 
-function widthOf(name, field) {
-  if (name === "id") return 20;
-  return Math.max(WIDTHS[field?.kind] ?? (field?.enum ? 13 : 24), name.length + 4);
+/** By the type alone, so that no column moves when rows come. */
+function widthOf({ path: name, kind, enum: values }, model) {
+  if (name === "id") return ID_WIDTHS[/\(id:(\w+)\)/.exec(model.path)?.[1]] ?? 18;
+  return Math.max(WIDTHS[kind] ?? (values ? 12 : 24), name.length + 4);
 }
 
 function Rows({ model, fields, columns, asked }) {
@@ -337,7 +339,7 @@ function Rows({ model, fields, columns, asked }) {
   return html`<div class="rows">
     <div class="grid" ref=${scroller} onScroll=${scrolled} role="region" aria-label=${`Rows of ${model.name}`} tabindex="0" onKeyDown=${moveFocus}>
       <table class="data" aria-rowcount=${isComplete ? length + 1 : -1} aria-busy=${pages.isLoading} data-rows-held=${pages.rowsHeld} data-rows-known=${length}>
-        <colgroup>${all.map((one) => html`<col key=${one.path} style=${{ width: `${widthOf(one.path, one)}ch` }} />`)}<col /></colgroup>
+        <colgroup>${all.map((one) => html`<col key=${one.path} style=${{ width: `${widthOf(one, model)}ch` }} />`)}<col /></colgroup>
         <thead><tr aria-rowindex="1">${all.map((one) => html`<${Header} key=${one.path} field=${one} sort=${asked.sort} />`)}<th class="filler"></th></tr></thead>
         <tbody>
           ${first > 0 ? html`<tr key="above" class="spacer" aria-hidden="true"><td colspan=${all.length + 1} style=${{ height: `${first * ROW_PIXELS}px` }}></td></tr>` : null}
