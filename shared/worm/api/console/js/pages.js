@@ -1,9 +1,12 @@
 // A long table by cursors. All cursors are kept, which is little; of the rows only those of the pages around the viewport.
+// The first page is small, so that it is there soon; whoever scrolls on gets larger ones.
 
 const PAGES_KEPT = 8;
+export const FIRST_ROWS = 100;
+const NEXT_ROWS = 500;
 
 export class Pages {
-  /** `load(cursor, signal)` gives `{items, cursor}`; `changed` is called when rows have come or gone. */
+  /** `load(cursor, limit, signal)` gives `{items, cursor}`; `changed` is called when rows have come or gone. */
   constructor(load, changed, first = null) {
     this._load = load;
     this._changed = changed;
@@ -74,7 +77,7 @@ export class Pages {
     if (this._rows.has(page) || this._loading.has(page) || (isNext && this.isComplete) || page > this._sizes.length) return;
     this._loading.add(page);
     try {
-      const { items, cursor } = await this._load(this._cursors[page], this._aborter.signal);
+      const { items, cursor } = await this._load(this._cursors[page], page ? NEXT_ROWS : FIRST_ROWS, this._aborter.signal);
       this._rows.set(page, items);
       this._sizes[page] = items.length;
       if (isNext) {

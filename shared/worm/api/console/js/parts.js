@@ -38,7 +38,6 @@ export function useNow(everyMilliseconds = 1000) {
 
 const SHOWN_MEMBERS = [
   ["field", "Field"],
-  ["pointer", "At"],
   ["holder", "Held by"],
   ["key", "Key"],
   ["expected", "Expected"],
@@ -50,9 +49,10 @@ export function ProblemBox({ problem, retry, children }) {
   if (!problem) return null;
   const body = problem.body ?? { title: problem.message };
   const facts = SHOWN_MEMBERS.filter(([name]) => body[name] !== undefined && body[name] !== null);
+  const title = body.title ?? problem.message;
   return html`<div class="problem" role="alert">
-    <p class="problem-title">${body.title ?? problem.message}${problem.status ? html` <span class="tag">${problem.status}</span>` : null}</p>
-    ${body.detail && body.detail !== body.title ? html`<p>${body.detail}</p>` : null}
+    <p class="problem-title">${title}${problem.status ? html` <span class="tag">${problem.status}</span>` : null}</p>
+    ${body.detail && body.detail !== title ? html`<p>${body.detail}</p>` : null}
     ${facts.length
       ? html`<dl class="facts">${facts.map(([name, title]) => html`<div key=${name}><dt>${title}</dt><dd><code>${cell(body[name])}</code></dd></div>`)}</dl>`
       : null}

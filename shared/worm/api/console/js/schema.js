@@ -30,10 +30,9 @@ export function shape(given, root) {
   if (!type && node.properties) type = "object";
   if (!type && node.enum?.every((one) => typeof one === "string" || one === null)) type = "string";
   const choices = node.enum?.filter((one) => one !== null);
-  const format = node.format;
-  const kind = type === "string" && (format === "date-time" || format === "date") ? "datetime" : (type ?? "any");
-  const model = node["x-ref"] ?? node["x-worm-ref"] ?? node["x-model"] ?? null;
-  return { ...node, kind, nullable, enum: choices?.length ? choices : null, model };
+  const isTime = node["x-worm-type"] === "datetime" || node.format === "date-time" || node.format === "date";
+  const kind = type === "string" && isTime ? "datetime" : (type ?? "any");
+  return { ...node, kind, nullable, enum: choices?.length ? choices : null, model: node["x-worm-ref"] ?? null };
 }
 
 /** Every field that a query can name: top level first to last, objects with their members below them. */

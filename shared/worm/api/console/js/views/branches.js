@@ -80,7 +80,7 @@ function Graph({ items, compare, into, reload }) {
               ? null
               : html`${one.isDeleted ? null : html`<a class="button small" href=${address([], { branch: one.name })}>Open</a>`}
                   <a class="button small" href=${here({ compare: one.name, into: one.name === into ? null : into })}>Compare</a>
-                  ${one.isDeleted && may("write") ? html`<button type="button" class="small" onClick=${() => undelete(one)}>Undelete</button>` : null}
+                  ${one.isDeleted && may("admin") ? html`<button type="button" class="small" onClick=${() => undelete(one)}>Undelete</button>` : null}
                   ${!one.isDeleted && may("admin") ? html`<button type="button" class="small danger-quiet" aria-label=${`Delete ${one.name}`} onClick=${() => setDeleting(one)}>Delete</button>` : null}`}
           </td>
         </tr>`,

@@ -7,7 +7,7 @@ import { Answered, Badge, CodeButton, CodePanel, Empty, Heading, useAnswer } fro
 import { html } from "../preact.js";
 import { snippets } from "../snippets.js";
 
-export const TONES = { fresh: "good", stale: "warn", missing: "bad", damaged: "bad", empty: "", "n/a": "" };
+export const TONES = { ready: "good", fresh: "good", stale: "warn", missing: "bad" };
 
 export function CollectionsView() {
   const models = useAnswer((signal) => readModels(signal), []);
@@ -30,7 +30,7 @@ function Models({ items, rejected }) {
 }
 
 function Model({ model, rejected }) {
-  const state = model.table?.state ?? "n/a";
+  const state = model.table?.state ?? "none";
   const keeps = [
     model.oplog && "history",
     model.softDelete && "trash",
@@ -42,7 +42,7 @@ function Model({ model, rejected }) {
     <td class="number">${model.count === null || model.count === undefined ? "–" : number(model.count)}</td>
     <td><${Badge} tone=${TONES[state]}>${state}<//></td>
     <td>${model.table?.updatedAt ? html`<time datetime=${model.table.updatedAt} title=${time(model.table.updatedAt)}>${relative(model.table.updatedAt)}</time>` : html`<span class="muted">–</span>`}</td>
-    <td class="wrap">${model.indexes?.length ? model.indexes.map((index) => html`<span class="tag" key=${index.name} title=${`${index.name}: ${index.type}`}>${index.field}${index.type === "unique" || index.unique ? " · unique" : ""}</span> `) : html`<span class="muted">none</span>`}</td>
+    <td class="wrap">${model.indexes?.length ? model.indexes.map((index) => html`<span class="tag" key=${index.name} title=${`${index.name}: ${index.type}`}>${index.field}${index.unique ? " · unique" : ""}</span> `) : html`<span class="muted">none</span>`}</td>
     <td class="wrap">${keeps.length ? keeps.map((text) => html`<span class="tag" key=${text}>${text}</span> `) : html`<span class="muted">–</span>`}</td>
     <td>${rejected ? html`<a href=${address(["health"])}><${Badge} tone="bad">${rejected}<//></a>` : html`<span class="muted">none</span>`}</td>
   </tr>`;

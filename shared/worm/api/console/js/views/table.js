@@ -6,7 +6,7 @@ import { mayCreate, readModel } from "../catalog.js";
 import { call, get, path, request } from "../client.js";
 import { chipsOf, chipText, filterOf, operatorsOf, parse, valueOf as typed } from "../filters.js";
 import { cell, count, number, relative, time } from "../format.js";
-import { Pages } from "../pages.js";
+import { FIRST_ROWS, Pages } from "../pages.js";
 import { announce, Answered, Badge, CodeButton, CodePanel, Dialog, Empty, Heading, ProblemBox, Slider, useAnswer } from "../parts.js";
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../preact.js";
 import { defaultColumns, fieldsOf } from "../schema.js";
@@ -15,7 +15,6 @@ import { queryOf } from "./query.js";
 
 const ROW_PIXELS = 30;
 const OVERSCAN = 10;
-const LIMIT = 100;
 const MOMENTS = 200;
 const FACET_VALUES = 12;
 const EXPORTS = [
@@ -45,7 +44,7 @@ function Table({ model }) {
       <${Export} model=${model} asked=${asked} />
       ${mayCreate(model) && !asked.at ? html`<a class="button primary" href=${address(["models", model.name, "new"])}>New</a>` : null}
     <//>
-    <${CodePanel} snippet=${snippets.query({ model: model.name, ...asked, filter, limit: LIMIT, cursor: query.get("cursor") })} />
+    <${CodePanel} snippet=${snippets.query({ model: model.name, ...asked, filter, limit: FIRST_ROWS, cursor: query.get("cursor") })} />
     ${filter === undefined
       ? html`<${ProblemBox} problem=${{ message: "The filter of this address is not a JSON object" }}><a href=${here({ filter: null })}>Remove the filter</a><//>`
       : html`<${Filters} fields=${fields} filter=${filter} model=${model} />
@@ -196,7 +195,7 @@ function Export({ model, asked }) {
 // Facets
 
 function Facets({ model, filter, fields, asked }) {
-  const indexes = (model.indexes ?? []).filter((one) => one.type !== "unique" && !one.unique);
+  const indexes = (model.indexes ?? []).filter((one) => !one.unique);
   if (!indexes.length) return null;
   const open = new Set((place.value.query.get("facets") ?? "").split(",").filter(Boolean));
   const toggle = (name, isOpen) => {
@@ -308,8 +307,8 @@ function Rows({ model, fields, columns, asked }) {
   const [view, setView] = useState({ top: 0, height: 600 });
   const pages = useMemo(() => {
     const select = asked.select ? columns.join(",") : null;
-    const query = { ...asked, select, limit: LIMIT };
-    const load = (cursor, signal) => get(path("v1", "models", model.name, "documents"), { ...query, cursor }, signal);
+    const load = (cursor, limit, signal) =>
+      get(path("v1", "models", model.name, "documents"), { ...asked, select, limit, cursor }, signal);
     return new Pages(load, () => redraw((last) => last + 1), place.peek().query.get("cursor"));
   }, [turn]);
   useEffect(() => () => pages.close(), [pages]);
@@ -332,6 +331,7 @@ function Rows({ model, fields, columns, asked }) {
     setView({ top: scrollTop, height: clientHeight });
     remember(pages, Math.floor(scrollTop / ROW_PIXELS));
   };
+  const total = useTotal(model.name, asked, length > 0 && !isComplete);
   const last = Math.min(end, isComplete ? length : length + (length ? 3 : Math.ceil(view.height / ROW_PIXELS)));
   const shown = Array.from({ length: Math.max(0, last - first) }, (_, index) => first + index);
   const all = [{ path: "id", kind: "string" }, ...columns.map((name) => fields.find((one) => one.path === name) ?? { path: name, kind: "any" })];
@@ -352,10 +352,26 @@ function Rows({ model, fields, columns, asked }) {
     </div>
     <div class="row-count">
       ${pages.first ? html`<a href=${here({ cursor: null })} onClick=${() => setTimeout(() => setTurn(turn + 1))}>From the beginning</a> · ` : null}
-      ${count(length, "row")}${isComplete ? "" : " so far, scroll for more"}
+      ${isComplete && !pages.first ? count(length, "row") : `${count(length, "row")} read`}${total === null ? "" : ` of ${number(total)}`}${isComplete ? "" : ", scroll for more"}
       ${asked.at ? html` · <${Badge} tone="warn">the past: rows are read-only<//>` : null}
     </div>
   </div>`;
+}
+
+/** How many rows match, where there is more than one page. Nobody waits for it, and it may fail. */
+function useTotal(name, asked, isWanted) {
+  const [total, setTotal] = useState(null);
+  useEffect(() => {
+    if (!isWanted) return undefined;
+    const aborter = new AbortController();
+    const { filter, at, branch } = asked;
+    get(path("v1", "models", name, "count"), { filter, at, branch }, aborter.signal).then(
+      (found) => setTotal(found.count),
+      () => {},
+    );
+    return () => aborter.abort();
+  }, [isWanted]);
+  return total;
 }
 
 function TooExpensive() {
