@@ -8,7 +8,7 @@ import { html, signal, useEffect, useId, useLayoutEffect, useRef, useState } fro
 export const announcement = signal("");
 export const announce = (text) => (announcement.value = text);
 
-/** `{value, problem, isLoading, reload}` of an answer. The last value stays while the next one is on its way. */
+/** `{value, problem, isLoading, reload, set}` of an answer. The last value stays while the next one is on its way. */
 export function useAnswer(load, inputs) {
   const [state, setState] = useState({ isLoading: true });
   const [turn, setTurn] = useState(0);
@@ -23,7 +23,7 @@ export function useAnswer(load, inputs) {
       });
     return () => aborter.abort();
   }, [...inputs, turn]);
-  return { ...state, reload: () => setTurn((last) => last + 1) };
+  return { ...state, reload: () => setTurn((last) => last + 1), set: (value) => setState({ value, isLoading: false }) };
 }
 
 /** Now, again every second (or so). */

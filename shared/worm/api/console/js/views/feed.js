@@ -1,8 +1,8 @@
 // Changes as they happen, after the newest ones of the history. EventSource cannot send a token, so the stream is read by
 // fetch; where the server gives JSON instead, each answer is one long poll. The cursor makes both resumable.
-import { go, here, place, reading } from "../address.js";
+import { address, go, here, place, reading } from "../address.js";
 import { readModels } from "../catalog.js";
-import { get, request } from "../client.js";
+import { get, Problem, request } from "../client.js";
 import { count, relative, tick, time } from "../format.js";
 import { announce, Badge, CodeButton, CodePanel, Empty, Heading, ProblemBox, useAnswer, useNow } from "../parts.js";
 import { Plot } from "../plot.js";
@@ -16,19 +16,20 @@ const WAIT_SECONDS = 20;
 const BUCKETS = 30;
 
 /** Follow until `signal` is aborted. `heard(items)`, `told(state)`. */
-export async function follow({ model, branch, signal, heard, told }) {
+export async function follow({ model, signal, heard, told }) {
   let after = null;
   let failures = 0;
   while (!signal.aborted) {
     try {
       const headers = { Accept: "text/event-stream, application/json", ...(after ? { "Last-Event-ID": after } : {}) };
-      const response = await request("GET", "/v1/changes", { query: { model, branch, after, wait: WAIT_SECONDS }, headers, signal });
+      const response = await request("GET", "/v1/changes", { query: { model, after, wait: WAIT_SECONDS }, headers, signal });
       failures = 0;
       told({ isLive: true });
       if (response.headers.get("Content-Type")?.startsWith("text/event-stream")) {
         for await (const event of events(response.body)) {
           after = event.id ?? after;
-          heard(event.items);
+          if (event.name === "problem") throw new Problem(event.value.status, event.value);
+          if (event.name === "change") heard([event.value]);
         }
       } else {
         const page = await response.json();
@@ -45,7 +46,7 @@ export async function follow({ model, branch, signal, heard, told }) {
   }
 }
 
-/** `{id, items}` of each event of a stream; comments that keep it open are left out. */
+/** `{id, name, value}` of each event of a stream; comments that keep it open are left out. */
 async function* events(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let buffer = "";
@@ -66,10 +67,7 @@ function parseEvent(text) {
   const lines = text.split("\n");
   const of = (name) => lines.filter((line) => line.startsWith(`${name}:`)).map((line) => line.slice(name.length + 1).replace(/^ /, ""));
   const data = of("data").join("\n");
-  const id = of("id").at(-1) ?? null;
-  if (!data) return id ? { id, items: [] } : null;
-  const value = JSON.parse(data);
-  return { id: id ?? value.cursor ?? null, items: value.items ?? [value] };
+  return data ? { id: of("id").at(-1) ?? null, name: of("event").at(-1) ?? "message", value: JSON.parse(data) } : null;
 }
 
 const keyOf = (item) => `${item.model}/${item.id}/${item.seq}/${item.op}`;
@@ -77,7 +75,6 @@ const keyOf = (item) => `${item.model}/${item.id}/${item.seq}/${item.op}`;
 export function FeedView() {
   const { query } = place.value;
   const model = query.get("model");
-  const branch = query.get("branch");
   const isPaused = query.has("paused");
   const models = useAnswer((signal) => readModels(signal), []);
   const [items, setItems] = useState([]);
@@ -94,27 +91,28 @@ export function FeedView() {
   useEffect(() => {
     const aborter = new AbortController();
     setItems([]);
-    get("/v1/history", { model, branch, limit: BACKLOG }, aborter.signal).then(
+    get("/v1/history", { model, limit: BACKLOG }, aborter.signal).then(
       (page) => add(page.items, false),
       (problem) => problem.name === "AbortError" || setState({ isLive: false, problem }),
     );
     return () => aborter.abort();
-  }, [model, branch]);
+  }, [model]);
   useEffect(() => {
     if (isPaused) return undefined;
     const aborter = new AbortController();
-    follow({ model, branch, signal: aborter.signal, heard: (fresh) => add(fresh, true), told: setState });
+    follow({ model, signal: aborter.signal, heard: (fresh) => add(fresh, true), told: setState });
     return () => (aborter.abort(), setState({ isLive: false }));
-  }, [model, branch, isPaused]);
+  }, [model, isPaused]);
   return html`<${Heading} title="Changes">
       <${Badge} tone=${state.isLive ? "good" : isPaused ? "" : "warn"}>${state.isLive ? "live" : isPaused ? "paused" : "connecting"}<//>
       <label class="inline"><span>Model</span> <select value=${model ?? ""} onChange=${(event) => go(here({ model: event.target.value || null }))}>
-        <option value="">all</option>${(models.value ?? []).map((one) => html`<option key=${one.name} value=${one.name}>${one.name}</option>`)}
+        <option value="">all</option>${(models.value ?? []).filter((one) => one.oplog).map((one) => html`<option key=${one.name} value=${one.name}>${one.name}</option>`)}
       </select></label>
       <button type="button" aria-pressed=${isPaused} onClick=${() => go(here({ paused: isPaused ? null : 1 }), { replace: true })}>${isPaused ? "Resume" : "Pause"}</button>
       <${CodeButton} />
     <//>
     <${CodePanel} snippet=${snippets.changes({ model })} />
+    ${query.get("branch") ? html`<p class="notice">These are the changes of the main branch. What a branch changes is under <a href=${address(["branches"], { compare: query.get("branch") })}>Branches</a>.</p>` : null}
     <${ProblemBox} problem=${state.problem} />
     <${Activity} items=${items} />
     ${items.length ? html`<${Changes} items=${items} />` : html`<${Empty} title="No changes yet">They appear here as they are recorded.<//>`}`;

@@ -42,11 +42,16 @@ function Findings({ findings }) {
 function Rejected() {
   const answer = useAnswer((signal) => get("/v1/rejected", {}, signal), []);
   return html`<section aria-label="Dead letters"><h2>Dead letters</h2>
-    <${Answered} answer=${answer} lines=${2}>${({ items }) => (items.length ? html`<${Letters} items=${items} reload=${answer.reload} />` : html`<${Empty} title="None">Messages that a worker could not handle wait here, with the reason.<//>`)}<//>
+    <${Answered} answer=${answer} lines=${2}>${(found) => (found.items.length ? html`<${Letters} items=${found.items} more=${found.more} reload=${answer.reload} />` : html`<${NoLetters} isKnown=${found.available !== false} />`)}<//>
   </section>`;
 }
 
-function Letters({ items, reload }) {
+function NoLetters({ isKnown }) {
+  if (isKnown) return html`<${Empty} title="None">Messages that a worker could not handle wait here, with the reason.<//>`;
+  return html`<${Empty} title="No queue is known">Name the stack in <code>WORM_STACK</code>, or the queue in <code>WORM_DLQ_URL</code>, where you run <code>worm serve</code>.<//>`;
+}
+
+function Letters({ items, more, reload }) {
   const [problem, setProblem] = useState(null);
   const [busy, setBusy] = useState(null);
   const redrive = async (one) => {
@@ -73,7 +78,8 @@ function Letters({ items, reload }) {
           <td class="row-actions">${may("admin") && one.id ? html`<button type="button" class="small" disabled=${busy === one.id} aria-label=${`Redrive ${one.key ?? one.id}`} onClick=${() => redrive(one)}>Redrive</button>` : null}</td>
         </tr>`,
       )}</tbody>
-    </table></div>`;
+    </table></div>
+    ${more ? html`<p class="muted">and ${number(more)} more</p>` : null}`;
 }
 
 // Why

@@ -23,17 +23,21 @@ export function HistoryView({ name, id }) {
           throw problem;
         }),
       ]);
-      return { model, entries: [...page.items].reverse(), current };
+      return { model, entries: [...page.items].reverse(), current, older: page.cursor };
     },
     [name, id, branch],
   );
+  const readOlder = async ({ entries, older, ...rest }) => {
+    const page = await get(target("history"), { limit: LIMIT, before: older, branch });
+    answer.set({ ...rest, entries: [...[...page.items].reverse(), ...entries], older: page.cursor });
+  };
   const trail = html`<a href=${address([])}>Collections</a> / <a href=${reading.table(name)}>${name}</a> / <a href=${reading.document(name, id)}>${id}</a>`;
   return html`<${Heading} title="History" trail=${trail}><${CodeButton} /><//>
     <${CodePanel} snippet=${snippets.history({ model: name, id, branch, limit: LIMIT })} />
-    <${Answered} answer=${answer} lines=${8}>${(value) => (value.entries.length ? html`<${Timeline} ...${value} id=${id} target=${target} branch=${branch} reload=${answer.reload} />` : html`<${Empty} title="No entries yet" />`)}<//>`;
+    <${Answered} answer=${answer} lines=${8}>${(value) => (value.entries.length ? html`<${Timeline} ...${value} id=${id} target=${target} branch=${branch} reload=${answer.reload} readOlder=${() => readOlder(value)} />` : html`<${Empty} title="No entries yet" />`)}<//>`;
 }
 
-function Timeline({ model, entries, current, id, target, branch, reload }) {
+function Timeline({ model, entries, current, older, id, target, branch, reload, readOlder }) {
   const { query } = place.value;
   const [rolling, setRolling] = useState(false);
   const newest = entries.length - 1;
@@ -85,7 +89,7 @@ function Timeline({ model, entries, current, id, target, branch, reload }) {
       </p>
     </div>
     <div class="history-body">
-      <${Entries} entries=${entries} position=${position} set=${set} />
+      <${Entries} entries=${entries} position=${position} set=${set} readOlder=${older ? readOlder : null} />
       <div class="history-main">
         <div role="group" aria-label="Compare with" class="segments">
           <button type="button" aria-pressed=${against === "now"} onClick=${() => go(here({ against: null }), { replace: true })}>This entry and now</button>
@@ -112,11 +116,11 @@ function Timeline({ model, entries, current, id, target, branch, reload }) {
   </div>`;
 }
 
-function Entries({ entries, position, set }) {
+function Entries({ entries, position, set, readOlder }) {
   const rows = entries.map((entry, index) => [entry, index]).reverse();
   return html`<ol class="entries" aria-label="Entries, newest first">${rows.map(
     ([entry, index]) => html`<li key=${entry.seq}><button type="button" aria-current=${index === position ? "true" : null} onClick=${() => set(index)}>
       <span class="mono">${entry.seq}</span><span><${Badge} tone=${OP_TONES[entry.op]}>${entry.op}<//> <span class="muted">${relative(entry.ts)}</span><br />${entry.actor ?? "unknown"}</span>
     </button></li>`,
-  )}</ol>`;
+  )}${readOlder ? html`<li key="older"><button type="button" class="small" onClick=${readOlder}>Older entries</button></li>` : null}</ol>`;
 }

@@ -7,13 +7,14 @@ import { announce, Answered, Badge, CodeButton, CodePanel, Confirm, Empty, Headi
 import { html, useState } from "../preact.js";
 import { snippets } from "../snippets.js";
 
+const LIMIT = 1000;
 const SOON_MILLISECONDS = 3 * 86_400_000;
 
 export function TrashView() {
   const { query } = place.value;
   const model = query.get("model") ?? "";
   const branch = query.get("branch");
-  const answer = useAnswer((signal) => get("/v1/trash", { model, branch }, signal), [model, branch]);
+  const answer = useAnswer((signal) => get("/v1/trash", { model, branch, limit: LIMIT }, signal), [model, branch]);
   const models = useAnswer((signal) => readModels(signal), []);
   const names = (models.value ?? []).filter((one) => one.softDelete).map((one) => one.name);
   return html`<${Heading} title="Trash">
@@ -23,11 +24,11 @@ export function TrashView() {
       <${CodeButton} />
     <//>
     <${CodePanel} snippet=${snippets.trash({ models: model ? [model] : names, branch })} />
-    <${Answered} answer=${answer} lines=${4}>${({ items }) =>
-      items.length ? html`<${Deleted} items=${items} branch=${branch} reload=${answer.reload} />` : html`<${Empty} title="Trash is empty">Deleted documents of models with <code>softDelete</code> wait here until they expire.<//>`}<//>`;
+    <${Answered} answer=${answer} lines=${4}>${({ items, cursor }) =>
+      items.length ? html`<${Deleted} items=${items} isCut=${Boolean(cursor)} branch=${branch} reload=${answer.reload} />` : html`<${Empty} title="Trash is empty">Deleted documents of models with <code>softDelete</code> wait here until they expire.<//>`}<//>`;
 }
 
-function Deleted({ items, branch, reload }) {
+function Deleted({ items, isCut, branch, reload }) {
   const now = useNow(1000);
   const [problem, setProblem] = useState(null);
   const [purging, setPurging] = useState(null);
@@ -48,7 +49,7 @@ function Deleted({ items, branch, reload }) {
     reload();
   };
   return html`<${ProblemBox} problem=${problem} />
-    <p class="muted">${count(items.length, "document")}</p>
+    <p class="muted above">${isCut ? "The first " : ""}${count(items.length, "document")}</p>
     <div class="scroll" role="region" aria-label="Trash" tabindex="0"><table class="list">
       <thead><tr><th scope="col">Document</th><th scope="col">Deleted</th><th scope="col">By</th><th scope="col">Reason</th><th scope="col">Left</th><th scope="col"><span class="unseen">Actions</span></th></tr></thead>
       <tbody>${items.map((one) => {
