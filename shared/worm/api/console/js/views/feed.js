@@ -6,7 +6,7 @@ import { get, Problem, request } from "../client.js";
 import { count, relative, tick, time } from "../format.js";
 import { announce, Badge, CodeButton, CodePanel, Empty, Heading, ProblemBox, useAnswer, useNow } from "../parts.js";
 import { Plot } from "../plot.js";
-import { html, useEffect, useState } from "../preact.js";
+import { html, useEffect, useMemo, useState } from "../preact.js";
 import { snippets } from "../snippets.js";
 import { OP_TONES } from "./history.js";
 
@@ -15,25 +15,24 @@ const BACKLOG = 100;
 const WAIT_SECONDS = 20;
 const BUCKETS = 30;
 
-/** Follow until `signal` is aborted. `heard(items)`, `told(state)`. */
-export async function follow({ model, signal, heard, told }) {
-  let after = null;
+/** Follow from `cursor.after` (null: from now) until `signal` is aborted. `heard(items)`, `told(state)`. */
+export async function follow({ model, cursor, signal, heard, told }) {
   let failures = 0;
   while (!signal.aborted) {
     try {
-      const headers = { Accept: "text/event-stream, application/json", ...(after ? { "Last-Event-ID": after } : {}) };
-      const response = await request("GET", "/v1/changes", { query: { model, after, wait: WAIT_SECONDS }, headers, signal });
+      const headers = { Accept: "text/event-stream, application/json", ...(cursor.after ? { "Last-Event-ID": cursor.after } : {}) };
+      const response = await request("GET", "/v1/changes", { query: { model, after: cursor.after, wait: WAIT_SECONDS }, headers, signal });
       failures = 0;
       told({ isLive: true });
       if (response.headers.get("Content-Type")?.startsWith("text/event-stream")) {
         for await (const event of events(response.body)) {
-          after = event.id ?? after;
+          cursor.after = event.id ?? cursor.after;
           if (event.name === "problem") throw new Problem(event.value.status, event.value);
           if (event.name === "change") heard([event.value]);
         }
       } else {
         const page = await response.json();
-        after = page.cursor ?? after;
+        cursor.after = page.cursor ?? cursor.after;
         heard(page.items);
       }
     } catch (problem) {
@@ -79,6 +78,7 @@ export function FeedView() {
   const models = useAnswer((signal) => readModels(signal), []);
   const [items, setItems] = useState([]);
   const [state, setState] = useState({ isLive: false });
+  const cursor = useMemo(() => ({ after: null }), [model]);
   const add = (fresh, isLive) => {
     if (!fresh.length) return;
     if (isLive) announce(count(fresh.length, "new change"));
@@ -100,7 +100,7 @@ export function FeedView() {
   useEffect(() => {
     if (isPaused) return undefined;
     const aborter = new AbortController();
-    follow({ model, signal: aborter.signal, heard: (fresh) => add(fresh, true), told: setState });
+    follow({ model, cursor, signal: aborter.signal, heard: (fresh) => add(fresh, true), told: setState });
     return () => (aborter.abort(), setState({ isLive: false }));
   }, [model, isPaused]);
   return html`<${Heading} title="Changes">
