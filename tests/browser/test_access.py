@@ -67,7 +67,6 @@ def test_an_address_that_no_view_has_says_so(tab: Tab) -> None:
 
 
 def test_the_keyboard_reaches_the_content_first(tab: Tab) -> None:
-    tab.page.evaluate("() => document.activeElement.blur()")
     tab.page.keyboard.press("Tab")
     skip = tab.page.get_by_role("link", name="Skip to the content")
     expect(skip).to_be_focused()

@@ -21,7 +21,7 @@ def test_a_change_on_a_branch_is_seen_there_compared_and_merged(tab: Tab, served
     expect(tab.page.get_by_text("Nothing to merge")).to_be_visible()
 
     tab.open("models", "Account", "documents", "cid", branch="raise")
-    expect(tab.page.get_by_label("Branch")).to_have_value("raise")
+    expect(tab.page.get_by_role("combobox", name="Branch")).to_have_value("raise")
     tab.field("/balance").fill("150")
     tab.button("Save").click()
     tab.announced("Saved")
@@ -31,7 +31,7 @@ def test_a_change_on_a_branch_is_seen_there_compared_and_merged(tab: Tab, served
     tab.open("branches", compare="raise")
     change = tab.page.locator("details.change", has_text="cid")
     row = change.locator("tbody tr", has_text="balance")
-    assert row.locator("td").all_inner_texts() == ["−100", "+150"]
+    expect(row.locator("td")).to_have_text(["−100", "+150"])
     tab.button("Try it (dry run)").click()
     expect(tab.page.get_by_text("The merge would work: 1 document")).to_be_visible()
     assert served.document("Account", "cid")["balance"] == 100
@@ -78,7 +78,7 @@ def test_a_branch_is_deleted_and_undeleted(tab: Tab, served: Served) -> None:
 
 def test_the_branch_stays_in_the_address_from_view_to_view(tab: Tab) -> None:
     make_branch(tab, "sticky")
-    tab.page.get_by_label("Branch", exact=True).select_option("sticky")
+    tab.page.get_by_role("combobox", name="Branch").select_option("sticky")
     tab.page.get_by_role("link", name="Collections").click()
     tab.page.get_by_role("link", name="Account").click()
     expect(tab.page.get_by_role("heading", level=1)).to_have_text("Account")

@@ -31,8 +31,8 @@ def ids(tab: Tab) -> Locator:
 def add_condition(tab: Tab, field: str, condition: str, value: str | None = None) -> None:
     tab.button("+ Filter").click()
     dialog = tab.dialog()
-    dialog.get_by_label("Field", exact=True).select_option(label=field)
-    dialog.get_by_label("Condition").select_option(label=condition)
+    dialog.get_by_role("combobox", name="Field").select_option(label=field)
+    dialog.get_by_role("combobox", name="Condition").select_option(label=condition)
     if value is not None:
         control = dialog.get_by_label("Value")
         if control.evaluate("control => control.tagName") == "SELECT":
@@ -119,12 +119,11 @@ def rows(tab: Tab, which: str) -> int:
 def test_rows_page_in_by_cursor_and_a_reload_begins_where_you_were(tab: Tab) -> None:
     tab.open("models", "Reading")
     expect(tab.page.get_by_role("link", name="r00000")).to_be_visible()
-    for known in (100, 600):
+    for known in (100, 600, 1_100):
         expect(tab.page.locator("table.data")).to_have_attribute("data-rows-known", str(known))
         scroll_to_end(tab, known)
-    tab.page.wait_for_function("() => location.search.includes('cursor=')")
-    expect(tab.page.locator(".row-count")).to_contain_text("1,2")
     assert rows(tab, "known") >= READINGS
+    tab.page.wait_for_function("() => location.search.includes('cursor=')")
     tab.page.reload()
     expect(tab.page.get_by_role("link", name="From the beginning")).to_be_visible()
     assert ids(tab).first.inner_text() > "r00400"

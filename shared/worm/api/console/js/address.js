@@ -33,7 +33,11 @@ export function here(changes) {
   return address(place.value.parts, { ...Object.fromEntries(place.value.query), ...changes });
 }
 
+/** Has the reader moved since the page was loaded? */
+export let hasMoved = false;
+
 export function go(href, { replace = false } = {}) {
+  hasMoved ||= !replace;
   history[replace ? "replaceState" : "pushState"](null, "", href);
   place.value = read();
 }

@@ -23,6 +23,13 @@ export function may(scope) {
 export const mayChange = (model) => may("write") && model?.mode === "readwrite";
 export const mayCreate = (model) => may("write") && model?.mode !== "readonly";
 
+/** `GET /v1/branches`; empty where no model is in a space. */
+export const branches = signal([]);
+
+export async function loadBranches() {
+  branches.value = (await get("/v1/branches")).items;
+}
+
 const details = new Map();
 
 /** `GET /v1/models/{m}`, remembered for this page: a schema changes seldom. */

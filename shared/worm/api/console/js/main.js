@@ -1,9 +1,9 @@
 // The console begins here: token, shell, and the view that the address names.
 import { address, base, go, here, place } from "./address.js";
-import { about, loadAbout } from "./catalog.js";
-import { get, refusal, setToken, spent, takeTokenFromAddress, token } from "./client.js";
+import { about, branches, loadAbout, loadBranches } from "./catalog.js";
+import { refusal, setToken, spent, takeTokenFromAddress, token } from "./client.js";
 import { count, usd } from "./format.js";
-import { announcement, Badge, Dialog, Empty, Heading, ProblemBox, useAnswer, Waiting } from "./parts.js";
+import { announcement, Badge, Dialog, Empty, Heading, ProblemBox, Waiting } from "./parts.js";
 import { html, render, signal, useEffect, useState } from "./preact.js";
 import { BranchesView } from "./views/branches.js";
 import { CollectionsView } from "./views/collections.js";
@@ -67,8 +67,8 @@ function ThemeButton() {
 /** The branch that everything is read from and written to. Only where there are branches. */
 function BranchPicker() {
   const chosen = place.value.query.get("branch") ?? "";
-  const answer = useAnswer((signal) => get("/v1/branches", {}, signal), [place.value.parts[0] === "branches"]);
-  const names = (answer.value?.items ?? []).filter((one) => !one.isDeleted && one.name !== "main").map((one) => one.name);
+  useEffect(() => void loadBranches().catch(() => {}), []);
+  const names = branches.value.filter((one) => !one.isDeleted && one.name !== "main").map((one) => one.name);
   if (!names.length && !chosen) return null;
   if (chosen && !names.includes(chosen)) names.push(chosen);
   const choose = (event) => go(here({ branch: event.target.value || null, cursor: null, at: null, seq: null }));

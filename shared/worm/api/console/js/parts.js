@@ -1,5 +1,5 @@
 // What several views are made of: answers that are waited for, problems, dialogs, code, differences.
-import { go, here, place } from "./address.js";
+import { go, hasMoved, here, place } from "./address.js";
 import { changes, label, SYSTEM_FIELDS } from "./changes.js";
 import { cell, pretty } from "./format.js";
 import { html, signal, useEffect, useId, useLayoutEffect, useRef, useState } from "./preact.js";
@@ -78,14 +78,15 @@ export function Empty({ title, children }) {
   return html`<div class="empty"><p class="empty-title">${title}</p>${children ? html`<p>${children}</p>` : null}</div>`;
 }
 
-/** The view's heading. It takes the focus when the view is entered, so that readers begin there. */
+/** The view's heading. It takes the focus when the reader comes from another view, so that it is read first. */
 export function Heading({ title, trail, children }) {
   const heading = useRef();
   const { parts } = place.value;
   const where = parts.join("/");
   useEffect(() => {
     document.title = `${title} · S3WORM`;
-    if (document.activeElement === document.body || !document.contains(document.activeElement)) heading.current?.focus();
+    const isLost = document.activeElement === document.body || !document.contains(document.activeElement);
+    if (hasMoved && isLost) heading.current?.focus();
   }, [where, title]);
   return html`<div class="heading">
     ${trail ? html`<nav aria-label="Path" class="trail">${trail}</nav>` : null}

@@ -42,7 +42,7 @@ export function Plot({ xs, series, text, height = 160, isTime = false, xValue, y
       };
     };
     draw();
-    const resized = new ResizeObserver(() => plot?.setSize({ width: holder.current.clientWidth, height }));
+    const resized = new ResizeObserver(([entry]) => plot?.setSize({ width: Math.floor(entry.contentRect.width), height }));
     resized.observe(holder.current);
     const themed = new MutationObserver(draw);
     themed.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });

@@ -1,6 +1,6 @@
 // Branches as a graph; what one would bring into another, by model; and the merge, by a policy or document by document.
 import { address, go, here, place, reading } from "../address.js";
-import { may } from "../catalog.js";
+import { branches, loadBranches, may } from "../catalog.js";
 import { call, get, path, post, readDocument } from "../client.js";
 import { count } from "../format.js";
 import { announce, Answered, Badge, CodeButton, CodePanel, Confirm, Dialog, DiffValue, Empty, Heading, ProblemBox, ReasonField, useAnswer } from "../parts.js";
@@ -23,7 +23,7 @@ export function BranchesView() {
   const { query } = place.value;
   const compare = query.get("compare");
   const into = query.get("into") ?? "main";
-  const answer = useAnswer((signal) => get("/v1/branches", {}, signal), []);
+  const answer = useAnswer(async () => (await loadBranches(), { items: branches.value }), []);
   const [isCreating, setCreating] = useState(false);
   const snippet = compare ? snippets.branchDiff({ branch: compare, into }) : snippets.branches();
   return html`<${Heading} title="Branches">

@@ -32,18 +32,24 @@ export function DocumentView({ name, id }) {
 
 const trailOf = (name) => html`<a href=${address([])}>Collections</a> / <a href=${reading.table(name)}>${name}</a>`;
 
-/** The draft of a document with what is wrong in it; `errors` maps JSON pointers to texts. */
+/**
+ * The draft of a document with what is wrong in it, by JSON pointer: what the controls found, which stops a save, and what
+ * the server said of the last one, which holds until something is changed.
+ */
 function useDraft(document) {
-  const [draft, setDraft] = useState(document);
-  const [errors, setErrors] = useState(new Map());
+  const [draft, setValue] = useState(document);
+  const [wrong, setWrong] = useState(new Map());
+  const [told, setTold] = useState(new Map());
   const fail = (pointer, message) =>
-    setErrors((last) => {
+    setWrong((last) => {
       const next = new Map(last);
       if (message) next.set(pointer, message);
       else next.delete(pointer);
       return next;
     });
-  return { draft, setDraft, errors, fail, setErrors };
+  const setDraft = (value) => (setTold(new Map()), setValue(value));
+  const reset = (value) => (setWrong(new Map()), setDraft(value));
+  return { draft, setDraft, reset, fail, tell: setTold, errors: new Map([...told, ...wrong]), isWrong: wrong.size > 0 };
 }
 
 /** A problem that names a member of the document is shown at its control as well. */
@@ -56,7 +62,7 @@ function pointed(problem) {
 function Editor({ model, id, found: loaded, reload }) {
   const [found, setFound] = useState(loaded);
   const state = useDraft(found.document);
-  const { draft, setDraft, errors, setErrors } = state;
+  const { draft, reset, tell, isWrong } = state;
   const [problem, setProblem] = useState(null);
   const [conflict, setConflict] = useState(null);
   const [isDeleting, setDeleting] = useState(false);
@@ -70,8 +76,7 @@ function Editor({ model, id, found: loaded, reload }) {
 
   const keep = (saved, text) => {
     setFound(saved);
-    setDraft(saved.document);
-    setErrors(new Map());
+    reset(saved.document);
     setConflict(null);
     setReason("");
     announce(text);
@@ -89,20 +94,20 @@ function Editor({ model, id, found: loaded, reload }) {
     try {
       keep(await write(base, wanted), "Saved");
     } catch (error) {
-      if (error.status === 412) await meet(wanted);
+      if (error.status === 412) await meet(base.document, wanted);
       else {
         setProblem(error);
-        setErrors(pointed(error));
+        tell(pointed(error));
       }
     } finally {
       setBusy(false);
     }
   };
-  /** Somebody saved first: get theirs, and let the reader choose. */
-  const meet = async (mine) => {
+  /** Somebody saved after `base`: get theirs, and let the reader choose. */
+  const meet = async (base, mine) => {
     try {
       const theirs = await readDocument("GET", target(model.name, id), { query: { branch } });
-      setConflict({ base: found.document, mine, theirs });
+      setConflict({ base, mine, theirs });
       announce("Somebody else saved this document first. Choose what to keep.");
     } catch (error) {
       setProblem(error.status === 404 ? new Problem(412, { title: "Somebody deleted this document", detail: "Your changes are still here.", hint: "Restore it from trash or from its history, then save again." }) : error);
@@ -123,7 +128,7 @@ function Editor({ model, id, found: loaded, reload }) {
     <${CodePanel} snippet=${snippet} />
     <${Stamp} found=${found} />
     ${conflict
-      ? html`<${ThreeWay} conflict=${conflict} isBusy=${isBusy} save=${(wanted) => save(conflict.theirs, wanted)}
+      ? html`<${ThreeWay} key=${conflict.theirs.etag} conflict=${conflict} isBusy=${isBusy} save=${(wanted) => save(conflict.theirs, wanted)}
           discard=${() => keep(conflict.theirs, "Your changes were discarded")} back=${() => setConflict(null)} />`
       : html`<${Tabs} /><${Body} model=${model} state=${state} disabled=${!canChange || isBusy} />
           <${ProblemBox} problem=${problem} />
@@ -131,8 +136,8 @@ function Editor({ model, id, found: loaded, reload }) {
             ? html`<div class="save-bar">
                 <${ReasonField} value=${reason} set=${setReason} />
                 <span class="muted" aria-live="polite">${isDirty ? count(operations.length, "field") + " changed" : "no changes"}</span>
-                <button type="button" disabled=${!isDirty || isBusy} onClick=${() => (setDraft(found.document), setErrors(new Map()))}>Discard</button>
-                <button type="button" class="primary" disabled=${!isDirty || errors.size > 0 || isBusy} onClick=${() => save()}>Save</button>
+                <button type="button" disabled=${!isDirty || isBusy} onClick=${() => reset(found.document)}>Discard</button>
+                <button type="button" class="primary" disabled=${!isDirty || isWrong || isBusy} onClick=${() => save()}>Save</button>
               </div>`
             : html`<p class="muted">${model.mode === "readwrite" ? "You may read this document, not change it." : `Documents of a model with mode ${model.mode} cannot be changed.`}</p>`}`}
     ${isDeleting
@@ -256,7 +261,7 @@ export function NewDocumentView({ name }) {
 
 function Creator({ model }) {
   const state = useDraft(emptyDocument(model.schema));
-  const { draft, errors, setErrors } = state;
+  const { draft, tell, isWrong } = state;
   const [id, setId] = useState("");
   const [problem, setProblem] = useState(null);
   const [isBusy, setBusy] = useState(false);
@@ -280,7 +285,7 @@ function Creator({ model }) {
       go(reading.document(model.name, made.id));
     } catch (error) {
       setProblem(error);
-      setErrors(pointed(error));
+      tell(pointed(error));
       setBusy(false);
     }
   };
@@ -291,6 +296,6 @@ function Creator({ model }) {
     ${isSingleton ? null : html`<div class="form"><label class="field"><span>id <small>empty: a new one</small></span><input type="text" class="mono" value=${id} onInput=${(event) => setId(event.target.value)} /></label></div>`}
     <${Body} model=${model} state=${state} disabled=${isBusy} />
     <${ProblemBox} problem=${problem} />
-    <div class="save-bar"><${ReasonField} value=${reason} set=${setReason} /><button type="submit" class="primary" disabled=${errors.size > 0 || isBusy}>Create</button></div>
+    <div class="save-bar"><${ReasonField} value=${reason} set=${setReason} /><button type="submit" class="primary" disabled=${isWrong || isBusy}>Create</button></div>
   </form>`;
 }

@@ -340,7 +340,7 @@ function Rows({ model, fields, columns, asked }) {
     <div class="grid" ref=${scroller} onScroll=${scrolled} role="region" aria-label=${`Rows of ${model.name}`} tabindex="0" onKeyDown=${moveFocus}>
       <table class="data" aria-rowcount=${isComplete ? length + 1 : -1} aria-busy=${pages.isLoading} data-rows-held=${pages.rowsHeld} data-rows-known=${length}>
         <colgroup>${all.map((one) => html`<col key=${one.path} style=${{ width: `${widthOf(one, model)}ch` }} />`)}<col /></colgroup>
-        <thead><tr aria-rowindex="1">${all.map((one) => html`<${Header} key=${one.path} field=${one} sort=${asked.sort} />`)}<th class="filler"></th></tr></thead>
+        <thead><tr aria-rowindex="1">${all.map((one) => html`<${Header} key=${one.path} field=${one} sort=${asked.sort} />`)}<td class="filler" aria-hidden="true"></td></tr></thead>
         <tbody>
           ${first > 0 ? html`<tr key="above" class="spacer" aria-hidden="true"><td colspan=${all.length + 1} style=${{ height: `${first * ROW_PIXELS}px` }}></td></tr>` : null}
           ${shown.map((position) => html`<${Row} key=${position} model=${model} position=${position} row=${pages.row(position)} columns=${all} at=${asked.at} />`)}
@@ -413,7 +413,7 @@ function Row({ model, position, row, columns, at }) {
       const text = kind === "datetime" ? time(value) : cell(value);
       return html`<td key=${name} class=${["integer", "number"].includes(kind) ? "number" : ""} title=${text.length > 20 ? text.slice(0, 300) : null}>${value === null ? html`<span class="muted">null</span>` : kind === "boolean" && value !== undefined ? html`<span class="mono">${text}</span>` : text}</td>`;
     })}
-    <td class="filler"></td>
+    <td class="filler" aria-hidden="true"></td>
   </tr>`;
 }
 
