@@ -1,0 +1,62 @@
+// The address is the state: path segments below the console's base, and the query. Views read `place` and call `go`.
+import { signal } from "./preact.js";
+
+export const base = new URL("..", import.meta.url).pathname;
+/** Where the API is: beside the console. */
+export const origin = location.origin + base.replace(/console\/$/, "").replace(/\/$/, "");
+
+function read() {
+  const path = location.pathname.startsWith(base) ? location.pathname.slice(base.length) : "";
+  return { parts: path.split("/").filter(Boolean).map(decode), query: new URLSearchParams(location.search) };
+}
+
+function decode(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+export const place = signal(read());
+
+/** `/console/models/Customer?sort=name`. Empty members of the query are left out; the branch stays as it is. */
+export function address(parts, query = {}) {
+  const kept = { branch: place.value.query.get("branch"), ...query };
+  const chosen = Object.entries(kept).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  const text = new URLSearchParams(chosen).toString();
+  return base + parts.map(encodeURIComponent).join("/") + (text ? `?${text}` : "");
+}
+
+/** This address with other members in its query; null or "" removes one. */
+export function here(changes) {
+  return address(place.value.parts, { ...Object.fromEntries(place.value.query), ...changes });
+}
+
+/** Has the reader moved since the page was loaded? */
+export let hasMoved = false;
+
+export function go(href, { replace = false } = {}) {
+  hasMoved ||= !replace;
+  history[replace ? "replaceState" : "pushState"](null, "", href);
+  place.value = read();
+}
+
+export const reading = {
+  document: (model, id, query) => address(["models", model, "documents", id], query),
+  history: (model, id, query) => address(["models", model, "documents", id, "history"], query),
+  table: (model, query) => address(["models", model], query),
+};
+
+addEventListener("popstate", () => (place.value = read()));
+
+// Links within the console change the address without loading the page. Anything but a plain click is the browser's.
+document.addEventListener("click", (event) => {
+  if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+  const link = event.target.closest?.("a[href]");
+  if (!link || link.target || link.hasAttribute("download")) return;
+  const url = new URL(link.href);
+  if (url.origin !== location.origin || !url.pathname.startsWith(base) || url.hash) return;
+  event.preventDefault();
+  go(url.pathname + url.search);
+});

@@ -1,0 +1,170 @@
+"""Documents in the console: create, edit, two people at once, delete and restore."""
+
+from __future__ import annotations
+
+from playwright.sync_api import expect
+
+from tests.browser.conftest import Opener
+from tests.browser.serving import Served, Tab
+
+
+def test_a_document_is_created_from_the_form_of_its_schema(tab: Tab, served: Served) -> None:
+    tab.open("models", "Customer")
+    tab.page.get_by_role("link", name="New", exact=True).click()
+    expect(tab.field("/status")).to_have_value("0")  # the default of the schema: lead
+    tab.page.get_by_label("id").fill("made/by hand")
+    tab.field("/name").fill("Handmade")
+    tab.field("/score").fill("12")
+    tab.field("/status").select_option(label="active")
+    tab.button("Add tags").click()
+    tab.page.get_by_label("tags, element 1").fill("vip")
+    tab.page.locator('[data-pointer="/address/city"] input').fill("Oslo")
+    tab.page.get_by_label("Reason").fill("a test: ünïcode")
+    tab.button("Create").click()
+    expect(tab.page.get_by_role("heading", level=1)).to_have_text("made/by hand")
+    stored = served.document("Customer", "made/by hand")
+    assert {name: stored[name] for name in ("name", "score", "status", "tags", "address")} == {
+        "name": "Handmade",
+        "score": 12,
+        "status": "active",
+        "tags": ["vip"],
+        "address": {"city": "Oslo"},
+    }
+    [entry] = served.get("/v1/models/Customer/documents/made%2Fby%20hand/history")["items"]
+    assert (entry["op"], entry["actor"], entry["reason"]) == ("create", "local", "a test: ünïcode")
+
+
+def test_a_document_that_breaks_the_schema_says_so_at_its_field(tab: Tab) -> None:
+    tab.allowed = {422, 400, 409}
+    tab.open("models", "Customer", "new")
+    tab.page.get_by_label("id").fill("nameless")
+    tab.button("Create").click()
+    problem = tab.page.locator(".problem")
+    expect(problem).to_contain_text("name")
+    expect(tab.page.locator('[data-pointer="/name"] .error')).to_be_visible()
+    tab.field("/name").fill("Taken")
+    tab.field("/email").fill("info0@example.com")
+    tab.button("Create").click()
+    expect(problem).to_contain_text("c000")  # who holds the unique value
+
+
+def test_a_number_that_is_none_is_refused_before_it_is_sent(tab: Tab, served: Served) -> None:
+    served.create("Customer", {"id": "numbers", "name": "Numbers", "score": 1})
+    tab.open("models", "Customer", "documents", "numbers")
+    tab.field("/score").fill("1.5")
+    expect(tab.page.locator('[data-pointer="/score"] .error')).to_have_text("This must be a whole number")
+    expect(tab.button("Save")).to_be_disabled()
+    tab.field("/score").fill("2")
+    tab.button("Save").click()
+    tab.announced("Saved")
+    assert served.document("Customer", "numbers")["score"] == 2
+
+
+def test_only_what_was_edited_is_written(tab: Tab, served: Served) -> None:
+    """A browser reads 1.0 as 1: were the whole document written, every save would change it."""
+    served.call("POST", "/v1/models/Reading/documents", {"id": "exact", "sensor": "s", "value": 1.0, "more": {"x": 2.0}})
+    tab.open("models", "Reading", "documents", "exact", tab="json")
+    editor = tab.page.get_by_label("The document as JSON")
+    editor.fill(editor.input_value().replace('"sensor": "s"', '"sensor": "t"'))
+    tab.button("Save").click()
+    tab.announced("Saved")
+    stored = served.document("Reading", "exact")
+    assert (stored["sensor"], repr(stored["value"]), repr(stored["more"])) == ("t", "1.0", "{'x': 2.0}")
+
+
+def test_json_that_is_none_cannot_be_saved(tab: Tab, served: Served) -> None:
+    served.create("Customer", {"id": "broken-json", "name": "Broken"})
+    tab.open("models", "Customer", "documents", "broken-json", tab="json")
+    tab.page.get_by_label("The document as JSON").fill("{")
+    expect(tab.page.locator(".json-editor .error")).to_be_visible()
+    tab.page.get_by_label("The document as JSON").fill('{"id": "broken-json", "name": "Whole"}')
+    expect(tab.button("Save")).to_be_enabled()
+    tab.button("Save").click()
+    tab.announced("Saved")
+    assert served.document("Customer", "broken-json")["name"] == "Whole"
+
+
+def test_two_people_at_once_see_three_versions_and_lose_nothing(open_tab: Opener, served: Served) -> None:
+    base = {"id": "contested", "name": "Base", "status": "lead", "score": 1, "tags": ["a"], "email": "c@example.com"}
+    served.create("Customer", base)
+    mine, theirs = open_tab(), open_tab()
+    for tab in (mine, theirs):
+        tab.open("models", "Customer", "documents", "contested")
+        tab.field("/name").wait_for()
+    theirs.field("/name").fill("Theirs")
+    theirs.field("/score").fill("2")
+    theirs.button("Save").click()
+    theirs.announced("Saved")
+
+    mine.allowed = {412}
+    mine.field("/name").fill("Mine")
+    mine.field("/status").select_option(label="active")
+    mine.button("Save").click()
+    table = mine.page.get_by_role("table").filter(has_text="Theirs")
+    rows = {row.locator("code").inner_text(): row for row in table.locator("tbody tr").all()}
+    kinds = {name: row.get_attribute("data-kind") for name, row in rows.items()}
+    assert kinds == {"name": "conflict", "status": "mine", "score": "theirs"}
+    assert [cell.inner_text().strip() for cell in rows["name"].locator("td").all()] == ["Base", "Mine", "Theirs"]
+    save = mine.button("Save on top of theirs")
+    expect(save).to_be_disabled()
+    mine.page.get_by_label("name: mine").check()
+    save.click()
+    mine.announced("Saved")
+    stored = served.document("Customer", "contested")
+    assert {name: stored[name] for name in base} == {
+        **base,
+        "name": "Mine",
+        "status": "active",
+        "score": 2,
+    }
+
+
+def test_a_third_save_in_between_is_met_again(open_tab: Opener, served: Served) -> None:
+    served.create("Customer", {"id": "busy", "name": "One", "score": 1})
+    tab = open_tab()
+    tab.allowed = {412}
+    tab.open("models", "Customer", "documents", "busy")
+    tab.field("/name").fill("Mine")
+    served.patch("Customer", "busy", {"name": "Two"})
+    tab.button("Save").click()
+    tab.page.get_by_label("name: mine").check()
+    served.patch("Customer", "busy", {"score": 9})
+    tab.button("Save on top of theirs").click()
+    expect(tab.page.locator('tr[data-kind="theirs"]')).to_contain_text("score")
+    tab.button("Save on top of theirs").click()
+    tab.announced("Saved")
+    stored = served.document("Customer", "busy")
+    assert (stored["name"], stored["score"]) == ("Mine", 9)
+
+
+def test_a_deleted_document_waits_in_trash_and_comes_back(tab: Tab, served: Served) -> None:
+    served.create("Customer", {"id": "regretted", "name": "Regretted"})
+    tab.open("models", "Customer", "documents", "regretted")
+    tab.button("Delete").click()
+    tab.dialog().get_by_label("Reason").fill("by mistake")
+    tab.dialog().get_by_role("button", name="Delete").click()
+    expect(tab.page.get_by_role("heading", level=1)).to_have_text("Customer")
+
+    tab.page.get_by_role("link", name="Trash").click()
+    row = tab.page.locator("tbody tr", has_text="regretted")
+    expect(row).to_contain_text("by mistake")
+    expect(row.locator(".countdown")).to_contain_text("29 d 23 h")
+    row.get_by_role("button", name="Restore regretted").click()
+    expect(tab.page.get_by_role("heading", level=1)).to_have_text("regretted")
+    expect(tab.field("/name")).to_have_value("Regretted")
+    assert served.document("Customer", "regretted")["name"] == "Regretted"
+
+
+def test_what_is_purged_is_asked_about_first_and_gone(tab: Tab, served: Served) -> None:
+    served.create("Customer", {"id": "unwanted", "name": "Unwanted"})
+    served.call("DELETE", "/v1/models/Customer/documents/unwanted")
+    tab.open("trash", model="Customer")
+    tab.button("Purge unwanted").click()
+    tab.dialog().get_by_role("button", name="Purge").click()
+    tab.announced("unwanted was removed for good")
+    expect(tab.page.locator("tbody tr", has_text="unwanted")).to_have_count(0)
+
+
+def test_a_model_that_is_read_only_offers_no_changes(tab: Tab) -> None:
+    tab.open("models", "Archive")
+    expect(tab.page.get_by_role("link", name="New", exact=True)).to_have_count(0)

@@ -1,0 +1,38 @@
+"""The live feed: changes of others arrive by themselves, and a broken connection loses none."""
+
+from __future__ import annotations
+
+from playwright.sync_api import expect
+
+from tests.browser.serving import Served, Tab
+
+
+def test_changes_of_others_arrive_by_themselves(tab: Tab, served: Served) -> None:
+    tab.open("changes")
+    expect(tab.page.locator("h1 + .actions .badge")).to_have_text("live")
+    served.create("Customer", {"id": "newborn", "name": "Newborn"})
+    served.patch("Customer", "newborn", {"score": 5})
+    live = tab.page.locator("tr[data-live]", has_text="newborn")
+    expect(live).to_have_count(2)
+    tab.announced("new change")
+    live.first.get_by_role("link", name="newborn").click()
+    expect(tab.page.locator(".entry")).to_contain_text("Entry 2")
+
+
+def test_a_feed_of_one_model_leaves_out_the_others(tab: Tab, served: Served) -> None:
+    tab.open("changes", model="Account")
+    expect(tab.page.locator("h1 + .actions .badge")).to_have_text("live")
+    served.create("Customer", {"id": "unheard", "name": "Unheard"})
+    served.create("Account", {"id": "heard", "owner": "Heard"})
+    expect(tab.page.locator("tr[data-live]", has_text="heard")).to_have_count(1)
+    expect(tab.page.locator("tr", has_text="unheard")).to_have_count(0)
+
+
+def test_a_feed_goes_on_after_a_pause_with_what_it_missed(tab: Tab, served: Served) -> None:
+    tab.open("changes", model="Customer")
+    expect(tab.page.locator("h1 + .actions .badge")).to_have_text("live")
+    tab.button("Pause").click()
+    expect(tab.page.locator("h1 + .actions .badge")).to_have_text("paused")
+    served.create("Customer", {"id": "meanwhile", "name": "Meanwhile"})
+    tab.button("Resume").click()
+    expect(tab.page.locator("tr", has_text="meanwhile")).to_have_count(1)
