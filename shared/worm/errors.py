@@ -90,6 +90,8 @@ class Invalid(WormError):
     """The input breaks a rule: a document, a schema, an id, a filter. `path` is the JSON path of the mistake."""
 
     exit_code = 2
+    is_of_stored = False
+    """True: the mistake is in what somebody stored, not in what the caller gave."""
 
     def __init__(
         self, message: str, *, path: str | None = None, key: str | None = None, hint: str | None = None

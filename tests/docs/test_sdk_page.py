@@ -126,7 +126,7 @@ MEASURED: dict[str, Prepare] = {
     "`upsert(doc)`": lambda at: lambda: at.customers.upsert(Customer(id="old", name="x")),
     "`patch(id, changes, if_version=None)`": lambda at: lambda: at.customers.patch("old", {"name": "x"}),
     "`update(id, operators, if_version=None)`": lambda at: lambda: at.customers.update("old", {"$set": {"name": "x"}}),
-    "`modify(id, function)`": lambda at: lambda: at.customers.modify("old", _changed),
+    "`modify(id, function, if_version=None)`": lambda at: lambda: at.customers.modify("old", _changed),
     "`refresh(doc)`": _refreshed,
     "`delete(id, if_version=None)`": lambda at: lambda: at.customers.delete("old"),
     "`delete(id)`, `softDelete`": lambda at: lambda: at.trashed.delete("live"),

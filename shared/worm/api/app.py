@@ -11,23 +11,25 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
-from worm.api import branches, changes, documents, health, histories, models, transactions, trash
+import orjson
+
+from worm.api import branches, changes, documents, exports, health, histories, models, queries, transactions, trash
 from worm.api.call import (
     ApiSettings,
     Call,
     Event,
     HttpAnswer,
     body_of,
+    decoded,
     headers_of,
     json_answer,
     problem_answer,
     query_of,
-    segment_of,
 )
 from worm.api.idempotency import answered_once
 from worm.api.identity import EVERYTHING, Identity
@@ -35,7 +37,7 @@ from worm.api.problems import HttpProblem, problem_of
 from worm.api.routes import Route, RouteTable
 from worm.api.sessions import SharedSession
 from worm.deployment.costs import Prices
-from worm.errors import WormError
+from worm.errors import NotFound, WormError
 from worm.model import Worm
 from worm.store.base import RequestMeter, metered
 
@@ -44,7 +46,9 @@ Identify = Callable[[Call, Event], Identity]
 
 ROUTES: tuple[Route, ...] = (
     *models.ROUTES,
+    *queries.ROUTES,
     *documents.ROUTES,
+    *exports.ROUTES,
     *histories.ROUTES,
     *trash.ROUTES,
     *branches.ROUTES,
@@ -76,32 +80,42 @@ class Api:
         self.settings = settings or ApiSettings()
         self.sessions = SharedSession(open_session)
         self._identify = identify
-        self.table = RouteTable(routes)
+        described = Route("GET", "/openapi.json", self._openapi, "This description", scope="public", tag="models")
+        self.table = RouteTable((*routes, described))
 
     def close(self) -> None:
         self.sessions.close()
 
+    def _openapi(self, call: Call) -> HttpAnswer:
+        from worm.api.openapi import openapi
+
+        return json_answer(openapi(self.table.routes), headers={"Cache-Control": "no-cache"})
+
     def handle(self, event: Event, context: Any = None) -> dict[str, Any]:
         """For Lambda: the answer as payload format 2.0."""
-        answer = self.answer(event, context)
-        body = _joined(answer.body)
-        most = self.settings.max_answer_bytes
-        if most is not None and len(body) > most:
-            what = f"the answer has {len(body):,} bytes, and a function may return {most:,}"
-            hint = "ask for less: limit, select, a filter"
-            answer = problem_answer(HttpProblem(413, "answer-too-large", what, hint=hint), _request_id(event))
-            body = _joined(answer.body)
-        return _packed(answer, body)
+        return _packed(self._answer(event, context, partial(self._whole, event)))
 
     def answer(self, event: Event, context: Any = None) -> HttpAnswer:
-        """The answer, with all its headers."""
-        request_id = _request_id(event)
+        """The answer, with all its headers. Its body may come piece by piece, and what goes wrong then is raised."""
+        return self._answer(event, context, lambda answer: answer)
+
+    def _answer(self, event: Event, context: Any, finish: Callable[[HttpAnswer], HttpAnswer]) -> HttpAnswer:
         with metered() as meter:
             try:
-                answer = self.table.resolve(event, context, partial(self._deliver, event))
+                answer = finish(self.table.resolve(event, context, partial(self._deliver, event)))
             except Exception as error:  # noqa: BLE001 - whatever went wrong, the caller gets an answer
-                answer = _failed(error, request_id)
+                answer = _failed(error, _request_id(event))
         return _finished(answer, meter)
+
+    def _whole(self, event: Event, answer: HttpAnswer) -> HttpAnswer:
+        """With its body in one piece, if that is not too large."""
+        most, size, pieces = self.settings.max_answer_bytes, 0, list[bytes]()
+        for piece in [answer.body] if isinstance(answer.body, bytes) else answer.body:
+            size += len(piece)
+            pieces.append(piece)
+            if most is not None and size > most:
+                return _shortened(answer, event, most)
+        return replace(answer, body=b"".join(pieces))
 
     def _deliver(self, event: Event, route: Route, parameters: Mapping[str, str]) -> HttpAnswer:
         """What the endpoint answers, or the problem."""
@@ -109,6 +123,9 @@ class Api:
             with self.sessions.lease() as session:
                 call = self._admitted(self._call(event, session, parameters), route)
                 answer = self._answered(call, route)
+        except NotFound as error:  # those of the endpoint are answers by now: the session could not be opened
+            problem = HttpProblem(503, "no-schema", error.message, hint=error.hint)
+            answer = problem_answer(problem, _request_id(event))
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets an answer
             answer = _failed(error, _request_id(event))
         return replace(answer, body=b"") if _method(event) == "HEAD" else answer
@@ -126,18 +143,18 @@ class Api:
         body = event.get("body") or ""
         if len(body) > self.settings.max_body_bytes * (4 / 3 if event.get("isBase64Encoded") else 1) + 4:
             raise self._too_large()
-        decoded = body_of(event)
-        if len(decoded) > self.settings.max_body_bytes:
+        content = body_of(event)
+        if len(content) > self.settings.max_body_bytes:
             raise self._too_large()
         return Call(
             method=_method(event),
             path=str(event.get("rawPath") or "/"),
             session=session,
             settings=self.settings,
-            parameters={name: segment_of(raw) for name, raw in parameters.items()},
+            parameters={name: decoded(raw, "the path") for name, raw in parameters.items()},
             query=query_of(str(event.get("rawQueryString") or "")),
             headers=headers_of(event),
-            body=decoded,
+            body=content,
             request_id=_request_id(event),
             event=event,
         )
@@ -149,6 +166,7 @@ class Api:
     def _admitted(self, call: Call, route: Route) -> Call:
         """The call with its identity, if that may do what the route does."""
         if route.scope == "public":
+            route.check_parameters(call.query.names)
             return call
         identity = self._identify(call, call.event)
         if self.settings.is_readonly and route.scope != "read":
@@ -158,6 +176,7 @@ class Api:
             raise HttpProblem(
                 403, "scope", what, hint=f"scopes of {identity.actor}: {', '.join(sorted(identity.scopes))}"
             )
+        route.check_parameters(call.query.names)
         return replace(call, identity=identity)
 
 
@@ -171,6 +190,15 @@ def _attempted(call: Call, route: Route) -> HttpAnswer:
         return problem_answer(known, call.request_id)
     except Exception as error:  # noqa: BLE001 - the answer says so, the log says what
         return _failed(error, call.request_id)
+
+
+def _shortened(answer: HttpAnswer, event: Event, most: int) -> HttpAnswer:
+    """A write has taken place, so its answer goes without the document. Anything else is refused."""
+    if isinstance(answer.body, bytes) and _method(event) != "GET" and "ETag" in answer.headers:
+        return replace(answer, body=orjson.dumps({**orjson.loads(answer.body), "document": None}))
+    what = f"the answer has more than the {most:,} bytes that a function may return"
+    hint = "ask for less: limit, select, a filter"
+    return problem_answer(HttpProblem(413, "answer-too-large", what, hint=hint), _request_id(event))
 
 
 def _failed(error: Exception, request_id: str) -> HttpAnswer:
@@ -205,11 +233,8 @@ def usd_text(usd: float) -> str:
     return f"{usd:.10f}".rstrip("0").rstrip(".") or "0"
 
 
-def _joined(body: bytes | Iterator[bytes]) -> bytes:
-    return body if isinstance(body, bytes) else b"".join(body)
-
-
-def _packed(answer: HttpAnswer, body: bytes) -> dict[str, Any]:
+def _packed(answer: HttpAnswer) -> dict[str, Any]:
+    body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
     is_text = answer.headers.get("Content-Type", "text/").startswith(TEXTUAL)
     return {
         "statusCode": answer.status,

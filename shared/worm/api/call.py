@@ -152,7 +152,7 @@ class Call:
     def reason(self) -> str | None:
         """Why the caller writes: the header `Worm-Reason`, percent-encoded, or the parameter `reason`."""
         given = self.header("worm-reason")
-        return self.query.one("reason") if given is None else unquote(given)
+        return self.query.one("reason") if given is None else decoded(given, "Worm-Reason")
 
     @property
     def about(self) -> About:
@@ -222,12 +222,12 @@ def query_of(text: str) -> QueryString:
     return QueryString(tuple(pairs))
 
 
-def segment_of(raw: str) -> str:
-    """A segment of a path, decoded once."""
+def decoded(raw: str, where: str) -> str:
+    """Percent-encoded text, decoded once."""
     try:
         return unquote(raw, errors="strict")
     except UnicodeDecodeError:
-        raise Invalid(f"{shown(raw)} in the path is not UTF-8") from None
+        raise Invalid(f"{shown(raw)} in {where} is not UTF-8") from None
 
 
 def body_of(event: Event) -> bytes:

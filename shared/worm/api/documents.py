@@ -13,7 +13,16 @@ from functools import partial
 from urllib.parse import quote
 
 from worm.api.call import JSON, Call, HttpAnswer, json_answer
-from worm.api.preconditions import Tags, check_is_one_of, etag_of, is_fresh, not_matching, tags_of, under_condition
+from worm.api.preconditions import (
+    Tags,
+    check_is_one_of,
+    etag_of,
+    is_fresh,
+    not_matching,
+    tags_of,
+    under_condition,
+    version_of,
+)
 from worm.api.problems import HttpProblem
 from worm.api.routes import (
     BRANCH,
@@ -26,7 +35,7 @@ from worm.api.routes import (
     Route,
 )
 from worm.codec.json_patch import PatchRefused, check_patch_document, patched
-from worm.codec.strict_json import JsonObject
+from worm.codec.strict_json import JsonObject, JsonValue
 from worm.errors import Invalid, NotFound
 from worm.model import Model
 from worm.sdk.document import DocumentDict
@@ -34,28 +43,55 @@ from worm.sdk.document import DocumentDict
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 OPERATORS = "application/vnd.worm.update+json"
+LINK_SECONDS = 60
 PATCHES = (MERGE_PATCH, JSON_PATCH, OPERATORS)
 
 
 def shape_of(document: DocumentDict) -> JsonObject:
     """A document as answers have it."""
-    return {"id": document.get("id"), "version": document.version, "seq": document.seq, "document": dict(document)}
+    origin = document.provenance
+    entity_id = str(document["id"]) if origin is None else origin.id
+    return {"id": entity_id, "version": version_of(document), "seq": document.seq, "document": document}
 
 
 def document_answer(document: DocumentDict, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpAnswer:
     """With its ETag."""
-    tag = {} if document.version is None else {"ETag": etag_of(document.version)}
-    return json_answer(shape_of(document), status, {"Cache-Control": "no-cache", **tag, **(headers or {})})
+    shape = shape_of(document)
+    return json_answer(shape, status, {**_headers(shape["version"]), **(headers or {})})
+
+
+def _headers(version: JsonValue) -> dict[str, str]:
+    tag = {"ETag": etag_of(version)} if isinstance(version, str) else {}
+    return {"Cache-Control": "no-cache", **tag}
 
 
 def get_document(call: Call) -> HttpAnswer:
-    document = call.model.get(call.parameters["id"])
-    check_is_one_of(call, document.version)
+    model = call.model
+    document = model.get(call.parameters["id"])
+    if call.has_precondition:
+        version = version_of(document)
+        check_is_one_of(call, version)
+        if is_fresh(call, version):
+            return HttpAnswer(304, _headers(version))
     answer = document_answer(document)
-    if is_fresh(call, document.version):
-        kept = {name: value for name, value in answer.headers.items() if name != "Content-Type"}
-        return HttpAnswer(304, kept)
+    most = call.settings.max_answer_bytes
+    if most is not None and isinstance(answer.body, bytes) and len(answer.body) > most:
+        return _elsewhere(call, model, document) or answer
     return answer
+
+
+def _elsewhere(call: Call, model: Model[DocumentDict], document: DocumentDict) -> HttpAnswer | None:
+    """Where S3 itself gives a document that a function cannot return. Not of a model in a space: its log may be ahead
+    of the object."""
+    from worm.store.s3 import S3Store
+
+    store, origin = call.session.store, document.provenance
+    is_object = call.session.schema.model(model.name).space is None
+    if not isinstance(store, S3Store) or origin is None or not is_object:
+        return None
+    key = call.session.collection(model.name).documents.key(origin.id)
+    link = store.link(key, version_id=origin.at.version_id, seconds=LINK_SECONDS)
+    return HttpAnswer(303, {**_headers(version_of(document)), "Location": link})
 
 
 def create_document(call: Call) -> HttpAnswer:
@@ -136,7 +172,7 @@ def _named(call: Call, document: JsonObject) -> JsonObject:
     given, wanted = document.get("id"), call.parameters["id"]
     if given is not None and (isinstance(given, bool) or not isinstance(given, str | int) or str(given) != wanted):
         raise Invalid(f"must be the one of the path, {wanted!r}", path="id")
-    return document if given is not None else {"id": wanted, **document}
+    return document if given is not None else {**document, "id": wanted}
 
 
 def _only_star() -> HttpProblem:
@@ -154,7 +190,8 @@ ROUTES = (
         "One document, as it is stored now",
         parameters=(BRANCH, IF_MATCH, IF_NONE_MATCH),
         answer=DOCUMENT,
-        problems=(304, 404, 412),
+        problems=(303, 304, 404, 412),
+        description="303: it is larger than a function may return. The location has the document alone, for a minute.",
         tag="documents",
     ),
     Route(

@@ -1,6 +1,8 @@
 """`If-Match` and `If-None-Match` (RFC 9110): the only conditions of a write. A session's memory is none.
 
 An ETag is the version of a document in quotes. A version that this library cannot have given matches nothing.
+
+A module of its own because several nouns have versions.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ from urllib.parse import quote, unquote
 
 from worm.api.call import Call
 from worm.api.problems import HttpProblem
+from worm.collections.documents import DocumentVersion
 from worm.errors import Conflict, Invalid, NotFound, shown
-from worm.sdk.document import decode_version
+from worm.sdk.document import DocumentDict, decode_version, encode_version
 from worm.values import dataclass
 
 R = TypeVar("R")
@@ -31,6 +34,17 @@ class Tags:
     weak: tuple[str, ...] = ()
 
 
+def version_of(document: DocumentDict) -> str | None:
+    """One text for one state, which versions of the SDK need not be: in a space the commit alone tells it, whether or
+    not the object that follows from it is known. None for a part of a document, or for one of the past: it cannot be
+    saved."""
+    origin = document.provenance
+    if origin is None or origin.partial or origin.as_of:
+        return None
+    at = origin.at
+    return encode_version(at if at.commit is None else DocumentVersion(commit=at.commit))
+
+
 def etag_of(version: str) -> str:
     """A strong ETag; what ETags cannot hold is percent-encoded."""
     return f'"{quote(version, safe=_SAFE)}"'
@@ -44,7 +58,7 @@ def tags_of(call: Call, header: str) -> Tags | None:
     if text.strip() == "*":
         return Tags(is_any=True)
     at, strong, weak = 0, list[str](), list[str]()
-    while at < len(text):
+    while at < len(text) or not text:
         found = _TAG.match(text, at)
         if found is None or len(strong) + len(weak) >= TAGS_MAX:
             hint = 'an ETag is a version in double quotes: If-Match: "…", or *'

@@ -2,7 +2,7 @@
 
 | Error | Status |
 |---|---|
-| `Invalid` | 422; 400 where the mistake is in the query or in the syntax of the body |
+| `Invalid` | 422; 400 where the mistake is in the query or in the syntax of the body; 500 if it is in what is stored |
 | `UniqueViolation` | 409, with `field` and `holder` |
 | `NotFound` | 404 |
 | `Conflict` | 412 if the caller gave a precondition, else 409 |
@@ -92,7 +92,9 @@ KINDS: Mapping[type[WormError], tuple[int, str]] = {
 def problem_of(error: WormError, *, has_precondition: bool = False, invalid: int = 422) -> HttpProblem:
     """`has_precondition`: the caller asked for a version. `invalid`: the status of `Invalid`."""
     status, slug = next((known for kind, known in KINDS.items() if isinstance(error, kind)), (500, "internal"))
-    if slug == "invalid":
+    if isinstance(error, Invalid) and error.is_of_stored:
+        status, slug = 500, "stored-document-invalid"
+    elif slug == "invalid":
         status = invalid
     elif slug == "conflict" and has_precondition:
         status, slug = 412, "precondition-failed"

@@ -22,7 +22,7 @@ from aws_lambda_powertools.event_handler.lambda_function_url import LambdaFuncti
 from worm.api.call import Endpoint, Event, HttpAnswer, problem_answer
 from worm.api.problems import HttpProblem
 from worm.codec.strict_json import JsonObject
-from worm.errors import shown
+from worm.errors import Invalid, shown
 from worm.values import dataclass
 
 Scope = Literal["public", "read", "write", "admin"]
@@ -65,6 +65,8 @@ class Route:
     tag: str = ""
     is_idempotent: bool = False
     """Whether an `Idempotency-Key` makes the second of two equal calls answer as the first."""
+    is_described: bool = True
+    """Whether `/openapi.json` has it: files of the console are no part of the API."""
 
     @property
     def names(self) -> list[str]:
@@ -73,6 +75,13 @@ class Route:
     @property
     def methods(self) -> tuple[str, ...]:
         return (self.method, "HEAD") if self.method == "GET" else (self.method,)
+
+    def check_parameters(self, names: set[str]) -> None:
+        """Refuses what the route does not know: nobody should take an answer for that to another question."""
+        known = {one.name for one in self.parameters if one.place == "query"}
+        unknown = sorted(names - known) if self.is_described else []
+        if unknown:
+            raise Invalid("is not a parameter of this path", path=unknown[0], hint=f"known: {', '.join(sorted(known))}")
 
     @property
     def invalid_status(self) -> int:
@@ -114,6 +123,7 @@ Deliver = Callable[["Route", Mapping[str, str]], HttpAnswer]
 class _Resolver(LambdaFunctionUrlResolver):
     """See above. `event` and `deliver` belong to one call; `answer` is what came out."""
 
+    table: RouteTable
     deliver: Deliver
     answer: HttpAnswer
     _event: Any = None
@@ -139,7 +149,8 @@ class RouteTable:
     def __init__(self, routes: Sequence[Route]) -> None:
         self.routes = tuple(routes)
         self._resolver = _Resolver(debug=False)
-        self._resolver.use([self._deliver])
+        self._resolver.use([_deliver])
+        self._resolver.table = self
         self._routes: dict[int, Route] = {}
         for route in self.routes:
             self._register(route)
@@ -160,18 +171,11 @@ class RouteTable:
         mine.resolve(event, context)
         return mine.answer
 
-    def _deliver(self, app: Any, next_middleware: Any) -> Response[str]:
-        """Powertools' middleware; it goes no further."""
-        route = self._routes.get(id(app.context["_route"]))
-        if route is None:
-            request_id = str(app.current_event.request_context.request_id or "")
-            problem = self._unknown(app.current_event.http_method, app.context["_path"])
-            app.answer = problem_answer(problem, request_id)
-        else:
-            app.answer = app.deliver(route, app.context["_route_args"])
-        return Response(status_code=app.answer.status)
+    def found(self, made: Any) -> Route | None:
+        """The route of one of Powertools' routes."""
+        return self._routes.get(id(made))
 
-    def _unknown(self, method: str, path: str) -> HttpProblem:
+    def unknown(self, method: str, path: str) -> HttpProblem:
         """404, or 405 where only the method is wrong."""
         everywhere = (*self._resolver._static_routes, *self._resolver._dynamic_routes)
         allowed = sorted({one.method for one in everywhere if one.rule.match(path)})
@@ -181,6 +185,18 @@ class RouteTable:
             )
         what = f"{shown(method)} is not possible here"
         return HttpProblem(405, "method-not-allowed", what, headers={"Allow": ", ".join(allowed)})
+
+
+def _deliver(app: _Resolver, next_middleware: Any) -> Response[str]:
+    """Powertools' middleware; it goes no further. (A plain function: of a method it would read the types each time.)"""
+    path, event = app.context["_path"], app.current_event
+    route = app.table.found(app.context["_route"])
+    if route is None:
+        problem = app.table.unknown(event.http_method, path)
+        app.answer = problem_answer(problem, str(event.request_context.request_id or ""))
+    else:
+        app.answer = app.deliver(route, app.context["_route_args"])
+    return Response(status_code=app.answer.status)
 
 
 def _unreached() -> None:

@@ -9,16 +9,19 @@ A module of its own because it has no notion of HTTP.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from worm.collections.layout import SCHEMA_KEY
+from worm.errors import WormError
 from worm.forks import new_lock
 from worm.model import Worm
 from worm.schema import Schema, load_pushed
 from worm.store.base import NotModified
 
 REFRESH_SECONDS = 5.0
+log = logging.getLogger("worm.api")
 
 
 class _Open:
@@ -78,15 +81,20 @@ class SharedSession:
             return
         try:
             self._looked_at = current.session.clock.monotonic()
-            found = current.session.store.get_if_changed(SCHEMA_KEY, self._etag)
-            if found is None or isinstance(found, NotModified):
-                return  # none was ever pushed, or it was deleted: the schema of the session stays
-            schema = load_pushed(found.body, SCHEMA_KEY)
-            self._etag = found.etag
-            if schema != current.session.schema:
-                self._replace(current, schema)
+            self._follow(current)
+        except WormError as error:  # the next look may be luckier, and the schema that we have still counts
+            log.warning("the pushed schema could not be read: %s", error)
         finally:
             self._refreshing.release()
+
+    def _follow(self, current: _Open) -> None:
+        found = current.session.store.get_if_changed(SCHEMA_KEY, self._etag)
+        if found is None or isinstance(found, NotModified):
+            return  # none was ever pushed, or it was deleted: the schema of the session stays
+        schema = load_pushed(found.body, SCHEMA_KEY)
+        self._etag = found.etag
+        if schema != current.session.schema:
+            self._replace(current, schema)
 
     def _replace(self, old: _Open, schema: Schema) -> None:
         session, settings = old.session, old.session.settings

@@ -436,6 +436,10 @@ class _SystemKey:
                 "what `worm attach` added to the settings of the bucket",
                 "`worm detach` takes it out again",
             ),
+            ".worm.api": (
+                "a record of the HTTP API: the answer to a call with an Idempotency-Key, or a token",
+                NOTHING,
+            ),
             VERIFY_KEY: ("a note of the last `worm verify --record`, for `worm doctor`", NOTHING),
             ".worm.store": ("of the directory store itself: locks, metadata and unfinished writes", NOTHING),
         }

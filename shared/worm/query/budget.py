@@ -16,7 +16,8 @@ from contextvars import ContextVar
 from worm.errors import Invalid
 from worm.query.planner import Plan
 
-_most: ContextVar[int | None] = ContextVar("most", default=None)
+ALLOWED: ContextVar[int | None] = ContextVar("allowed", default=None)
+"""How many requests the queries of this thread may take; None: any number."""
 
 
 class TooExpensive(Invalid):
@@ -33,13 +34,8 @@ class TooExpensive(Invalid):
 @contextmanager
 def at_most(requests: int | None) -> Iterator[None]:
     """None: any number."""
-    token = _most.set(requests)
+    token = ALLOWED.set(requests)
     try:
         yield
     finally:
-        _most.reset(token)
-
-
-def allowed() -> int | None:
-    """How many; None: any number."""
-    return _most.get()
+        ALLOWED.reset(token)

@@ -30,7 +30,7 @@ from worm.collections.documents import NO_VERSION, DocumentVersion
 from worm.collections.entries import APART, Document, Row, is_cut, table_row
 from worm.errors import Corrupt, Invalid
 from worm.query.aggregate import Aggregate, Computed, Distinct
-from worm.query.budget import TooExpensive, allowed
+from worm.query.budget import ALLOWED, TooExpensive
 from worm.query.filters import And, Filter
 from worm.query.needs import Needs, Request
 from worm.query.own_writes import DocumentState, NoWrites, OwnWrite, OwnWrites, is_doubtful
@@ -555,7 +555,7 @@ class Reader:
         """`decisive`: what must be known of every row that matches; by default the fields that sort."""
         with self._lock:
             search = Search(self._table, self._own, request)
-            decision = search.decide() if allowed() is None else self._decided_within(search)
+            decision = search.decide() if ALLOWED.get() is None else self._decided_within(search)
         self._confirm(search)
         if decision.strategy == "manifest_scan" or search.needs.orders:
             self._complete(search, documents, search.needs.sorted if decisive is None else decisive)
@@ -582,7 +582,7 @@ class Reader:
     def _affordable(self, search: Search) -> list[str]:
         """The ids of the candidates, if their documents may be read."""
         ids = self._ids(search)
-        if allowed() is not None:
+        if ALLOWED.get() is not None:
             query, lookup = search.needs.request.query, search.needs.lookup
             told = lookup.fields if search.ids is not None and lookup is not None else frozenset[str]()
             is_page = query.limit is not None and not query.sort and search.needs.filter.fields <= told
@@ -590,7 +590,7 @@ class Reader:
         return ids
 
     def _afford(self, search: Search, needed: int) -> None:
-        most = allowed()
+        most = ALLOWED.get()
         if most is not None and needed > most:
             raise TooExpensive(self._explain(search.needs.request), needed, most)
 

@@ -18,7 +18,7 @@ from operator import itemgetter
 from worm.collections.documents import DocumentVersion
 from worm.collections.entries import Row, is_cut
 from worm.errors import Corrupt, Invalid
-from worm.query.budget import TooExpensive, allowed
+from worm.query.budget import ALLOWED, TooExpensive
 from worm.query.execute import Answer, DocumentReads, Search, counted, given_rows, live_ids
 from worm.query.needs import Request
 from worm.query.own_writes import NoWrites, OwnWrites, is_doubtful
@@ -59,7 +59,7 @@ class Stream:
 
     def _check_cost(self, search: Search) -> None:
         """Refused where it would take more requests than it may (`budget.py`)."""
-        most = allowed()
+        most = ALLOWED.get()
         needed = self.plan.estimate.total if self._view is None or search.view is None else search.view.requests
         if most is not None and needed > most and self.plan.assumed is None:
             raise TooExpensive(self.plan, needed, most)

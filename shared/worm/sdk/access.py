@@ -446,7 +446,7 @@ class Access(Generic[D]):
             key=key,
             hint=in_the_way(self._session.store, key) or usual,
         )
-        error.path = mistake.path
+        error.path, error.is_of_stored = mistake.path, True
         return error
 
     def _read(self, entity_id: str, found: Object, document: Document) -> DocumentDict:

@@ -115,6 +115,11 @@ class BotoSide:
         raw, server = self._raw(lambda client: client.list_object_versions(**page), prefix)
         return _parsed(lambda document: parse_versions(document, server), raw)
 
+    def link(self, path: str, version_id: str | None, seconds: int) -> str:
+        """A URL that reads this object for so long, without credentials. No request."""
+        params = {"Bucket": self.bucket, "Key": path, **({} if version_id is None else {"VersionId": version_id})}
+        return str(self.client.generate_presigned_url("get_object", Params=params, ExpiresIn=seconds))
+
     def delete(self, path: str, key: str) -> None:
         """One DeleteObject. Repeating it is harmless, so a passing failure is `TryAgain`."""
         try:

@@ -1,0 +1,164 @@
+"""All rows of a model as a file: CSV, NDJSON, and where pyarrow is installed Parquet and Arrow.
+
+Rows are read in batches and sent as they come. CSV, Parquet and Arrow name all columns at their beginning: unless the
+caller selects some, rows wait in a temporary file until all are read. A function returns the whole at once, so it
+refuses what is larger than that may be.
+
+A module of its own because it has the endpoints of one noun; `app.py` only lists such modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import chain
+from typing import IO, Any, cast
+from urllib.parse import quote
+
+from worm.api.call import Call, HttpAnswer
+from worm.api.problems import HttpProblem
+from worm.api.queries import ALLOW_SCAN, AT, FILTER, SELECT, AskedRows, filter_of, spoken, within
+from worm.api.routes import BRANCH, Parameter, Route
+from worm.codec.csv_rows import csv_chunks, json_line, spooled, unspooled
+from worm.codec.strict_json import JsonValue
+from worm.errors import Invalid, shown
+from worm.model import DocumentDict
+from worm.query.filter_text import columns_of, parse_select
+from worm.schema import ModelDef
+from worm.sdk.rows import Rows
+from worm.values import dataclass
+
+MEDIA_TYPES = {
+    "csv": "text/csv; charset=utf-8",
+    "ndjson": "application/x-ndjson",
+    "parquet": "application/vnd.apache.parquet",
+    "arrow": "application/vnd.apache.arrow.stream",
+}
+CHUNK_BYTES = 1 << 20
+Batches = Iterable[Rows[DocumentDict]]
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What is written: rows in batches, the columns that are known before, and whether there are no others."""
+
+    definition: ModelDef
+    columns: list[str]
+    is_closed: bool
+    batches: Batches
+
+
+def export_documents(call: Call) -> HttpAnswer:
+    kind = call.query.one("format") or "csv"
+    if kind not in MEDIA_TYPES:
+        raise Invalid(f"must be one of {', '.join(MEDIA_TYPES)}, not {shown(kind)}", path="format")
+    if kind in ("parquet", "arrow") and find_spec("pyarrow") is None:
+        hint = "install it: pip install 's3worm[arrow]'; csv and ndjson need nothing"
+        raise HttpProblem(501, "not-installed", f"{kind} needs the package pyarrow", hint=hint)
+    pieces = iter(_WRITERS[kind](_exported(call)))
+    first = next(pieces, b"")  # what is wrong with the request is found out before the answer begins
+    name = quote(f"{call.parameters['model']}.{kind}", safe="")
+    headers = {"Content-Type": MEDIA_TYPES[kind], "Content-Disposition": f"attachment; filename*=UTF-8''{name}"}
+    return HttpAnswer(200, headers, chain([first], pieces))
+
+
+def _exported(call: Call) -> Exported:
+    model = call.model
+    definition = call.session.schema.model(model.name)
+    allow_scan = call.query.flag("allowScan")
+    with spoken():
+        select = parse_select(call.query.one("select"))
+        chosen = filter_of(definition, call.query.all("filter"))
+    most = AskedRows(allow_scan=allow_scan).max_changed(call.settings.max_requests)
+    with within(call, allow_scan=allow_scan):
+        found = model.find_batches(
+            filter=chosen, select=cast("list[str]", select), at=call.query.one("at"), max_changed=most
+        )
+    return Exported(definition, columns_of(definition, select), select is not None, found)
+
+
+def _csv(exported: Exported) -> Iterator[bytes]:
+    chunks = csv_chunks(exported.columns, exported.batches, is_closed=exported.is_closed)
+    return (text.encode() for _, text in chunks if text)
+
+
+def _ndjson(exported: Exported) -> Iterator[bytes]:
+    return ("".join(f"{json_line(row)}\n" for row in rows).encode() for rows in exported.batches)
+
+
+def _tables(exported: Exported, spool: IO[str]) -> Iterator[Any]:
+    """Arrow tables, all of the same columns; at least one."""
+    known: Iterable[Sequence[Mapping[str, JsonValue]]] = exported.batches
+    columns = exported.columns
+    if not exported.is_closed:
+        counting = spooled(spool, columns, exported.batches)
+        while True:
+            try:
+                next(counting)
+            except StopIteration as ended:
+                columns = cast("list[str]", ended.value)
+                break
+        known = unspooled(spool)
+    is_empty = True
+    for rows in known:
+        is_empty = False
+        yield _arrow(exported.definition, columns, rows)
+    if is_empty:
+        yield _arrow(exported.definition, columns, [])
+
+
+def _arrow(definition: ModelDef, columns: list[str], rows: Sequence[Mapping[str, JsonValue]]) -> Any:
+    made = Rows([DocumentDict(row) for row in rows], definition=definition, plan=cast("Any", None), select=columns)
+    return made.to_arrow()
+
+
+def _written(make: Callable[[Any, Any], Any], exported: Exported) -> Iterator[bytes]:
+    """`make` gives a writer of tables, for a file and a schema."""
+    from tempfile import TemporaryFile
+
+    with TemporaryFile("w+", encoding="utf-8", newline="\n") as spool, TemporaryFile() as target:
+        writer = None
+        for table in _tables(exported, spool):
+            writer = writer or make(target, table.schema)
+            writer.write_table(table)
+        cast("Any", writer).close()
+        target.seek(0)
+        while piece := target.read(CHUNK_BYTES):
+            yield piece
+
+
+def _parquet(exported: Exported) -> Iterator[bytes]:
+    return _written(import_module("pyarrow.parquet").ParquetWriter, exported)
+
+
+def _arrow_stream(exported: Exported) -> Iterator[bytes]:
+    return _written(import_module("pyarrow.ipc").new_stream, exported)
+
+
+_WRITERS: dict[str, Callable[[Exported], Iterator[bytes]]] = {
+    "csv": _csv,
+    "ndjson": _ndjson,
+    "parquet": _parquet,
+    "arrow": _arrow_stream,
+}
+
+ROUTES = (
+    Route(
+        "GET",
+        "/v1/models/{model}/export",
+        export_documents,
+        "All documents that match, as a file",
+        parameters=(
+            Parameter("format", "How they are written.", {"enum": list(MEDIA_TYPES), "default": "csv"}),
+            FILTER,
+            SELECT,
+            AT,
+            BRANCH,
+            ALLOW_SCAN,
+        ),
+        media_types=tuple(MEDIA_TYPES.values()),
+        problems=(400, 404, 413, 501),
+        tag="queries",
+    ),
+)

@@ -1,0 +1,436 @@
+"""Queries: rows by filter, totals, counts, plans.
+
+The parameters of a GET and the members of a POST say the same. A filter in a parameter is a JSON object, or conditions
+as `worm table query --filter` takes them: `filter=status=active&filter=amount>100`.
+
+A query that would take too many requests is refused with its plan, unless the caller says `allowScan`. A page has at
+most 1,000 rows and about 4 MB; `cursor` goes on after it.
+
+A module of its own because it has the endpoints of one noun; `app.py` only lists such modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import field, replace
+from itertools import accumulate
+from typing import Any, TypedDict, cast
+
+import orjson
+
+from worm.api.call import JSON, PAGE_BYTES_MAX, PAGE_ROWS_MAX, Call, HttpAnswer, json_answer
+from worm.api.documents import shape_of
+from worm.api.problems import HttpProblem
+from worm.api.routes import BRANCH, DOCUMENT, Parameter, Route
+from worm.codec.strict_json import JsonObject, JsonValue, loads
+from worm.errors import Invalid, shown
+from worm.model import DocumentDict, Model
+from worm.query.budget import TooExpensive, at_most
+from worm.query.filter_text import both, parse_filter, parse_names, parse_sort
+from worm.query.planner import Actual, Cost, Plan
+from worm.query.query import Query, Sort
+from worm.schema import ModelDef
+from worm.sdk.past import CHANGED_MAX
+from worm.sdk.reading import populated_fields, referred_model
+from worm.sdk.rows import Rows
+from worm.store.base import metered
+from worm.values import dataclass
+
+LIMIT = 100
+MEMBERS = frozenset(
+    {"filter", "sort", "select", "populate", "limit", "cursor", "at", "branch", "explain", "allowScan", "count"}
+)
+TOTALS = frozenset({"filter", "groupBy", "metrics", "having", "sort", "limit", "at", "branch", "allowScan"})
+METRICS = frozenset({"count", "sum", "avg", "min", "max", "percentiles"})
+
+
+class Chosen(TypedDict):
+    """What `find_all` and `explain` are asked."""
+
+    filter: Mapping[str, JsonValue]
+    sort: Sort | None
+    select: Sequence[str] | None
+    populate: Sequence[str] | None
+    limit: int
+    cursor: str | None
+    at: Any
+    max_changed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AskedRows:
+    """A question, from a GET or from a POST."""
+
+    filter: Mapping[str, JsonValue] = field(default_factory=dict)
+    sort: Sort | None = None
+    select: Sequence[str] | None = None
+    populate: Sequence[str] | None = None
+    limit: int = LIMIT
+    cursor: str | None = None
+    at: JsonValue = None
+    explain: str | None = None
+    allow_scan: bool = False
+    count: bool = False
+
+    def chosen(self, most: int) -> Chosen:
+        return {
+            "filter": self.filter,
+            "sort": self.sort,
+            "select": self.select,
+            "populate": self.populate,
+            "limit": self.limit,
+            "cursor": self.cursor,
+            "at": self.at,
+            "max_changed": self.max_changed(most),
+        }
+
+    def max_changed(self, most: int) -> int | None:
+        """Each document that changed since a moment takes a look-up."""
+        return None if self.allow_scan else min(most, CHANGED_MAX)
+
+
+# The question
+
+
+def asked_by_parameters(call: Call, definition: ModelDef) -> AskedRows:
+    """Of a GET."""
+    query = call.query
+    explain = query.one("explain")
+    if explain not in (None, "true", "false", "analyze"):
+        raise Invalid(f"must be true or analyze, not {shown(explain)}", path="explain")
+    select, populate = query.one("select"), query.one("populate")
+    with spoken():
+        return AskedRows(
+            filter=filter_of(definition, query.all("filter")),
+            sort=cast("Sort", parse_sort(query.one("sort"))) or None,
+            select=None if select is None else parse_names(select, "select") if select else [],
+            populate=parse_names(populate, "populate") if populate else None,
+            limit=query.number("limit", LIMIT, least=1, most=PAGE_ROWS_MAX),
+            cursor=query.one("cursor"),
+            at=query.one("at"),
+            explain=None if explain == "false" else explain,
+            allow_scan=query.flag("allowScan"),
+            count=query.flag("count"),
+        )
+
+
+def filter_of(definition: ModelDef, texts: list[str]) -> Mapping[str, JsonValue]:
+    """All must hold. A text that begins with a brace is a filter as JSON."""
+    chosen = parse_filter(definition, [text for text in texts if not text.lstrip().startswith("{")])
+    for text in texts:
+        if text.lstrip().startswith("{"):
+            chosen = both(chosen, cast("JsonObject", loads(text.encode())))
+    return chosen
+
+
+@contextmanager
+def spoken() -> Iterator[None]:
+    """Errors of the command's options, in the words of the API."""
+    try:
+        yield
+    except Invalid as mistake:
+        for option, name in (("--filter", "filter"), ("--where", "filter="), ("--sort", "sort")):
+            mistake.message = mistake.message.replace(option, name)
+            mistake.hint = None if mistake.hint is None else mistake.hint.replace(option, name)
+        raise
+
+
+def asked_by_members(body: JsonObject) -> AskedRows:
+    """Of a POST. What the library itself checks is left to it."""
+    check_members(body, MEMBERS)
+    explain = body.get("explain")
+    if explain not in (None, True, False, "true", "analyze"):
+        raise Invalid(f"must be true or analyze, not {shown(explain)}", path="explain")
+    cursor = body.get("cursor")
+    if not isinstance(cursor, str | None):
+        raise Invalid(f"must be a text, not {shown(cursor)}", path="cursor")
+    return AskedRows(
+        filter=cast("JsonObject", body.get("filter") or {}),
+        sort=cast("Sort | None", body.get("sort")),
+        select=names_of(body, "select"),
+        populate=names_of(body, "populate"),
+        limit=limit_of(body),
+        cursor=cursor,
+        at=body.get("at"),
+        explain="analyze" if explain == "analyze" else "true" if explain else None,
+        allow_scan=flag_of(body, "allowScan"),
+        count=flag_of(body, "count"),
+    )
+
+
+def check_members(body: JsonObject, known: frozenset[str]) -> None:
+    unknown = sorted(body.keys() - known)
+    if unknown:
+        raise Invalid("is not known here", path=unknown[0], hint=f"known: {', '.join(sorted(known))}")
+
+
+def names_of(body: JsonObject, name: str) -> list[str] | None:
+    given = body.get(name)
+    listed = [given] if isinstance(given, str) else given
+    if listed is None:
+        return None
+    if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+        raise Invalid(f"must be a list of names, not {shown(given)}", path=name)
+    return cast("list[str]", listed)
+
+
+def limit_of(body: JsonObject, default: int = LIMIT) -> int:
+    given = body.get("limit", default)
+    if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= PAGE_ROWS_MAX:
+        raise Invalid(f"must be a whole number from 1 to {PAGE_ROWS_MAX}, not {shown(given)}", path="limit")
+    return given
+
+
+def flag_of(body: JsonObject, name: str) -> bool:
+    given = body.get(name, False)
+    if not isinstance(given, bool):
+        raise Invalid(f"must be true or false, not {shown(given)}", path=name)
+    return given
+
+
+def model_of(call: Call, body: JsonObject) -> Model[DocumentDict]:
+    """That of the path, on the branch that the body or the query names."""
+    branch = body.get("branch")
+    if branch is None:
+        return call.model
+    if not isinstance(branch, str):
+        raise Invalid(f"must be a text, not {shown(branch)}", path="branch")
+    call.check_model(call.parameters["model"])
+    return call.session.branch(branch).model(call.parameters["model"])
+
+
+# The answer
+
+
+@contextmanager
+def within(call: Call, *, allow_scan: bool) -> Iterator[None]:
+    """Inside, queries take no more requests than they may."""
+    try:
+        with at_most(None if allow_scan else call.settings.max_requests):
+            yield
+    except TooExpensive as refused:
+        hint = "filter by an indexed field, ask for less, or say allowScan"
+        raise HttpProblem(400, "too-expensive", refused.message, hint=hint, plan=refused.plan.shape()) from None
+
+
+def list_documents(call: Call) -> HttpAnswer:
+    model = call.model
+    return _rows_answer(call, model, asked_by_parameters(call, call.session.schema.model(model.name)))
+
+
+def query_documents(call: Call) -> HttpAnswer:
+    body = call.json_object()
+    return _rows_answer(call, model_of(call, body), asked_by_members(body))
+
+
+def _rows_answer(call: Call, model: Model[DocumentDict], asked: AskedRows) -> HttpAnswer:
+    check_populated(call, model.name, asked.populate)
+    chosen = asked.chosen(call.settings.max_requests)
+    if asked.explain == "true":
+        return json_answer({"plan": model.explain(**chosen).shape()})
+    with within(call, allow_scan=asked.allow_scan):
+        with metered() as meter:
+            rows, items = _page(model, chosen)
+        shape: dict[str, object] = {"items": items, "cursor": rows.cursor}
+        if asked.count:
+            shape["count"] = model.count(asked.filter, at=chosen["at"], max_changed=chosen["max_changed"])
+    if asked.explain == "analyze":
+        cost = Cost(dict(meter.requests), meter.bytes_read)
+        shape["plan"] = _analyzed(rows.plan, model.explain(**chosen), Actual(cost, len(rows))).shape()
+    return json_answer(shape)
+
+
+def _page(model: Model[DocumentDict], chosen: Chosen) -> tuple[Rows[DocumentDict], list[orjson.Fragment]]:
+    """The rows, and each as JSON. Where they are too large for one page, the query is asked for fewer."""
+    while True:
+        rows = model.find_all(**chosen)
+        items = [orjson.dumps(shape_of(row)) for row in rows]
+        fitting = sum(size <= PAGE_BYTES_MAX for size in accumulate(len(item) + 1 for item in items))
+        if fitting == len(items) or len(items) == 1:
+            return rows, [orjson.Fragment(item) for item in items]
+        chosen = {**chosen, "limit": max(1, fitting)}
+
+
+def _analyzed(plan: Plan, explained: Plan, actual: Actual) -> Plan:
+    """What it took, beside the estimate for the strategy that was taken."""
+    is_same = plan.strategy == explained.strategy
+    return replace(plan, estimate=explained.estimate if is_same else plan.estimate, actual=actual)
+
+
+def check_populated(call: Call, name: str, populate: Sequence[str] | None) -> None:
+    """What a reference names may be of a model that the caller may not see."""
+    definition = call.session.schema.model(name)
+    for one in populated_fields(definition, None if populate is None else list(populate)):
+        call.check_model(referred_model(definition.fields[one]))
+
+
+def count_documents(call: Call) -> JsonObject:
+    model = call.model
+    with spoken():
+        chosen = filter_of(call.session.schema.model(model.name), call.query.all("filter"))
+    allow_scan = call.query.flag("allowScan")
+    most = AskedRows(allow_scan=allow_scan).max_changed(call.settings.max_requests)
+    with within(call, allow_scan=allow_scan):
+        return {"count": model.count(chosen, at=call.query.one("at"), max_changed=most)}
+
+
+def aggregate_documents(call: Call) -> JsonValue:
+    body = call.json_object()
+    check_members(body, TOTALS)
+    metrics = body.get("metrics", {"count": True})
+    if not isinstance(metrics, dict):
+        raise Invalid('must be an object such as {"count": true, "sum": ["total"]}', path="metrics")
+    check_members(metrics, METRICS)
+    groups, allow_scan = names_of(body, "groupBy"), flag_of(body, "allowScan")
+    if groups is None and not body.keys().isdisjoint({"sort", "limit", "having"}):
+        raise Invalid("sort, limit and having are for groups", path="groupBy", hint='{"groupBy": ["status"], …}')
+    given: dict[str, Any] = {**metrics, "count": flag_of(metrics, "count")}
+    given |= {name: body.get(name) for name in ("filter", "having", "at")}
+    given["max_changed"] = AskedRows(allow_scan=allow_scan).max_changed(call.settings.max_requests)
+    with within(call, allow_scan=allow_scan):
+        found: JsonObject = model_of(call, body).aggregate(**given, group_by=groups)
+    return found if groups is None else {"groups": _arranged(found, body)}
+
+
+def _arranged(found: JsonObject, body: JsonObject) -> JsonValue:
+    """The groups, sorted and cut: by `count`, `sum.total`, `key.status`."""
+    groups = cast("list[JsonObject]", found["groups"])
+    limit = limit_of(body) if "limit" in body else None
+    rows: list[JsonObject] = [{"id": f"{at:012}", **group} for at, group in enumerate(groups)]
+    query = Query.of(sort=cast("Sort | None", body.get("sort")), limit=limit)
+    return [{name: value for name, value in row.items() if name != "id"} for row in query.run(rows)]
+
+
+# Routes
+
+FILTER = Parameter(
+    "filter",
+    'Conditions such as `status=active,amount>100`, or a filter as JSON: `{"status": "active"}`.',
+    is_repeated=True,
+)
+SORT = Parameter("sort", "Fields with commas; `-` before one reverses it: `-score,name`.")
+SELECT = Parameter("select", "Only these fields, with commas; the id is always there.")
+LIMITED = Parameter(
+    "limit", "Rows of a page.", {"type": "integer", "minimum": 1, "maximum": PAGE_ROWS_MAX, "default": LIMIT}
+)
+EXPLAIN = Parameter(
+    "explain",
+    "`true`: the plan instead of rows; `analyze`: rows and plan.",
+    {"enum": ["true", "false", "analyze"]},
+)
+AT = Parameter("at", "As it was at a time, or at a commit of the model's space.")
+ALLOW_SCAN = Parameter("allowScan", "Allow any number of requests.", {"type": "boolean"})
+_PLAN: JsonObject = {"type": "object", "description": "Strategy, reason, and what it costs."}
+_LIST: JsonObject = {
+    "type": "object",
+    "properties": {
+        "items": {"type": "array", "items": DOCUMENT},
+        "cursor": {"type": ["string", "null"], "description": "Where the next page begins; null: this was the last."},
+        "count": {"type": "integer"},
+        "plan": _PLAN,
+    },
+}
+_NAMES: JsonObject = {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+_QUESTION: JsonObject = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "filter": {"type": "object"},
+        "sort": {"oneOf": [{"type": "string"}, {"type": "array"}, {"type": "object"}]},
+        "select": _NAMES,
+        "populate": _NAMES,
+        "limit": {"type": "integer", "minimum": 1, "maximum": PAGE_ROWS_MAX},
+        "cursor": {"type": "string"},
+        "at": {"type": ["string", "integer"]},
+        "branch": {"type": "string"},
+        "explain": {"enum": [True, False, "analyze"]},
+        "allowScan": {"type": "boolean"},
+        "count": {"type": "boolean"},
+    },
+}
+_TOTALS: JsonObject = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "filter": {"type": "object"},
+        "groupBy": _NAMES,
+        "metrics": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                "count": {"type": "boolean"},
+                **dict.fromkeys(("sum", "avg", "min", "max"), _NAMES),
+                "percentiles": {"type": "object"},
+            },
+        },
+        "having": {"type": "object"},
+        "sort": {"oneOf": [{"type": "string"}, {"type": "array"}, {"type": "object"}]},
+        "limit": {"type": "integer", "minimum": 1, "maximum": PAGE_ROWS_MAX},
+        "at": {"type": ["string", "integer"]},
+        "branch": {"type": "string"},
+        "allowScan": {"type": "boolean"},
+    },
+}
+ROUTES = (
+    Route(
+        "GET",
+        "/v1/models/{model}/documents",
+        list_documents,
+        "Documents that match, a page at a time",
+        parameters=(
+            FILTER,
+            SORT,
+            SELECT,
+            Parameter("populate", "Fields whose references are replaced by the documents that they name."),
+            Parameter(
+                "limit",
+                "Rows of a page.",
+                {"type": "integer", "minimum": 1, "maximum": PAGE_ROWS_MAX, "default": LIMIT},
+            ),
+            Parameter("cursor", "Where the page begins: that of the page before."),
+            AT,
+            BRANCH,
+            EXPLAIN,
+            ALLOW_SCAN,
+            Parameter("count", "Also count all that match.", {"type": "boolean"}),
+        ),
+        answer=_LIST,
+        problems=(400, 404),
+        tag="queries",
+    ),
+    Route(
+        "POST",
+        "/v1/models/{model}/query",
+        query_documents,
+        "The same with a body",
+        parameters=(BRANCH,),
+        body={JSON: _QUESTION},
+        answer=_LIST,
+        problems=(400, 404),
+        invalid=400,
+        tag="queries",
+    ),
+    Route(
+        "GET",
+        "/v1/models/{model}/count",
+        count_documents,
+        "How many match",
+        parameters=(FILTER, AT, BRANCH, ALLOW_SCAN),
+        answer={"type": "object", "properties": {"count": {"type": "integer"}}},
+        problems=(400, 404),
+        tag="queries",
+    ),
+    Route(
+        "POST",
+        "/v1/models/{model}/aggregate",
+        aggregate_documents,
+        "Sums, averages, extremes and percentiles, whole or by group",
+        parameters=(BRANCH,),
+        body={JSON: _TOTALS},
+        answer={"type": "object", "description": "Totals by name, or `groups`: a list of them, each with its `key`."},
+        problems=(400, 404),
+        invalid=400,
+        tag="queries",
+    ),
+)
