@@ -199,6 +199,7 @@ class Tab:
     complaints: list[str] = field(default_factory=list)
     allowed: set[int] = field(default_factory=set)
     """Statuses that the test provokes; the browser reports each as an error."""
+    has_token: bool = False
 
     @classmethod
     def of(cls, context: BrowserContext, served: Served) -> Tab:
@@ -224,11 +225,14 @@ class Tab:
         """By the link that `worm serve` prints."""
         self.page.goto(f"{self.served.origin}/#token={TOKEN}")
         self.page.get_by_role("heading", level=1, name="Collections").wait_for()
+        self.has_token = True
         return self
 
     def open(self, *parts: str, **query: str) -> Tab:
-        self.page.goto(self.served.address(*parts, **query))
+        """A view by its address, the first one with the token."""
+        self.page.goto(self.served.address(*parts, **query) + ("" if self.has_token else f"#token={TOKEN}"))
         self.page.locator("main h1").first.wait_for()
+        self.has_token = True
         return self
 
     def button(self, name: str | re.Pattern[str], *, exact: bool = True) -> Locator:

@@ -33,7 +33,7 @@ def test_a_change_on_a_branch_is_seen_there_compared_and_merged(tab: Tab, served
     row = change.locator("tbody tr", has_text="balance")
     expect(row.locator("td")).to_have_text(["−100", "+150"])
     tab.button("Try it (dry run)").click()
-    expect(tab.page.get_by_text("The merge would work: 1 document")).to_be_visible()
+    expect(tab.page.locator(".merge .notice")).to_have_text("The merge would work: 1 document")
     assert served.document("Account", "cid")["balance"] == 100
     tab.button("Merge").click()
     tab.announced("raise was merged into main")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import pytest
@@ -62,7 +61,7 @@ def test_a_dead_letter_shows_its_reason_and_is_sent_again(
     open_tab: Opener, stack: tuple[Deployed, Served]
 ) -> None:
     deployed, served = stack
-    body = json.dumps(created(deployed.bucket, KEY))
+    body = created(KEY, bucket=deployed.bucket)
     deployed.send("capture-dlq", body, reason="name: must be a string, not integer")
     tab = open_tab(served).open("health")
     letters = tab.page.get_by_role("region", name="Dead letters").last
