@@ -101,6 +101,7 @@ def test_two_people_at_once_see_three_versions_and_lose_nothing(open_tab: Opener
     mine.field("/status").select_option(label="active")
     mine.button("Save").click()
     table = mine.page.get_by_role("table").filter(has_text="Theirs")
+    expect(table.locator("tbody tr")).to_have_count(3)
     rows = {row.locator("code").inner_text(): row for row in table.locator("tbody tr").all()}
     kinds = {name: row.get_attribute("data-kind") for name, row in rows.items()}
     assert kinds == {"name": "conflict", "status": "mine", "score": "theirs"}
