@@ -39,6 +39,7 @@ function Table({ model }) {
   return html`<div class="table-view">
     <${Heading} title=${model.name} trail=${html`<a href=${address([])}>Collections</a>`}>
       <${CodeButton} />
+      ${hasPast ? html`<${PastButton} isOpen=${query.has("time") || Boolean(asked.at)} />` : null}
       <a class="button" href=${address(["models", model.name, "explain"], { ...Object.fromEntries(query), code: null, cursor: null })}>Explain</a>
       <${Columns} fields=${fields} columns=${columns} />
       <${Export} model=${model} asked=${asked} />
@@ -48,7 +49,7 @@ function Table({ model }) {
     ${filter === undefined
       ? html`<${ProblemBox} problem=${{ message: "The filter of this address is not a JSON object" }}><a href=${here({ filter: null })}>Remove the filter</a><//>`
       : html`<${Filters} fields=${fields} filter=${filter} model=${model} />
-          ${hasPast ? html`<${Moment} model=${model} at=${asked.at} />` : null}
+          ${hasPast && (query.has("time") || asked.at) ? html`<${Moment} model=${model} at=${asked.at} />` : null}
           <div class="table-body">
             <${Facets} model=${model} filter=${filter} fields=${fields} asked=${asked} />
             <${Rows} key=${JSON.stringify([asked.filter, asked.sort, asked.select, asked.at, asked.branch])} model=${model} fields=${fields} columns=${columns} asked=${asked} />
@@ -255,20 +256,23 @@ function facetValues(groups, name) {
 
 // The past
 
+function PastButton({ isOpen }) {
+  const toggle = () => go(here(isOpen ? { at: null, time: null, cursor: null } : { time: 1 }), { replace: !isOpen });
+  return html`<button type="button" aria-expanded=${isOpen} onClick=${toggle}><span aria-hidden="true">◷</span> Past</button>`;
+}
+
 /** A slider over the moments at which the collection changed; its right end is now. */
 function Moment({ model, at }) {
   const { query } = place.value;
-  const isOpen = query.has("time") || Boolean(at);
+  const branch = query.get("branch");
   const history = useAnswer(
-    (signal) => (isOpen ? get("/v1/history", { model: model.name, limit: MOMENTS, branch: query.get("branch") }, signal) : null),
-    [model.name, isOpen, query.get("branch")],
+    (signal) => get("/v1/history", { model: model.name, limit: MOMENTS, branch }, signal),
+    [model.name, branch],
   );
   const [shown, setShown] = useState(null);
   const timer = useRef();
   useEffect(() => () => clearTimeout(timer.current), []);
   useEffect(() => setShown(null), [at]);
-  if (!isOpen)
-    return html`<p class="moment closed"><button type="button" class="plain small" onClick=${() => go(here({ time: 1 }), { replace: true })}>◷ Look at the past</button></p>`;
   const moments = [...new Set((history.value?.items ?? []).map((entry) => entry.ts))].sort();
   const found = at ? moments.findLastIndex((one) => one <= at) : moments.length;
   const position = shown ?? (found < 0 ? 0 : found);
