@@ -30,6 +30,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "a-token-of-the-browser-tests"
 START_SECONDS = 30.0
 READINGS = 1_200
+MINUS = "\N{MINUS SIGN}"
+"""Before what is gone, in differences."""
 
 SCHEMA: dict[str, Any] = {
     "version": "1.0",
@@ -80,7 +82,18 @@ SCHEMA: dict[str, Any] = {
     },
 }
 
-_NAMES = ("Acme", "Nordwind", "Helios", "Café Blau", "Zürich Re", "Kōbe Steel", "Baltic", "Iron Gate", "Maple", "Sierra")
+_NAMES = (
+    "Acme",
+    "Nordwind",
+    "Helios",
+    "Café Blau",
+    "Zürich Re",
+    "Kōbe Steel",
+    "Baltic",
+    "Iron Gate",
+    "Maple",
+    "Sierra",
+)
 _TRADES = ("Tools", "Logistics", "Foods", "Robotics", "Textiles", "Energy", "Paper", "Optics")
 _CITIES = (("Hamburg", "DE"), ("Oslo", "NO"), ("Leeds", "UK"), ("Portland", "US"), ("Zürich", "CH"))
 
@@ -105,12 +118,16 @@ def fill(url: str) -> None:
         db.push()
         customers = db.model("Customer")
         customers.insert_many([customer(number) for number in range(60)], reason="first import")
-        for score, actor, reason in ((10, "bob", "a quiet quarter"), (55, "import:nightly", None), (80, "user:ann", "renewed")):
+        for score, actor, reason in (
+            (10, "bob", "a quiet quarter"),
+            (55, "import:nightly", None),
+            (80, "user:ann", "renewed"),
+        ):
             customers.patch("c003", {"score": score}, actor=actor, reason=reason)
         customers.delete("c059", reason="a duplicate of c058")
         accounts = db.model("Account")
-        for id, owner in (("ann", "Ann"), ("bob", "Bob")):
-            accounts.insert({"id": id, "owner": owner, "balance": 100})
+        for owner in ("Ann", "Bob"):
+            accounts.insert({"id": owner.lower(), "owner": owner, "balance": 100})
         readings = [{"id": f"r{at:05d}", "sensor": f"s{at % 7}", "value": at / 2} for at in range(READINGS)]
         db.model("Reading").insert_many(readings)
 

@@ -90,8 +90,9 @@ def test_nothing_sticks_out_of_a_narrow_screen(tab: Tab, branched: None) -> None
 
 def test_a_table_does_not_move_when_its_rows_come(tab: Tab) -> None:
     tab.page.add_init_script(
-        "window.shifts = 0; new PerformanceObserver((list) => list.getEntries().forEach((entry) =>"
-        " { if (!entry.hadRecentInput) window.shifts += entry.value; })).observe({type: 'layout-shift', buffered: true});"
+        "window.shifts = 0; const heard = (list) => list.getEntries().forEach((entry) => {"
+        " if (!entry.hadRecentInput) window.shifts += entry.value; });"
+        " new PerformanceObserver(heard).observe({type: 'layout-shift', buffered: true});"
     )
     show(tab, "table")
     tab.page.wait_for_timeout(300)

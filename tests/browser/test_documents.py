@@ -62,7 +62,9 @@ def test_a_number_that_is_none_is_refused_before_it_is_sent(tab: Tab, served: Se
 
 def test_only_what_was_edited_is_written(tab: Tab, served: Served) -> None:
     """A browser reads 1.0 as 1: were the whole document written, every save would change it."""
-    served.call("POST", "/v1/models/Reading/documents", {"id": "exact", "sensor": "s", "value": 1.0, "more": {"x": 2.0}})
+    served.call(
+        "POST", "/v1/models/Reading/documents", {"id": "exact", "sensor": "s", "value": 1.0, "more": {"x": 2.0}}
+    )
     tab.open("models", "Reading", "documents", "exact", tab="json")
     editor = tab.page.get_by_label("The document as JSON")
     editor.fill(editor.input_value().replace('"sensor": "s"', '"sensor": "t"'))

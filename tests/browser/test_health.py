@@ -57,9 +57,7 @@ def stack(moto_endpoint: str, aws_environment: None) -> Iterator[tuple[Deployed,
         yield made, served
 
 
-def test_a_dead_letter_shows_its_reason_and_is_sent_again(
-    open_tab: Opener, stack: tuple[Deployed, Served]
-) -> None:
+def test_a_dead_letter_shows_its_reason_and_is_sent_again(open_tab: Opener, stack: tuple[Deployed, Served]) -> None:
     deployed, served = stack
     body = created(KEY, bucket=deployed.bucket)
     deployed.send("capture-dlq", body, reason="name: must be a string, not integer")

@@ -6,7 +6,7 @@ import time
 
 from playwright.sync_api import expect
 
-from tests.browser.serving import Served, Tab
+from tests.browser.serving import MINUS, Served, Tab
 
 
 def test_a_document_is_rolled_back_to_where_the_slider_stands(tab: Tab, served: Served) -> None:
@@ -22,7 +22,7 @@ def test_a_document_is_rolled_back_to_where_the_slider_stands(tab: Tab, served: 
     expect(tab.page.locator(".entry")).to_contain_text("Entry 2")
     differs = tab.page.locator("table.diff tbody tr")
     expect(differs).to_have_count(1)
-    assert differs.locator("td").all_inner_texts() == ["−2", "+4"]
+    expect(differs.locator("td")).to_have_text([f"{MINUS}2", "+4"])
     expect(tab.page.get_by_label("Document as JSON")).to_contain_text('"score": 2')
     assert "seq=2" in tab.page.url
 

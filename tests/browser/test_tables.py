@@ -62,9 +62,9 @@ def test_chips_filter_by_typed_conditions_and_live_in_the_address(tab: Tab, serv
     add_condition(tab, "status", "is", "active")
     add_condition(tab, "score", "≥", "50")
     expect(tab.page.locator(".chip-text")).to_have_text(["status is active", "score ≥ 50"])
-    filter = {"status": "active", "score": {"$gte": 50}}
-    assert json.loads(query_of(tab.page)["filter"]) == filter
-    wanted = served.call("POST", "/v1/models/Customer/query", {"filter": filter})[0]["items"]
+    chosen = {"status": "active", "score": {"$gte": 50}}
+    assert json.loads(query_of(tab.page)["filter"]) == chosen
+    wanted = served.call("POST", "/v1/models/Customer/query", {"filter": chosen})[0]["items"]
     expect(ids(tab)).to_have_text([one["id"] for one in wanted])
     tab.announced(f"{len(wanted)} rows")
 

@@ -7,7 +7,7 @@ import { call, get, path, request } from "../client.js";
 import { chipsOf, chipText, filterOf, operatorsOf, parse, valueOf as typed } from "../filters.js";
 import { cell, count, number, relative, time } from "../format.js";
 import { FIRST_ROWS, Pages } from "../pages.js";
-import { announce, Answered, Badge, CodeButton, CodePanel, Dialog, Empty, Heading, ProblemBox, Slider, useAnswer } from "../parts.js";
+import { announce, Answered, Badge, CodeButton, CodePanel, Dialog, Empty, Heading, Menu, ProblemBox, Slider, useAnswer } from "../parts.js";
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../preact.js";
 import { defaultColumns, fieldsOf } from "../schema.js";
 import { snippets } from "../snippets.js";
@@ -15,7 +15,7 @@ import { queryOf } from "./query.js";
 
 const ROW_PIXELS = 30;
 const OVERSCAN = 10;
-const MOMENTS = 200;
+const MOMENTS = 100;
 const FACET_VALUES = 12;
 const EXPORTS = [
   ["csv", "CSV"],
@@ -154,15 +154,13 @@ function Columns({ fields, columns }) {
     const order = fields.map((one) => one.path).filter((one) => chosen.includes(one));
     go(here({ columns: order.join(","), cursor: null }), { replace: true });
   };
-  return html`<details class="menu"><summary class="button">Columns</summary>
-    <div class="menu-body" role="group" aria-label="Columns">
+  return html`<${Menu} title="Columns">
       ${fields.filter((one) => one.path !== "id").map(
         (one) => html`<label key=${one.path}><input type="checkbox" checked=${columns.includes(one.path)} disabled=${columns.length === 1 && columns[0] === one.path}
           onChange=${(event) => toggle(one.path, event.target.checked)} /> ${one.path} <small class="muted">${one.kind}</small></label>`,
       )}
       ${place.value.query.has("columns") ? html`<button type="button" class="small" onClick=${() => go(here({ columns: null, cursor: null }), { replace: true })}>Default columns</button>` : null}
-    </div>
-  </details>`;
+    <//>`;
 }
 
 /** The API wants the token in a header, which a plain link cannot send: a click fetches the file, then saves it. */
@@ -185,11 +183,9 @@ function Export({ model, asked }) {
       setProblem(error);
     }
   };
-  return html`<details class="menu"><summary class="button">Export</summary>
-      <div class="menu-body">${EXPORTS.map(
+  return html`<${Menu} title="Export">${EXPORTS.map(
         ([format, title]) => html`<a key=${format} href=${href(format)} download=${`${model.name}.${format}`} onClick=${(event) => save(event, format)}>${title}</a>`,
-      )}</div>
-    </details>
+      )}<//>
     ${problem ? html`<${Dialog} title="The export failed" close=${() => setProblem(null)}><${ProblemBox} problem=${problem} /><//>` : null}`;
 }
 
