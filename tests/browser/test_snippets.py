@@ -55,9 +55,9 @@ def test_a_table_as_code_gives_the_rows_of_the_table(tab: Tab, served: Served, l
 
 @pytest.mark.parametrize("language", ["curl", "python"])
 def test_an_edit_as_code_does_what_save_does(tab: Tab, served: Served, language: str) -> None:
-    id = f"coded-{language}"
-    served.create("Customer", {"id": id, "name": "Before", "score": 1, "email": f"{language}@example.com"})
-    tab.open("models", "Customer", "documents", id, code=language)
+    name = f"coded-{language}"
+    served.create("Customer", {"id": name, "name": "Before", "score": 1, "email": f"{language}@example.com"})
+    tab.open("models", "Customer", "documents", name, code=language)
     tab.field("/name").fill("It's after")
     tab.field("/score").fill("")
     text = snippet(tab, language)
@@ -65,7 +65,7 @@ def test_an_edit_as_code_does_what_save_does(tab: Tab, served: Served, language:
         in_shell(text)
     else:
         run([sys.executable, "-c", text])
-    stored = served.document("Customer", id)
+    stored = served.document("Customer", name)
     assert (stored["name"], "score" in stored) == ("It's after", False)
     tab.button("Discard").click()
 

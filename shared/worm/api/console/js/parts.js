@@ -112,6 +112,26 @@ export function Dialog({ title, close, children, wide = false }) {
   </dialog>`;
 }
 
+/** A button that opens a list below it. Escape and a click elsewhere close it. */
+export function Menu({ title, children }) {
+  const menu = useRef();
+  useEffect(() => {
+    const leave = (event) => {
+      if (event.type === "keydown" ? event.key !== "Escape" : menu.current.contains(event.target)) return;
+      if (!menu.current.open) return;
+      menu.current.open = false;
+      if (event.type === "keydown") menu.current.querySelector("summary").focus();
+    };
+    document.addEventListener("click", leave);
+    document.addEventListener("keydown", leave);
+    return () => {
+      document.removeEventListener("click", leave);
+      document.removeEventListener("keydown", leave);
+    };
+  }, []);
+  return html`<details class="menu" ref=${menu}><summary class="button">${title}</summary><div class="menu-body" role="group" aria-label=${title}>${children}</div></details>`;
+}
+
 /** A question before something that cannot be undone by a click. `act(reason)` may fail: the dialog shows why. */
 export function Confirm({ title, action, act, close, danger = false, asksReason = false, children }) {
   const [problem, setProblem] = useState(null);

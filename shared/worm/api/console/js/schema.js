@@ -59,9 +59,8 @@ export function fieldsOf(schema) {
     }
   };
   visit(resolved(schema, schema), "", 1);
-  for (const name of ["createdAt", "updatedAt"])
-    if (!found.some((field) => field.path === name)) found.push({ path: name, kind: "datetime", required: false, enum: null });
-  return found;
+  const times = ["createdAt", "updatedAt"].map((path) => ({ path, kind: "datetime", required: false, enum: null }));
+  return [...found.filter((field) => !times.some((one) => one.path === field.path)), ...times];
 }
 
 /** Where nobody has chosen columns: scalars of the top level, the server's times last. */

@@ -134,7 +134,7 @@ function Editor({ model, id, found: loaded, reload }) {
           <${ProblemBox} problem=${problem} />
           ${canChange
             ? html`<div class="save-bar">
-                <${ReasonField} value=${reason} set=${setReason} />
+                ${isDirty ? html`<${ReasonField} value=${reason} set=${setReason} />` : null}
                 <span class="muted" aria-live="polite">${isDirty ? count(operations.length, "field") + " changed" : "no changes"}</span>
                 <button type="button" disabled=${!isDirty || isBusy} onClick=${() => reset(found.document)}>Discard</button>
                 <button type="button" class="primary" disabled=${!isDirty || isWrong || isBusy} onClick=${() => save()}>Save</button>

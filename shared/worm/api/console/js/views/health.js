@@ -52,7 +52,7 @@ async function readLetters(isExpected, signal) {
 function Rejected({ isExpected }) {
   const answer = useAnswer((signal) => readLetters(isExpected, signal), [isExpected]);
   return html`<section aria-label="Dead letters"><h2>Dead letters</h2>
-    <${Answered} answer=${answer} lines=${2}>${(found) => (found.items.length ? html`<${Letters} items=${found.items} more=${found.more} reload=${answer.reload} />` : html`<${NoLetters} isKnown=${found.available !== false} />`)}<//>
+    <${Answered} answer=${answer} lines=${2}>${(found) => (found.items.length ? html`<${Letters} items=${found.items} more=${found.more} sent=${(gone) => answer.set({ ...found, items: found.items.filter((one) => one !== gone) })} />` : html`<${NoLetters} isKnown=${found.available !== false} />`)}<//>
   </section>`;
 }
 
@@ -61,7 +61,7 @@ function NoLetters({ isKnown }) {
   return html`<${Empty} title="No queue is known">Name the stack in <code>WORM_STACK</code>, or the queue in <code>WORM_DLQ_URL</code>, where you run <code>worm serve</code>.<//>`;
 }
 
-function Letters({ items, more, reload }) {
+function Letters({ items, more, sent }) {
   const [problem, setProblem] = useState(null);
   const [busy, setBusy] = useState(null);
   const redrive = async (one) => {
@@ -70,7 +70,7 @@ function Letters({ items, more, reload }) {
     try {
       await post(path("v1", "rejected", one.id, "redrive"), {});
       announce("The message was sent again");
-      reload();
+      sent(one);
     } catch (error) {
       setProblem(error);
     } finally {
@@ -78,7 +78,7 @@ function Letters({ items, more, reload }) {
     }
   };
   return html`<${ProblemBox} problem=${problem} />
-    <div class="scroll" role="region" aria-label="Dead letters" tabindex="0"><table class="list">
+    <div class="scroll" role="region" aria-label="Messages" tabindex="0"><table class="list">
       <thead><tr><th scope="col">Kind</th><th scope="col">Key</th><th scope="col">Reason</th><th scope="col">Sent</th><th scope="col">Queue</th><th scope="col"><span class="unseen">Actions</span></th></tr></thead>
       <tbody>${items.map(
         (one) => html`<tr key=${one.id ?? one.key}>

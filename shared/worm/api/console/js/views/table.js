@@ -7,7 +7,7 @@ import { call, get, path, request } from "../client.js";
 import { chipsOf, chipText, filterOf, operatorsOf, parse, valueOf as typed } from "../filters.js";
 import { cell, count, number, relative, time } from "../format.js";
 import { FIRST_ROWS, Pages } from "../pages.js";
-import { announce, Answered, Badge, CodeButton, CodePanel, Dialog, Empty, Heading, ProblemBox, Slider, useAnswer } from "../parts.js";
+import { announce, Answered, Badge, CodeButton, CodePanel, Dialog, Empty, Heading, Menu, ProblemBox, Slider, useAnswer } from "../parts.js";
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../preact.js";
 import { defaultColumns, fieldsOf } from "../schema.js";
 import { snippets } from "../snippets.js";
@@ -15,7 +15,7 @@ import { queryOf } from "./query.js";
 
 const ROW_PIXELS = 30;
 const OVERSCAN = 10;
-const MOMENTS = 200;
+const MOMENTS = 100;
 const FACET_VALUES = 12;
 const EXPORTS = [
   ["csv", "CSV"],
@@ -39,6 +39,7 @@ function Table({ model }) {
   return html`<div class="table-view">
     <${Heading} title=${model.name} trail=${html`<a href=${address([])}>Collections</a>`}>
       <${CodeButton} />
+      ${hasPast ? html`<${PastButton} isOpen=${query.has("time") || Boolean(asked.at)} />` : null}
       <a class="button" href=${address(["models", model.name, "explain"], { ...Object.fromEntries(query), code: null, cursor: null })}>Explain</a>
       <${Columns} fields=${fields} columns=${columns} />
       <${Export} model=${model} asked=${asked} />
@@ -48,7 +49,7 @@ function Table({ model }) {
     ${filter === undefined
       ? html`<${ProblemBox} problem=${{ message: "The filter of this address is not a JSON object" }}><a href=${here({ filter: null })}>Remove the filter</a><//>`
       : html`<${Filters} fields=${fields} filter=${filter} model=${model} />
-          ${hasPast ? html`<${Moment} model=${model} at=${asked.at} />` : null}
+          ${hasPast && (query.has("time") || asked.at) ? html`<${Moment} model=${model} at=${asked.at} />` : null}
           <div class="table-body">
             <${Facets} model=${model} filter=${filter} fields=${fields} asked=${asked} />
             <${Rows} key=${JSON.stringify([asked.filter, asked.sort, asked.select, asked.at, asked.branch])} model=${model} fields=${fields} columns=${columns} asked=${asked} />
@@ -153,15 +154,13 @@ function Columns({ fields, columns }) {
     const order = fields.map((one) => one.path).filter((one) => chosen.includes(one));
     go(here({ columns: order.join(","), cursor: null }), { replace: true });
   };
-  return html`<details class="menu"><summary class="button">Columns</summary>
-    <div class="menu-body" role="group" aria-label="Columns">
+  return html`<${Menu} title="Columns">
       ${fields.filter((one) => one.path !== "id").map(
         (one) => html`<label key=${one.path}><input type="checkbox" checked=${columns.includes(one.path)} disabled=${columns.length === 1 && columns[0] === one.path}
           onChange=${(event) => toggle(one.path, event.target.checked)} /> ${one.path} <small class="muted">${one.kind}</small></label>`,
       )}
       ${place.value.query.has("columns") ? html`<button type="button" class="small" onClick=${() => go(here({ columns: null, cursor: null }), { replace: true })}>Default columns</button>` : null}
-    </div>
-  </details>`;
+    <//>`;
 }
 
 /** The API wants the token in a header, which a plain link cannot send: a click fetches the file, then saves it. */
@@ -184,11 +183,9 @@ function Export({ model, asked }) {
       setProblem(error);
     }
   };
-  return html`<details class="menu"><summary class="button">Export</summary>
-      <div class="menu-body">${EXPORTS.map(
+  return html`<${Menu} title="Export">${EXPORTS.map(
         ([format, title]) => html`<a key=${format} href=${href(format)} download=${`${model.name}.${format}`} onClick=${(event) => save(event, format)}>${title}</a>`,
-      )}</div>
-    </details>
+      )}<//>
     ${problem ? html`<${Dialog} title="The export failed" close=${() => setProblem(null)}><${ProblemBox} problem=${problem} /><//>` : null}`;
 }
 
@@ -255,20 +252,23 @@ function facetValues(groups, name) {
 
 // The past
 
+function PastButton({ isOpen }) {
+  const toggle = () => go(here(isOpen ? { at: null, time: null, cursor: null } : { time: 1 }), { replace: !isOpen });
+  return html`<button type="button" aria-expanded=${isOpen} onClick=${toggle}><span aria-hidden="true">◷</span> Past</button>`;
+}
+
 /** A slider over the moments at which the collection changed; its right end is now. */
 function Moment({ model, at }) {
   const { query } = place.value;
-  const isOpen = query.has("time") || Boolean(at);
+  const branch = query.get("branch");
   const history = useAnswer(
-    (signal) => (isOpen ? get("/v1/history", { model: model.name, limit: MOMENTS, branch: query.get("branch") }, signal) : null),
-    [model.name, isOpen, query.get("branch")],
+    (signal) => get("/v1/history", { model: model.name, limit: MOMENTS, branch }, signal),
+    [model.name, branch],
   );
   const [shown, setShown] = useState(null);
   const timer = useRef();
   useEffect(() => () => clearTimeout(timer.current), []);
   useEffect(() => setShown(null), [at]);
-  if (!isOpen)
-    return html`<p class="moment closed"><button type="button" class="plain small" onClick=${() => go(here({ time: 1 }), { replace: true })}>◷ Look at the past</button></p>`;
   const moments = [...new Set((history.value?.items ?? []).map((entry) => entry.ts))].sort();
   const found = at ? moments.findLastIndex((one) => one <= at) : moments.length;
   const position = shown ?? (found < 0 ? 0 : found);
