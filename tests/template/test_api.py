@@ -249,17 +249,18 @@ def asked_of_aws(
     deployed = Deployed(moto_endpoint, STACK, bucket).create().create_functions()
     found: set[tuple[str, str]] = set()
 
-    class Watched(Aws):
-        def client(self, service: str) -> Any:
-            made = super().client(service)
+    usual = Aws.client
 
-            def saw(params: Mapping[str, Any], model: Any, **others: Any) -> None:
-                found.add(_asked(service, model.name, params))
+    def watched(self: Aws, service: str) -> Any:
+        made = usual(self, service)
 
-            made.meta.events.register_first("provide-client-params.*.*", saw, unique_id="watched")
-            return made
+        def saw(params: Mapping[str, Any], model: Any, **others: Any) -> None:
+            found.add(_asked(service, model.name, params))
 
-    monkeypatch.setattr("worm.api.health.Aws", Watched)
+        made.meta.events.register_first("provide-client-params.*.*", saw, unique_id="watched")
+        return made
+
+    monkeypatch.setattr(Aws, "client", watched)
     monkeypatch.setenv("AWS_ENDPOINT_URL", moto_endpoint)
     monkeypatch.setenv("WORM_STACK", STACK)
     store = S3Store(bucket, endpoint_url=moto_endpoint)
