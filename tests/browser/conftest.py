@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.serving import Served, Tab, fill, serve
+from tests.browser.serving import PATIENCE_MILLISECONDS, Served, Tab, fill, serve
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext
@@ -39,11 +39,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     try:
-        from playwright.sync_api import sync_playwright
+        from playwright.sync_api import expect, sync_playwright
     except ImportError:
         raise BrowserMissing("playwright is not installed; run scripts/setup") from None
     if not CHROMIUM.exists():
         raise BrowserMissing("there is no chromium; install it: apt-get install chromium libatomic1")
+    expect.set_options(timeout=PATIENCE_MILLISECONDS)
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=str(CHROMIUM), args=list(OPTIONS))
         yield launched

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "a-token-of-the-browser-tests"
 START_SECONDS = 30.0
+PATIENCE_MILLISECONDS = 20_000
+"""How long a test waits for what should be there at once: on a busy machine that can take a while."""
 READINGS = 1_200
 MINUS = "\N{MINUS SIGN}"
 """Before what is gone, in differences."""
@@ -221,7 +223,7 @@ class Tab:
     @classmethod
     def of(cls, context: BrowserContext, served: Served) -> Tab:
         page = context.new_page()
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(PATIENCE_MILLISECONDS)
         tab = cls(page, served)
         page.on("console", tab._heard)
         page.on("pageerror", lambda error: tab.complaints.append(f"uncaught: {error}"))

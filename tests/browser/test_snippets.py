@@ -70,6 +70,30 @@ def test_an_edit_as_code_does_what_save_does(tab: Tab, served: Served, language:
     tab.button("Discard").click()
 
 
+VIEWS: tuple[tuple[tuple[str, ...], dict[str, str]], ...] = (
+    ((), {}),
+    (("models", "Customer", "explain"), {"filter": '{"status":"active"}', "analyze": "1"}),
+    (("models", "Customer", "documents", "c003"), {}),
+    (("models", "Customer", "documents", "c003", "history"), {}),
+    (("trash",), {}),
+    (("branches",), {}),
+    (("health",), {}),
+    (("health",), {"key": "org/customers/c003/data.json"}),
+)
+
+
+def test_the_code_of_every_view_runs(tab: Tab) -> None:
+    shown: dict[str, list[str]] = {"curl": [], "python": [], "cli": []}
+    for parts, query in VIEWS:
+        tab.open(*parts, **query, code="curl")
+        for language, title in (("curl", "curl"), ("python", "Python"), ("cli", "CLI")):
+            tab.button(title).click()
+            shown[language].append(snippet(tab, language))
+    in_shell("set -e\n" + "\n".join(f"{text} --fail --silent --output /dev/null" for text in shown["curl"]))
+    run([sys.executable, "-c", "\n".join(shown["python"])])
+    in_shell("set -e\n" + "\n".join(shown["cli"]))
+
+
 def test_code_can_be_copied(tab: Tab) -> None:
     tab.open("trash", code="cli")
     expect(tab.page.locator('pre[data-code="cli"]')).to_contain_text("worm trash list")

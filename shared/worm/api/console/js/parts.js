@@ -117,8 +117,8 @@ export function Menu({ title, children }) {
   const menu = useRef();
   useEffect(() => {
     const leave = (event) => {
+      if (!menu.current?.open) return;
       if (event.type === "keydown" ? event.key !== "Escape" : menu.current.contains(event.target)) return;
-      if (!menu.current.open) return;
       menu.current.open = false;
       if (event.type === "keydown") menu.current.querySelector("summary").focus();
     };

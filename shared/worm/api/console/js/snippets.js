@@ -178,19 +178,17 @@ export const snippets = {
     cli: worm("branch list", []),
   }),
 
-  branchDiff: ({ branch, into }) => ({
-    curl: curl("GET", `/v1/branches/${encodeURIComponent(branch)}/diff`, { query: { into } }),
+  compared: ({ branch, into }) => ({
+    curl: [
+      curl("GET", `/v1/branches/${encodeURIComponent(branch)}/diff`, { query: { into } }),
+      curl("POST", `/v1/branches/${encodeURIComponent(branch)}/merge`, { body: { into, policy: "fail", dryRun: true } }),
+    ].join("\n\n"),
     python: inPython([
       `for change in db.diff(${python(branch)}, into=${python(into)}):`,
       "    print(change.model, change.id, change.change, change.is_conflict, change.fields)",
+      `db.merge(${python(branch)}, into=${python(into)}, policy="fail", dry_run=True)`,
     ]),
-    cli: worm("branch diff", [branch], { into }),
-  }),
-
-  merge: ({ branch, into, policy }) => ({
-    curl: curl("POST", `/v1/branches/${encodeURIComponent(branch)}/merge`, { body: { into, policy } }),
-    python: inPython([`db.merge(${python(branch)}, into=${python(into)}, policy=${python(policy)})`]),
-    cli: worm("branch merge", [branch], { into, policy }),
+    cli: [worm("branch diff", [branch], { into }), worm("branch merge", [branch], { into, policy: "fail", "dry-run": true })].join("\n"),
   }),
 
   changes: ({ model }) => ({

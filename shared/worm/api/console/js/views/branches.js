@@ -25,7 +25,7 @@ export function BranchesView() {
   const into = query.get("into") ?? "main";
   const answer = useAnswer(async () => (await loadBranches(), { items: branches.value }), []);
   const [isCreating, setCreating] = useState(false);
-  const snippet = compare ? snippets.branchDiff({ branch: compare, into }) : snippets.branches();
+  const snippet = compare ? snippets.compared({ branch: compare, into }) : snippets.branches();
   return html`<${Heading} title="Branches">
       <${CodeButton} />
       ${may("write") && answer.value?.items?.length ? html`<button type="button" class="primary" onClick=${() => setCreating(true)}>New branch</button>` : null}

@@ -31,9 +31,12 @@ export function HistoryView({ name, id }) {
     const page = await get(target("history"), { limit: LIMIT, before: older, branch });
     answer.set({ ...rest, entries: [...[...page.items].reverse(), ...entries], older: page.cursor });
   };
+  const seq = Number(place.value.query.get("seq"));
+  const { etag, version } = answer.value?.current ?? {};
+  const snippet = seq ? snippets.rollback({ model: name, id, seq, branch, etag, version }) : snippets.history({ model: name, id, branch, limit: LIMIT });
   const trail = html`<a href=${address([])}>Collections</a> / <a href=${reading.table(name)}>${name}</a> / <a href=${reading.document(name, id)}>${id}</a>`;
   return html`<${Heading} title="History" trail=${trail}><${CodeButton} /><//>
-    <${CodePanel} snippet=${snippets.history({ model: name, id, branch, limit: LIMIT })} />
+    <${CodePanel} snippet=${snippet} />
     <${Answered} answer=${answer} lines=${8}>${(value) => (value.entries.length ? html`<${Timeline} ...${value} id=${id} target=${target} branch=${branch} reload=${answer.reload} readOlder=${() => readOlder(value)} />` : html`<${Empty} title="No entries yet" />`)}<//>`;
 }
 
