@@ -30,6 +30,7 @@ from worm.api import (
     static,
     transactions,
     trash,
+    uploads,
 )
 from worm.api.call import (
     ApiSettings,
@@ -60,6 +61,7 @@ ROUTES: tuple[Route, ...] = (
     *models.ROUTES,
     *queries.ROUTES,
     *documents.ROUTES,
+    *uploads.ROUTES,
     *exports.ROUTES,
     *histories.ROUTES,
     *trash.ROUTES,

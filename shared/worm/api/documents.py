@@ -103,17 +103,23 @@ def create_document(call: Call) -> HttpAnswer:
     return document_answer(document, 201, {"Location": place})
 
 
-def replace_document(call: Call) -> HttpAnswer:
+def condition_of(call: Call) -> Tags | None:
+    """What a replacement may replace; None: nothing may be there. It needs one of the two."""
     is_match, is_none = tags_of(call, "If-Match"), tags_of(call, "If-None-Match")
     if is_match is None and is_none is None:
         hint = 'If-Match: "<version>" replaces that version, If-Match: * whichever is there, If-None-Match: * creates'
         raise HttpProblem(428, "precondition-required", "a replacement needs a condition", hint=hint)
     if is_match is not None and is_none is not None:
         raise HttpProblem(400, "malformed-header", "If-Match and If-None-Match exclude each other", hint="give one")
+    if is_none is not None and not is_none.is_any:
+        raise _only_star()
+    return is_match
+
+
+def replace_document(call: Call) -> HttpAnswer:
+    is_match = condition_of(call)
     model, document = call.model, _named(call, call.json_object())
-    if is_none is not None:
-        if not is_none.is_any:
-            raise _only_star()
+    if is_match is None:
         return document_answer(model.insert(document, **call.about), 201, {"Location": call.path})
     return document_answer(
         under_condition(is_match, lambda version: model.replace(document, if_version=version, **call.about))

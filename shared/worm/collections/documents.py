@@ -58,10 +58,16 @@ def write_metadata(
     if parent_version and written is not None:
         metadata[PARENT_VERSION] = quote(parent_version, safe="")
         metadata[WRITTEN] = iso_seconds(written)
-    if actor:
-        metadata[ACTOR] = quote(actor, safe=":@/.+-_")
     if op:
         metadata[OP] = op
+    return metadata | author_metadata(actor, note)
+
+
+def author_metadata(actor: str | None, note: JsonObject | None) -> dict[str, str]:
+    """Object metadata that says who and why, of any write. Alone it does not say that the document was checked."""
+    metadata = {}
+    if actor:
+        metadata[ACTOR] = quote(actor, safe=":@/.+-_")
     if note:
         metadata[NOTE] = quote(dumps(note).decode(), safe="")
     return metadata

@@ -368,6 +368,14 @@ class S3Store(ResolvedWrites):
         """A URL by which anybody can read this object for so long. No request."""
         return self._boto.link(self._path(key), version_id, seconds)
 
+    def upload_link(
+        self, key: str, condition: Condition, metadata: Mapping[str, str], *, seconds: int
+    ) -> tuple[str, dict[str, str]]:
+        """A URL by which anybody can write this object for so long, once, and the headers that must be sent with it:
+        they are signed. No request."""
+        path, sent = self._path(key), attributes(key, check_metadata(metadata, key))
+        return self._boto.upload_link(path, sent, condition, seconds)
+
     def head(self, key: str, *, version_id: str | None = None) -> ObjectInfo | None:
         path = self._path(key)
 

@@ -120,6 +120,17 @@ class BotoSide:
         params = {"Bucket": self.bucket, "Key": path, **({} if version_id is None else {"VersionId": version_id})}
         return str(self.client.generate_presigned_url("get_object", Params=params, ExpiresIn=seconds))
 
+    def upload_link(
+        self, path: str, sent: Mapping[str, str], condition: Condition, seconds: int
+    ) -> tuple[str, dict[str, str]]:
+        """A URL that writes this object for so long, without credentials, and the headers that its signature covers.
+        No request."""
+        params = self._put_params(path, sent, condition)
+        url = str(self.client.generate_presigned_url("put_object", Params=params, ExpiresIn=seconds))
+        headers = {f"x-amz-meta-{name}": value for name, value in params["Metadata"].items()}
+        named = {"ContentType": "Content-Type", "IfMatch": "If-Match", "IfNoneMatch": "If-None-Match"}
+        return url, {header: params[name] for name, header in named.items() if name in params} | headers
+
     def delete(self, path: str, key: str) -> None:
         """One DeleteObject. Repeating it is harmless, so a passing failure is `TryAgain`."""
         try:
@@ -170,18 +181,22 @@ class BotoSide:
 
     def put(self, path: str, body: bytes, sent: Mapping[str, str], tags: Tags, condition: Condition | None) -> Won:
         """One PutObject."""
-        metadata = {name: value for name, value in sent.items() if name == name.lower()}
-        asked: dict[str, Any] = {"Bucket": self.bucket, "Key": path, "Body": body, "Metadata": metadata}
-        if "Content-Type" in sent:
-            asked["ContentType"] = sent["Content-Type"]
+        asked = {**self._put_params(path, sent, condition), "Body": body}
         if tags:
             asked["Tagging"] = urlencode(tags)
+        stored: Mapping[str, Any] = calling(lambda: self.client.put_object(**asked))
+        return Won(exact_etag(stored["ETag"]), exact_version(stored.get("VersionId")))
+
+    def _put_params(self, path: str, sent: Mapping[str, str], condition: Condition | None) -> dict[str, Any]:
+        metadata = {name: value for name, value in sent.items() if name == name.lower()}
+        asked: dict[str, Any] = {"Bucket": self.bucket, "Key": path, "Metadata": metadata}
+        if "Content-Type" in sent:
+            asked["ContentType"] = sent["Content-Type"]
         if isinstance(condition, IfAbsent):
             asked["IfNoneMatch"] = "*"
         elif isinstance(condition, IfMatch):
             asked["IfMatch"] = condition.etag
-        stored: Mapping[str, Any] = calling(lambda: self.client.put_object(**asked))
-        return Won(exact_etag(stored["ETag"]), exact_version(stored.get("VersionId")))
+        return asked
 
     @property
     def client(self) -> S3Client:
@@ -200,6 +215,7 @@ class BotoSide:
 
         config = Config(
             retries={"total_max_attempts": 1},
+            signature_version="s3v4",  # a link by the old one leaves conditions unsigned
             s3={"addressing_style": "path" if self.endpoint_url else "auto"},
             user_agent_extra=self.agent,
             connect_timeout=self.timeout_seconds,
