@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -37,6 +38,7 @@ from worm.api.call import (
     Call,
     Event,
     HttpAnswer,
+    StreamedBody,
     body_of,
     decoded,
     headers_of,
@@ -48,7 +50,7 @@ from worm.api.idempotency import answered_once
 from worm.api.identity import EVERYTHING, Identity
 from worm.api.problems import HttpProblem, problem_of
 from worm.api.routes import Route, RouteTable
-from worm.api.sessions import SharedSession
+from worm.api.sessions import Lease, SharedSession
 from worm.deployment.costs import Prices
 from worm.errors import NotFound, WormError
 from worm.model import Worm
@@ -129,21 +131,25 @@ class Api:
             size += len(piece)
             pieces.append(piece)
             if most is not None and size > most:
+                _without_body(answer)
                 return _shortened(answer, event, most)
         return replace(answer, body=b"".join(pieces))
 
     def _deliver(self, event: Event, route: Route, parameters: Mapping[str, str]) -> HttpAnswer:
         """What the endpoint answers, or the problem."""
         try:
-            with self.sessions.lease() as session:
-                call = self._admitted(self._call(event, session, parameters), route)
+            with ExitStack() as ending:
+                lease = ending.enter_context(closing(self.sessions.lease()))
+                call = self._admitted(self._call(event, lease, parameters), route)
                 answer = self._answered(call, route)
+                if not isinstance(answer.body, bytes):
+                    answer = replace(answer, body=StreamedBody(answer.body, ending.pop_all().close))
         except NotFound as error:  # those of the endpoint are answers by now: the session could not be opened
             problem = HttpProblem(503, "no-schema", error.message, hint=error.hint)
             answer = problem_answer(problem, _request_id(event))
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets an answer
             answer = _failed(error, _request_id(event))
-        return replace(answer, body=b"") if _method(event) == "HEAD" else answer
+        return _without_body(answer) if _method(event) == "HEAD" else answer
 
     def _answered(self, call: Call, route: Route) -> HttpAnswer:
         work = partial(_attempted, call, route)
@@ -154,7 +160,7 @@ class Api:
         except HttpProblem as problem:
             return problem_answer(problem, call.request_id)
 
-    def _call(self, event: Event, session: Worm, parameters: Mapping[str, str]) -> Call:
+    def _call(self, event: Event, lease: Lease, parameters: Mapping[str, str]) -> Call:
         body = event.get("body") or ""
         if len(body) > self.settings.max_body_bytes * (4 / 3 if event.get("isBase64Encoded") else 1) + 4:
             raise self._too_large()
@@ -164,7 +170,7 @@ class Api:
         return Call(
             method=_method(event),
             path=str(event.get("rawPath") or "/"),
-            session=session,
+            session=lease.session,
             settings=self.settings,
             parameters={name: decoded(raw, "the path") for name, raw in parameters.items()},
             query=query_of(str(event.get("rawQueryString") or "")),
@@ -172,6 +178,7 @@ class Api:
             body=content,
             request_id=_request_id(event),
             event=event,
+            is_outdated=lease.is_outdated,
         )
 
     def _too_large(self) -> HttpProblem:
@@ -196,6 +203,12 @@ class Api:
         if identity.models is not None:
             _hold_to_models(admitted, route)
         return admitted
+
+
+def _without_body(answer: HttpAnswer) -> HttpAnswer:
+    if isinstance(answer.body, StreamedBody):
+        answer.body.close()
+    return replace(answer, body=b"")
 
 
 def _hold_to_models(call: Call, route: Route) -> None:

@@ -117,6 +117,8 @@ class Call:
     identity: Identity = EVERYTHING
     request_id: str = ""
     event: Event = field(default_factory=dict, repr=False)
+    is_outdated: Callable[[], bool] = field(default=lambda: False, repr=False)
+    """Whether the schema was replaced since the call began, so that a stream should end and be asked for again."""
 
     def header(self, name: str) -> str | None:
         return self.headers.get(name.lower())
@@ -197,6 +199,34 @@ class HttpAnswer:
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Body = b""
+
+
+class StreamedBody:
+    """A body of several pieces, and what is to be done when it ends: sent, broken off, or never asked for."""
+
+    def __init__(self, pieces: Iterator[bytes], at_end: Callable[[], None]) -> None:
+        self._pieces = pieces
+        self._at_end = at_end
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        try:
+            return next(self._pieces)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """What the pieces are made of is let go first."""
+        close = getattr(self._pieces, "close", None)
+        self._pieces = iter(())
+        try:
+            if close is not None:
+                close()
+        finally:
+            self._at_end()
 
 
 Endpoint = Callable[[Call], "HttpAnswer | JsonValue"]

@@ -1,8 +1,8 @@
 """The feed of changes by HTTP: a long poll everywhere, and server-sent events from a server that can stream.
 
-A stream ends by itself after some minutes. The browser connects again and says in `Last-Event-ID` how far it came, as
-it does when the connection breaks; nothing gets lost. In a batch of events only the last one has the cursor as its id:
-if a connection breaks before that, the batch is sent again.
+A stream ends by itself after some minutes, and when another schema was pushed. The browser connects again and says in
+`Last-Event-ID` how far it came, as it does when the connection breaks; nothing gets lost. In a batch of events only the
+last one has the cursor as its id: if a connection breaks before that, the batch is sent again.
 
 A module of its own because it has the endpoints of one noun; `app.py` only lists such modules.
 """
@@ -79,7 +79,7 @@ def _stream(call: Call, found: ChangeRows) -> Iterator[bytes]:
     yield _event("cursor", {}, found.cursor)
     while True:
         yield from _batch(found)
-        if clock.monotonic() >= end:
+        if clock.monotonic() >= end or call.is_outdated():
             return
         try:
             found = _changes(call, found.cursor, KEEP_ALIVE_SECONDS)

@@ -2,7 +2,7 @@
 
 A warm process lives for hours, and somebody may push another schema meanwhile. At most every few seconds a call asks
 for it by a conditional GET. If it changed, a session with the new one takes the place of the old one, which is closed
-when its last call has ended.
+when its last call has ended. A call whose answer is sent piece by piece ends with the last piece.
 
 A module of its own because it has no notion of HTTP.
 """
@@ -10,8 +10,7 @@ A module of its own because it has no notion of HTTP.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from worm.collections.layout import SCHEMA_KEY
 from worm.errors import WormError
@@ -33,6 +32,34 @@ class _Open:
         self.is_replaced = False
 
 
+class Lease:
+    """The use of the session by one call, from `take` to `close`; also a context manager."""
+
+    def __init__(self, shared: SharedSession, opened: _Open) -> None:
+        self._shared, self._opened = shared, opened
+        self._is_closed = False
+
+    @property
+    def session(self) -> Worm:
+        return self._opened.session
+
+    def is_outdated(self) -> bool:
+        """Has another session taken its place? For calls that last; looks for a new schema, as every call does."""
+        self._shared.refresh()
+        return self._opened.is_replaced
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._shared.give_back(self._opened)
+
+    def __enter__(self) -> Worm:
+        return self.session
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 class SharedSession:
     """`open_session` is called by the first call. What it returns belongs to this object from then on."""
 
@@ -41,30 +68,36 @@ class SharedSession:
         self._lock = new_lock()
         self._refreshing = new_lock()
         self._current: _Open | None = None
+        self._left: list[_Open] = []
         self._etag: str | None = None
         self._looked_at = 0.0
 
-    @contextmanager
-    def lease(self) -> Iterator[Worm]:
+    def lease(self) -> Lease:
         """The session for one call."""
-        self._refresh()
+        self.refresh()
         with self._lock:
             opened = self._opened()
             opened.calls += 1
-        try:
-            yield opened.session
-        finally:
-            with self._lock:
-                opened.calls -= 1
-                is_left = opened.is_replaced and opened.calls == 0
-            if is_left:
-                opened.session.close()
+        return Lease(self, opened)
+
+    def give_back(self, opened: _Open) -> None:
+        with self._lock:
+            opened.calls -= 1
+            is_left = opened.is_replaced and opened.calls == 0
+            if is_left and opened in self._left:
+                self._left.remove(opened)
+        if is_left:
+            _close(opened.session)
 
     def close(self) -> None:
+        """Also what calls still use: the process ends. Who goes on nevertheless closes it once more."""
         with self._lock:
-            opened, self._current = self._current, None
-        if opened is not None:
-            opened.session.close()
+            opened = [*self._left, *([] if self._current is None else [self._current])]
+            self._current, self._left = None, []
+            for one in opened:
+                one.is_replaced = True
+        for one in opened:
+            one.session.close()
 
     def _opened(self) -> _Open:
         if self._current is None:
@@ -72,7 +105,7 @@ class SharedSession:
             self._looked_at = self._current.session.clock.monotonic()
         return self._current
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
         """One call asks; others go on with what there is."""
         current = self._current
         if current is None or current.session.clock.monotonic() - self._looked_at < REFRESH_SECONDS:
@@ -111,5 +144,15 @@ class SharedSession:
             self._current = _Open(new)
             old.is_replaced = True
             is_left = old.calls == 0
+            if not is_left:
+                self._left.append(old)
         if is_left:
-            session.close()
+            _close(session)
+
+
+def _close(session: Worm) -> None:
+    """A call that has its answer does not fail because of what others left to do."""
+    try:
+        session.close()
+    except WormError as error:
+        log.warning("a session with the schema of before could not be closed: %s", error)
