@@ -10,6 +10,7 @@ import pytest
 
 from tests.api.shop import Shop
 from worm.api import health
+from worm.api.call import ApiSettings
 from worm.deployment.dead_letters import DeadLetterQueue
 
 
@@ -57,6 +58,7 @@ class Queue:
         body["detail"]["object"] = {"key": "org/notes/bad/data.json"}  # type: ignore[index]  # it is an object
         self.letters = [{"MessageId": "m1", "ReceiptHandle": "r1", "Body": json.dumps(body)}]
         self.sent: list[dict[str, Any]] = []
+        self.attributes: dict[str, Any] = {"reason": {"StringValue": "not JSON"}}
 
     def get_queue_attributes(self, **_: object) -> dict[str, Any]:
         attributes = {
@@ -67,12 +69,7 @@ class Queue:
         return {"Attributes": attributes, "ResponseMetadata": date}
 
     def receive_message(self, **_: object) -> dict[str, Any]:
-        return {
-            "Messages": [
-                {**one, "MessageAttributes": {"reason": {"StringValue": "not JSON"}}, "Attributes": {}}
-                for one in self.letters
-            ]
-        }
+        return {"Messages": [{**one, "MessageAttributes": self.attributes, "Attributes": {}} for one in self.letters]}
 
     def change_message_visibility_batch(self, **_: object) -> None:
         """Given back."""
@@ -115,6 +112,21 @@ def test_a_dead_letter_is_sent_where_it_belongs(shop: Shop, queue: Queue) -> Non
     assert (done.status, done.json["result"]) == (200, "sent to capture")
     assert queue.sent[0]["QueueUrl"] == "https://sqs/1/capture"
     assert queue.letters == []
+
+
+def test_a_spark_job_is_started_again_by_a_person(shop: Shop, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The role of the function may not start jobs: a failure in the middle would say nothing of the way out."""
+    monkeypatch.setenv("WORM_STACK", "acme")
+    queue.letters[0]["Body"] = json.dumps({"source": "aws.emr-serverless", "detail": {"state": "FAILED"}})
+    queue.attributes = {}
+    deployed = Shop(ApiSettings(is_local=False))
+    refused = deployed.call("POST", "/v1/rejected/m1/redrive")
+    assert (refused.status, refused.slug) == (501, "spark-job")
+    assert "worm dlq redrive spark --id m1 --stack acme" in refused.json["hint"]
+    assert len(queue.letters) == 1
+    queue.letters[0]["Body"] = json.dumps({"ApplicationId": "a", "Name": "rebuild"})
+    queue.attributes = {"TARGET_ARN": {"StringValue": "arn:aws:scheduler:::aws-sdk:emrserverless:startJobRun"}}
+    assert deployed.call("POST", "/v1/rejected/m1/redrive").slug == "spark-job"
 
 
 def test_why_explains_a_key(shop: Shop) -> None:

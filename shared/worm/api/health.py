@@ -102,9 +102,18 @@ def redrive(call: Call) -> JsonObject:
         with queue.letters() as letters:
             for letter in letters:
                 if letter.id == wanted:
+                    _check_may_redrive(call, letter)
                     return {"id": letter.id, "queue": letter.queue, "result": queue.redrive(letter)}
     hint = "it may be redriven already; others who look at the queue hide it for a minute"
     raise NotFound(f"there is no dead letter {shown(wanted)}", hint=hint)
+
+
+def _check_may_redrive(call: Call, letter: Letter) -> None:
+    """The function starts no Spark jobs: they run under a role of their own, which an administrator passes on."""
+    if letter.is_of_job and not call.settings.is_local:
+        command = f"worm dlq redrive spark --id {letter.id} --stack {os.environ.get('WORM_STACK') or 'STACK'}"
+        what = "the API does not start Spark jobs"
+        raise HttpProblem(501, "spark-job", what, hint=f"run `{command}` as somebody who may")
 
 
 def _queues(call: Call) -> Sequence[DeadLetterQueue]:

@@ -76,6 +76,11 @@ class Letter:
     def key(self) -> str | None:
         return self.keys[0][1] if self.keys else None
 
+    @property
+    def is_of_job(self) -> bool:
+        """Is it about a Spark job, which is then started again?"""
+        return self.kind is LetterKind.job or self.attributes.get("TARGET_ARN", "").endswith(START_JOB)
+
     def shape(self) -> dict[str, JsonValue]:
         return {
             "id": self.id,
@@ -213,8 +218,7 @@ class DeadLetterQueue:
         return done
 
     def _send(self, letter: Letter, to: str | None, dry_run: bool) -> str:
-        target = letter.attributes.get("TARGET_ARN", "")
-        if to is None and (letter.kind is LetterKind.job or target.endswith(START_JOB)):
+        if to is None and letter.is_of_job:
             return self._start_job(letter, dry_run)
         queue = to or self._source_url or self._source(letter)
         if queue is not None:
