@@ -162,7 +162,7 @@ def _malformed(rng: random.Random) -> bytes:
 
 @pytest.mark.timeout(180)
 def test_a_thousand_malformed_requests_give_no_traceback_and_no_500(
-    local: LocalApi, session: Worm, caplog: pytest.LogCaptureFixture
+    local: LocalApi, caplog: pytest.LogCaptureFixture
 ) -> None:
     rng = random.Random(2121)
     statuses: dict[int | None, int] = {}
@@ -178,4 +178,4 @@ def test_a_thousand_malformed_requests_give_no_traceback_and_no_500(
         assert b"Traceback" not in data
     assert [one.message for one in caplog.records if one.name.startswith("worm")] == []
     assert len(statuses) > 5
-    assert session.model("Note").get("a") is not None
+    assert asked(local, request("GET", "/v1", GIVEN)).status == 200

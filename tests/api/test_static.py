@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.api.client import Client, memory_session
@@ -77,3 +79,11 @@ def test_a_copy_that_is_current_is_not_sent_again(client: Client) -> None:
 
 def test_nothing_can_be_written_there(client: Client) -> None:
     assert client.call("PUT", "/console/js/main.js", b"x").status == 405
+
+
+def test_every_file_of_the_package_is_served() -> None:
+    """One of an unknown kind would be left out in silence."""
+    folder = Path(static.__file__).with_name("console")
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert set(static.console_files()) == files
+    assert static.INDEX in files
