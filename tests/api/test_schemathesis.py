@@ -3,7 +3,7 @@
 Every answer must be of a status, a media type, headers and a shape that the description has, and none a failure of the
 server. The description is given as it is, but for names that exist: of a random model there is nothing but 404.
 
-One seed, so many examples, so many seconds: the same requests each time, on any machine that is quick enough.
+One seed and so many examples: how long it takes depends on the machine, what is asked does not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from worm.clock import SystemClock
 from worm.model import Worm
 
 TOKEN = "of-this-test"
-SEED, EXAMPLES, SECONDS = 21, 8, 60
+SEED, EXAMPLES = 21, 25
 SCHEMATHESIS = CLIENTS / "schemathesis"
 UNDECIDABLE = ["positive_data_acceptance"]
 """Checks that say nothing here: which documents and filters fit a model, the description of the API does not know."""
@@ -55,7 +55,8 @@ OTHERS: dict[str, Any] = {
     "select": _some("title", "stars"),
     "filter": {"type": "array", "maxItems": 3, "items": _some("title=a", "stars>1", '{"title": "a"}')},
     "at": _some("2026-01-01T00:00:00Z", "1"),
-    "seq": {"type": "integer", "minimum": 1, "maximum": 3},
+    "key": _some("org/notes/a/data.json", "org/notes/gone/data.json"),
+    **dict.fromkeys(("seq", "from", "to"), {"type": "integer", "minimum": 1, "maximum": 3}),
 }
 
 
@@ -105,7 +106,6 @@ def test_every_answer_is_as_the_description_says(
         "--header": f"Authorization: Bearer {TOKEN}",
         "--seed": str(SEED),
         "--max-examples": str(EXAMPLES),
-        "--max-time": str(SECONDS),
         "--phases": "coverage,fuzzing,stateful",
         "--generation-database": "none",
         "--checks": "all",
