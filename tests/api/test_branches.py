@@ -6,7 +6,13 @@ import pytest
 
 from tests.api.client import Client, memory_session
 from tests.api.shop import SCHEMA, Shop
+from worm.api import branches
 from worm.api.app import Api
+from worm.spaces.merging import POLICIES
+
+
+def test_the_policies_are_those_of_merges() -> None:
+    assert list(branches.POLICIES) == list(POLICIES)
 
 
 @pytest.fixture

@@ -180,8 +180,12 @@ def test_an_api_with_jwt_takes_nothing_else(place: Place) -> None:
 
 def test_a_readonly_api_leaves_reading_only(place: Place) -> None:
     api = place.deployed("jwt", is_readonly=True)
-    assert statuses(api, jwt(place, scope="admin")) == READ_ALLOWED
-    assert statuses(api, jwt(place, scope="openid")) == NONE_ALLOWED
+    for scope, left, expected in (("admin", ["read"], READ_ALLOWED), ("openid", [], NONE_ALLOWED)):
+        given = jwt(place, scope=scope)
+        assert statuses(api, given) == expected
+        callers = DeployedCallers(Trust("jwt", ISSUER, AUDIENCE))
+        call = Call("GET", "/v1", place.session, ApiSettings(is_readonly=True))
+        assert sorted(callers(call, _event("GET", "/v1", given)).scopes) == left
 
 
 # --- read tokens

@@ -133,7 +133,6 @@ def test_base64_that_is_none_is_a_bad_request(client: Client) -> None:
     "path",
     [
         "",
-        "/",
         "//",
         "/v1/",
         "/v1\n",

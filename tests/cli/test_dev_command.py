@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import selectors
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,6 +80,13 @@ def test_another_shell_uses_what_it_prints_and_ctrl_c_ends_it(served: Served, mo
     upload = re.search(r"s3://([\w-]+)/(org/customers/\S+/profile\.json)|Bucket=\"([\w-]+)\", Key=\"(\S+)\"", text)
     assert upload is not None
     bucket, key = upload[1] or upload[3], upload[2] or upload[4]
+    console = re.search(
+        r"^the console of the bucket: (http://127\.0\.0\.1:\d+)/#token=(\w+)$", text, flags=re.MULTILINE
+    )
+    assert console is not None
+    asked = urllib.request.Request(f"{console[1]}/v1/models", headers={"Authorization": f"Bearer {console[2]}"})
+    with urllib.request.urlopen(asked, timeout=10) as answer:
+        assert "Customer" in {one["name"] for one in json.load(answer)["items"]}
     boto3.client("s3").put_object(Bucket=bucket, Key=key, Body=b'{"name": "Acme Corp", "status": "active"}')
     served.read_until("tables: ", 30.0)
     rows = connect(exports["WORM_URL"]).model("Customer").find_all(select=["name", "status"])

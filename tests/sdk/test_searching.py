@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from random import Random
 
@@ -259,7 +260,8 @@ def test_a_damaged_archive_is_reported_once_and_what_is_newer_is_there() -> None
 def test_the_examples_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:
     examples = [block.text for block in blocks(ROOT / "docs" / "history.md") if block.language == "python"]
     exec(compile("\n".join(examples), "history.md", "exec"), {})
-    first, second, found, changed = capsys.readouterr().out.splitlines()
+    first, second, found, news, changed = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"Customer acme 3 update \S+ bob on holiday", news)
     assert changed == "Customer acme changed ('status',)"
     assert first.startswith("1 create ")
     assert "'status': ['lead', 'active']" in second

@@ -863,9 +863,8 @@ def test_a_required_version_is_a_condition_without_a_write() -> None:
         tx.require("Account", "none", exists=False)
         tx.save("Account", {"id": "b", "balance": 2})
     accounts.patch("a", {"balance": 5})
-    with pytest.raises(Conflict), session.transaction() as tx:
+    with session.transaction() as tx, pytest.raises(Conflict):
         tx.require("Account", "a", if_version=before.version)
-        tx.save("Account", {"id": "b", "balance": 3})
     assert (accounts.get("b")["balance"], len(accounts.get_history("a"))) == (2, 2)
 
 
@@ -888,8 +887,13 @@ def test_a_required_document_that_changes_before_the_commit_is_a_conflict() -> N
     session = worm.connect("memory://requiring-later", schema=BANK, maintenance="inline")
     accounts = session.model("Account")
     accounts.insert_many([{"id": "a", "balance": 1}, {"id": "b", "balance": 1}])
-    with pytest.raises(Conflict), session.transaction() as tx:
-        tx.require("Account", "a")
-        accounts.patch("a", {"balance": 9})
-        tx.save("Account", {"id": "b", "balance": 2})
+
+    def change() -> None:
+        with session.transaction() as tx:
+            tx.require("Account", "a")
+            accounts.patch("a", {"balance": 9})
+            tx.save("Account", {"id": "b", "balance": 2})
+
+    with pytest.raises(Conflict):
+        change()
     assert accounts.get("b")["balance"] == 1

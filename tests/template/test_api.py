@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.emulators import new_bucket
 from tests.template.recorder import BUCKET, Recorder
 from tests.template.sam_document import ROOT, STACK, Json, document, resources, stack
 from tests.template.scenes import TABLE, SpaceLife
-from tests.template.stack import Roles, Stack
+from tests.template.stack import Roles, Stack, judged
 from tests.template.test_roles import ARN, KEYS, VARIANTS, Variant
 from worm.api.app import Api
 from worm.api.call import ApiSettings
@@ -29,7 +30,9 @@ from worm.model import Worm, push
 from worm.schema import load_schema
 from worm.store.probe import ensure_safe
 from worm.store.s3 import S3Store
+from worm_dev.environment import Environment, Settings
 from worm_dev.iam import Call
+from worm_dev.worker import OutcomeKind
 
 JWT = "readwrite,https://issuer.example/pool,app-1"
 MODES = ["readonly", "readwrite", "readonly,tokens", JWT]
@@ -246,17 +249,18 @@ def asked_of_aws(
     deployed = Deployed(moto_endpoint, STACK, bucket).create().create_functions()
     found: set[tuple[str, str]] = set()
 
-    class Watched(Aws):
-        def client(self, service: str) -> Any:
-            made = super().client(service)
+    usual = Aws.client
 
-            def saw(params: Mapping[str, Any], model: Any, **others: Any) -> None:
-                found.add(_asked(service, model.name, params))
+    def watched(self: Aws, service: str) -> Any:
+        made = usual(self, service)
 
-            made.meta.events.register_first("provide-client-params.*.*", saw, unique_id="watched")
-            return made
+        def saw(params: Mapping[str, Any], model: Any, **others: Any) -> None:
+            found.add(_asked(service, model.name, params))
 
-    monkeypatch.setattr("worm.api.health.Aws", Watched)
+        made.meta.events.register_first("provide-client-params.*.*", saw, unique_id="watched")
+        return made
+
+    monkeypatch.setattr(Aws, "client", watched)
     monkeypatch.setenv("AWS_ENDPOINT_URL", moto_endpoint)
     monkeypatch.setenv("WORM_STACK", STACK)
     store = S3Store(bucket, endpoint_url=moto_endpoint)
@@ -286,6 +290,28 @@ def test_health_and_dead_letters_need_no_more_than_the_role_has(
         if sid.startswith(("See", "Redrive", "Fill", "Run"))
     }
     assert {one for one in granted if one[0] not in {action for action, _ in asked}} == set()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("mode", ["readonly", "readwrite"])
+def test_the_function_answers_in_the_embedded_aws_and_its_role_allows_it(mode: str) -> None:
+    call = json.loads((ROOT / "tests" / "events" / "api-function-url.json").read_text())
+    settings = Settings(run_schedules=False, parameters={"ApiMode": mode})
+    with Environment(ROOT / "template.yaml", settings) as env, judged(env), pytest.MonkeyPatch.context() as patch:
+        for name, value in env.environment.items():
+            patch.setenv(name, value)
+        store = S3Store(env.bucket, endpoint_url=env.endpoint_url)
+        push(store, load_schema({"models": {"Note": {"path": "#org/@notes/(id:string)", "fields": {}}}}))
+        outcome = env.invoke("api", call)
+        assert outcome.kind is OutcomeKind.OK, outcome.error
+        answer = cast("dict[str, Any]", outcome.value)
+        assert (answer["statusCode"], [one["name"] for one in json.loads(answer["body"])["items"]]) == (200, ["Note"])
+        path = {"rawPath": "/v1/models/Note/documents", "body": "{}", "headers": {"content-type": "application/json"}}
+        http = {**call["requestContext"]["http"], "method": "POST", "path": path["rawPath"]}
+        written = env.invoke("api", {**call, **path, "requestContext": {**call["requestContext"], "http": http}})
+        assert cast("dict[str, Any]", written.value)["statusCode"] == (201 if mode == "readwrite" else 403)
+        env.wait_quiet(60)
 
 
 # -- what the API asks for

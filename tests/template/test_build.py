@@ -86,8 +86,8 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_function_holds_its_handler_and_nothing_else(build: Path) -> None:
-    places = {one: build / "PagesStack" if one.folder in ("apply", "compact") else build for one in functions()}
-    found = {one.folder: _files(places[one] / one.id) for one in functions()}
+    nested = {"apply": "PagesStack", "compact": "PagesStack", "api": "ApiStack"}
+    found = {one.folder: _files(build / nested.get(one.folder, "") / one.id) for one in functions()}
     assert found == {one.folder: ["handler.py"] for one in functions()}
 
 

@@ -10,6 +10,7 @@ A module of its own because it has the endpoints of one noun; `app.py` only list
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from worm.api.call import Call, HttpAnswer
 from worm.api.histories import (
@@ -27,8 +28,10 @@ from worm.api.problems import problem_of
 from worm.api.routes import Parameter, Route
 from worm.codec.strict_json import JsonObject, JsonValue, dumps
 from worm.errors import Invalid, WormError
-from worm.sdk.feed import ChangeRows
-from worm.sdk.searching import HistoryEntry
+
+if TYPE_CHECKING:
+    from worm.sdk.feed import ChangeRows
+    from worm.sdk.searching import HistoryEntry
 
 EVENT_STREAM = "text/event-stream"
 WAIT_SECONDS_MAX = 20

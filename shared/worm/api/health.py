@@ -1,6 +1,7 @@
 """How the database is by HTTP: the check-up, what was rejected, what became of an upload, what it costs.
 
-What is around the bucket on AWS is known where `WORM_STACK` names the stack, or `WORM_DLQ_URL` a dead-letter queue.
+What only these endpoints need is imported when they are called: a function starts quicker. What is around the bucket on
+AWS is known where `WORM_STACK` names the stack, or `WORM_DLQ_URL` a dead-letter queue.
 
 A module of its own because it has the endpoints of one noun; `app.py` only lists such modules.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from worm.api.call import Call
@@ -18,14 +20,14 @@ from worm.api.problems import HttpProblem
 from worm.api.routes import Parameter, Route
 from worm.clock import iso_seconds
 from worm.codec.strict_json import JsonObject, JsonValue
-from worm.deployment.aws import Aws
-from worm.deployment.checkup import Checkup, HealthFinding, State
 from worm.deployment.costs import BATCH_MAX, CHANGES, RUNS_A_MONTH, Prices, Usage, bill_shape
-from worm.deployment.dead_letters import DeadLetterQueue, Letter, about, queues_of
-from worm.deployment.stack import Stack
 from worm.errors import Invalid, NotFound, WormError, shown
 from worm.maintenance.verdicts import DeadLetterFacts
-from worm.maintenance.why import LookUp, explain_key
+
+if TYPE_CHECKING:
+    from worm.deployment.checkup import HealthFinding
+    from worm.deployment.dead_letters import DeadLetterQueue, Letter
+    from worm.maintenance.why import LookUp
 
 STATUS = {"healthy": "ok", "trouble": "degraded", "unknown": "unknown"}
 LETTERS_SHOWN = 1000
@@ -34,6 +36,9 @@ NO_QUEUE = "name the stack in WORM_STACK, or the queue in WORM_DLQ_URL"
 
 def show_health(call: Call) -> JsonObject:
     """`GET /v1/health`"""
+    from worm.deployment.aws import Aws
+    from worm.deployment.checkup import Checkup
+
     call.check_sees_all()
     session = call.session
     stack = os.environ.get("WORM_STACK") or None
@@ -53,6 +58,8 @@ def show_health(call: Call) -> JsonObject:
 
 def _freshness(call: Call) -> Iterator[HealthFinding]:
     """When the table of each model changed last; one conditional GET for each."""
+    from worm.deployment.checkup import HealthFinding, State
+
     for name, known in call.session.schema.models.items():
         if not known.keeps_manifest:
             continue
@@ -102,6 +109,10 @@ def redrive(call: Call) -> JsonObject:
 
 def _queues(call: Call) -> Sequence[DeadLetterQueue]:
     """None without a bucket, or where nothing names a queue."""
+    from worm.deployment.aws import Aws
+    from worm.deployment.dead_letters import DeadLetterQueue, queues_of
+    from worm.deployment.stack import Stack
+
     stack, url = os.environ.get("WORM_STACK"), os.environ.get("WORM_DLQ_URL")
     if not _is_bucket(call):
         return []
@@ -137,6 +148,8 @@ def explain(call: Call) -> JsonObject:
     key = call.query.one("key")
     if not key:
         raise Invalid("name the key of an object", path="key")
+    from worm.maintenance.why import explain_key  # it knows all kinds of keys, and few calls ask
+
     return explain_key(call.session, key, dead_letters=_letters(call)).shape()
 
 
@@ -144,6 +157,8 @@ def _letters(call: Call) -> LookUp | None:
     queues = [one for one in _queues(call) if one.name in ("capture", "tables") or os.environ.get("WORM_DLQ_URL")]
     if not queues:
         return None
+    from worm.deployment.dead_letters import about
+
     bucket, prefix = _place(call)
 
     def look_up(key: str) -> Sequence[DeadLetterFacts]:
@@ -189,7 +204,12 @@ def _number(call: Call, name: str, default: float, least: float = 0, most: float
     return value
 
 
-_FINDING: JsonObject = {"area": TEXT, "state": {"enum": [one.value for one in State]}, "text": TEXT, "next": NAME}
+_FINDING: JsonObject = {
+    "area": TEXT,
+    "state": {"enum": ["ok", "note", "trouble", "unknown"]},
+    "text": TEXT,
+    "next": NAME,
+}
 _LETTER: JsonObject = {
     "id": TEXT,
     "queue": TEXT,

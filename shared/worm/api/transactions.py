@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from worm.api.call import JSON, Call
 from worm.api.problems import problem_of
 from worm.api.routes import BRANCH, IDEMPOTENCY_KEY, Route
 from worm.codec.strict_json import JsonObject, JsonValue
 from worm.errors import Conflict, Invalid, UniqueViolation, shown
-from worm.sdk.transacting import DocumentTransaction
 from worm.values import dataclass
+
+if TYPE_CHECKING:  # `session.transaction()` imports it; few calls are transactions
+    from worm.sdk.transacting import DocumentTransaction
 
 OPERATIONS_MAX = 1000
 MEMBERS = {"op", "model", "id", "document", "version"}

@@ -51,7 +51,14 @@ POLLS_A_MONTH = 5 * 30 * 86_400 / 20
 """Five pollers of Lambda ask each queue, and wait for 20 seconds."""
 QUEUES = 3
 BATCH_SECONDS = {"capture": 0.8, "tables": 0.2}
-MEMORY_GB = {"capture": 1.0, "tables": 1769 / 1024, "sweep": 3008 / 1024, "purge": 1.0, "compact": 3008 / 1024}
+MEMORY_GB = {
+    "capture": 1.0,
+    "tables": 1769 / 1024,
+    "sweep": 3008 / 1024,
+    "purge": 1.0,
+    "compact": 3008 / 1024,
+    "api": 1769 / 1024,
+}
 RUNS_A_MONTH = {"sweep": 2_880, "purge": 720, "compact": 4_320}
 RUN_SECONDS = {"sweep": 1.0, "purge": 0.5, "compact": 0.5}
 """A run that finds nothing to do."""
