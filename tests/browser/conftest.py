@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.serving import Served, Tab, fill, serve
+from tests.browser.serving import PATIENCE_MILLISECONDS, Served, Tab, fill, serve
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, BrowserContext
 
 CHROMIUM = Path("/usr/bin/chromium")
 OPTIONS = (
@@ -39,11 +39,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     try:
-        from playwright.sync_api import sync_playwright
+        from playwright.sync_api import expect, sync_playwright
     except ImportError:
         raise BrowserMissing("playwright is not installed; run scripts/setup") from None
     if not CHROMIUM.exists():
         raise BrowserMissing("there is no chromium; install it: apt-get install chromium libatomic1")
+    expect.set_options(timeout=PATIENCE_MILLISECONDS)
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=str(CHROMIUM), args=list(OPTIONS))
         yield launched
@@ -59,29 +60,31 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield running
 
 
+@pytest.fixture(scope="session")
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """Tabs of all tests share its cache; each has a session storage of its own."""
+    made = browser.new_context(viewport={"width": 1200, "height": 800}, reduced_motion="reduce")
+    made.grant_permissions(["clipboard-read", "clipboard-write"])
+    yield made
+    made.close()
+
+
 Opener = Callable[..., Tab]
 
 
 @pytest.fixture
-def open_tab(browser: Browser, served: Served) -> Iterator[Opener]:
-    """Makes tabs that have the token. A test ends with an error where a browser complained."""
+def open_tab(context: BrowserContext, served: Served) -> Iterator[Opener]:
+    """Makes tabs. A test ends with an error where a browser complained."""
     tabs: list[Tab] = []
 
-    def opened(of: Served = served, *, scheme: str = "light", width: int = 1200, height: int = 800) -> Tab:
-        context = browser.new_context(
-            color_scheme="dark" if scheme == "dark" else "light",
-            viewport={"width": width, "height": height},
-            reduced_motion="reduce",
-        )
-        context.grant_permissions(["clipboard-read", "clipboard-write"])
-        tab = Tab.of(context, of)
-        tabs.append(tab)
-        return tab.enter()
+    def opened(of: Served = served) -> Tab:
+        tabs.append(Tab.of(context, of))
+        return tabs[-1]
 
     yield opened
     complaints = [complaint for tab in tabs for complaint in tab.complaints]
     for tab in tabs:
-        tab.page.context.close()
+        tab.page.close()
     assert complaints == []
 
 

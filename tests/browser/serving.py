@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "a-token-of-the-browser-tests"
 START_SECONDS = 30.0
+PATIENCE_MILLISECONDS = 20_000
+"""How long a test waits for what should be there at once: on a busy machine that can take a while."""
 READINGS = 1_200
+MINUS = "\N{MINUS SIGN}"
+"""Before what is gone, in differences."""
 
 SCHEMA: dict[str, Any] = {
     "version": "1.0",
@@ -80,7 +84,18 @@ SCHEMA: dict[str, Any] = {
     },
 }
 
-_NAMES = ("Acme", "Nordwind", "Helios", "Café Blau", "Zürich Re", "Kōbe Steel", "Baltic", "Iron Gate", "Maple", "Sierra")
+_NAMES = (
+    "Acme",
+    "Nordwind",
+    "Helios",
+    "Café Blau",
+    "Zürich Re",
+    "Kōbe Steel",
+    "Baltic",
+    "Iron Gate",
+    "Maple",
+    "Sierra",
+)
 _TRADES = ("Tools", "Logistics", "Foods", "Robotics", "Textiles", "Energy", "Paper", "Optics")
 _CITIES = (("Hamburg", "DE"), ("Oslo", "NO"), ("Leeds", "UK"), ("Portland", "US"), ("Zürich", "CH"))
 
@@ -105,12 +120,16 @@ def fill(url: str) -> None:
         db.push()
         customers = db.model("Customer")
         customers.insert_many([customer(number) for number in range(60)], reason="first import")
-        for score, actor, reason in ((10, "bob", "a quiet quarter"), (55, "import:nightly", None), (80, "user:ann", "renewed")):
+        for score, actor, reason in (
+            (10, "bob", "a quiet quarter"),
+            (55, "import:nightly", None),
+            (80, "user:ann", "renewed"),
+        ):
             customers.patch("c003", {"score": score}, actor=actor, reason=reason)
         customers.delete("c059", reason="a duplicate of c058")
         accounts = db.model("Account")
-        for id, owner in (("ann", "Ann"), ("bob", "Bob")):
-            accounts.insert({"id": id, "owner": owner, "balance": 100})
+        for owner in ("Ann", "Bob"):
+            accounts.insert({"id": owner.lower(), "owner": owner, "balance": 100})
         readings = [{"id": f"r{at:05d}", "sensor": f"s{at % 7}", "value": at / 2} for at in range(READINGS)]
         db.model("Reading").insert_many(readings)
 
@@ -199,11 +218,12 @@ class Tab:
     complaints: list[str] = field(default_factory=list)
     allowed: set[int] = field(default_factory=set)
     """Statuses that the test provokes; the browser reports each as an error."""
+    has_token: bool = False
 
     @classmethod
     def of(cls, context: BrowserContext, served: Served) -> Tab:
         page = context.new_page()
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(PATIENCE_MILLISECONDS)
         tab = cls(page, served)
         page.on("console", tab._heard)
         page.on("pageerror", lambda error: tab.complaints.append(f"uncaught: {error}"))
@@ -224,11 +244,14 @@ class Tab:
         """By the link that `worm serve` prints."""
         self.page.goto(f"{self.served.origin}/#token={TOKEN}")
         self.page.get_by_role("heading", level=1, name="Collections").wait_for()
+        self.has_token = True
         return self
 
     def open(self, *parts: str, **query: str) -> Tab:
-        self.page.goto(self.served.address(*parts, **query))
+        """A view by its address, the first one with the token."""
+        self.page.goto(self.served.address(*parts, **query) + ("" if self.has_token else f"#token={TOKEN}"))
         self.page.locator("main h1").first.wait_for()
+        self.has_token = True
         return self
 
     def button(self, name: str | re.Pattern[str], *, exact: bool = True) -> Locator:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import expect
 
-from tests.browser.serving import Served, Tab
+from tests.browser.serving import MINUS, Served, Tab
 
 
 def make_branch(tab: Tab, name: str) -> None:
@@ -31,9 +31,9 @@ def test_a_change_on_a_branch_is_seen_there_compared_and_merged(tab: Tab, served
     tab.open("branches", compare="raise")
     change = tab.page.locator("details.change", has_text="cid")
     row = change.locator("tbody tr", has_text="balance")
-    expect(row.locator("td")).to_have_text(["−100", "+150"])
+    expect(row.locator("td")).to_have_text([f"{MINUS}100", "+150"])
     tab.button("Try it (dry run)").click()
-    expect(tab.page.get_by_text("The merge would work: 1 document")).to_be_visible()
+    expect(tab.page.locator(".merge .notice")).to_have_text("The merge would work: 1 document")
     assert served.document("Account", "cid")["balance"] == 100
     tab.button("Merge").click()
     tab.announced("raise was merged into main")
@@ -42,12 +42,12 @@ def test_a_change_on_a_branch_is_seen_there_compared_and_merged(tab: Tab, served
 
 
 def test_conflicts_are_decided_document_by_document(tab: Tab, served: Served) -> None:
-    for id in ("dee", "eve"):
-        served.create("Account", {"id": id, "owner": id.title(), "balance": 1})
+    for name in ("dee", "eve"):
+        served.create("Account", {"id": name, "owner": name.title(), "balance": 1})
     make_branch(tab, "disputed")
-    for id in ("dee", "eve"):
-        served.patch("Account", id, {"balance": 20}, "disputed")
-        served.patch("Account", id, {"balance": 300})
+    for name in ("dee", "eve"):
+        served.patch("Account", name, {"balance": 20}, "disputed")
+        served.patch("Account", name, {"balance": 300})
     served.create("Account", {"id": "fay", "owner": "Fay", "balance": 5})
     tab.allowed = {409, 412}
     tab.open("branches", compare="disputed")
@@ -60,7 +60,7 @@ def test_conflicts_are_decided_document_by_document(tab: Tab, served: Served) ->
     tab.page.locator("details.change", has_text="eve").get_by_label("what disputed has").check()
     tab.button("Merge").click()
     tab.announced("disputed was merged into main")
-    balances = {id: served.document("Account", id)["balance"] for id in ("dee", "eve", "fay")}
+    balances = {name: served.document("Account", name)["balance"] for name in ("dee", "eve", "fay")}
     assert balances == {"dee": 300, "eve": 20, "fay": 5}
 
 

@@ -62,7 +62,9 @@ def test_a_number_that_is_none_is_refused_before_it_is_sent(tab: Tab, served: Se
 
 def test_only_what_was_edited_is_written(tab: Tab, served: Served) -> None:
     """A browser reads 1.0 as 1: were the whole document written, every save would change it."""
-    served.call("POST", "/v1/models/Reading/documents", {"id": "exact", "sensor": "s", "value": 1.0, "more": {"x": 2.0}})
+    served.call(
+        "POST", "/v1/models/Reading/documents", {"id": "exact", "sensor": "s", "value": 1.0, "more": {"x": 2.0}}
+    )
     tab.open("models", "Reading", "documents", "exact", tab="json")
     editor = tab.page.get_by_label("The document as JSON")
     editor.fill(editor.input_value().replace('"sensor": "s"', '"sensor": "t"'))
@@ -97,10 +99,12 @@ def test_two_people_at_once_see_three_versions_and_lose_nothing(open_tab: Opener
     theirs.announced("Saved")
 
     mine.allowed = {412}
+    mine.page.bring_to_front()  # browsers slow down what is behind
     mine.field("/name").fill("Mine")
     mine.field("/status").select_option(label="active")
     mine.button("Save").click()
     table = mine.page.get_by_role("table").filter(has_text="Theirs")
+    expect(table.locator("tbody tr")).to_have_count(3)
     rows = {row.locator("code").inner_text(): row for row in table.locator("tbody tr").all()}
     kinds = {name: row.get_attribute("data-kind") for name, row in rows.items()}
     assert kinds == {"name": "conflict", "status": "mine", "score": "theirs"}

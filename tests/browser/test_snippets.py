@@ -55,9 +55,9 @@ def test_a_table_as_code_gives_the_rows_of_the_table(tab: Tab, served: Served, l
 
 @pytest.mark.parametrize("language", ["curl", "python"])
 def test_an_edit_as_code_does_what_save_does(tab: Tab, served: Served, language: str) -> None:
-    id = f"coded-{language}"
-    served.create("Customer", {"id": id, "name": "Before", "score": 1, "email": f"{language}@example.com"})
-    tab.open("models", "Customer", "documents", id, code=language)
+    name = f"coded-{language}"
+    served.create("Customer", {"id": name, "name": "Before", "score": 1, "email": f"{language}@example.com"})
+    tab.open("models", "Customer", "documents", name, code=language)
     tab.field("/name").fill("It's after")
     tab.field("/score").fill("")
     text = snippet(tab, language)
@@ -65,9 +65,33 @@ def test_an_edit_as_code_does_what_save_does(tab: Tab, served: Served, language:
         in_shell(text)
     else:
         run([sys.executable, "-c", text])
-    stored = served.document("Customer", id)
+    stored = served.document("Customer", name)
     assert (stored["name"], "score" in stored) == ("It's after", False)
     tab.button("Discard").click()
+
+
+VIEWS: tuple[tuple[tuple[str, ...], dict[str, str]], ...] = (
+    ((), {}),
+    (("models", "Customer", "explain"), {"filter": '{"status":"active"}', "analyze": "1"}),
+    (("models", "Customer", "documents", "c003"), {}),
+    (("models", "Customer", "documents", "c003", "history"), {}),
+    (("trash",), {}),
+    (("branches",), {}),
+    (("health",), {}),
+    (("health",), {"key": "org/customers/c003/data.json"}),
+)
+
+
+def test_the_code_of_every_view_runs(tab: Tab) -> None:
+    shown: dict[str, list[str]] = {"curl": [], "python": [], "cli": []}
+    for parts, query in VIEWS:
+        tab.open(*parts, **query, code="curl")
+        for language, title in (("curl", "curl"), ("python", "Python"), ("cli", "CLI")):
+            tab.button(title).click()
+            shown[language].append(snippet(tab, language))
+    in_shell("set -e\n" + "\n".join(f"{text} --fail --silent --output /dev/null" for text in shown["curl"]))
+    run([sys.executable, "-c", "\n".join(shown["python"])])
+    in_shell("set -e\n" + "\n".join(shown["cli"]))
 
 
 def test_code_can_be_copied(tab: Tab) -> None:
