@@ -6,7 +6,7 @@ memory. Each server is a process. They take turns, in another order each round: 
 connection, then from four connections at once. Answers are compared before anything is timed.
 
 `cold`: a process that imports functions/api/handler.py, and one that answers a first GET from moto, over one that does
-nothing. Goal: 400 ms for the import. `requests`: what a call takes, against the verb of the SDK. Goal: the same.
+nothing. Goal: 400 ms for either. `requests`: what a call takes, against the verb of the SDK. Goal: the same.
 
 Datasette comes from .venv-clients (`scripts/setup --clients`); without it, only the bare handler is compared.
 """
@@ -237,7 +237,10 @@ def cold_starts(repeats: int) -> dict[str, object]:
     return {
         "wall_and_cpu_ms": {name: [round(one, 1) for one in found] for name, found in medians.items()},
         "wall_and_cpu_ms_over_empty": {name: one for name, one in over.items() if name != "empty"},
-        "goals": {f"import: at most {COLD_MS_MAX} ms over an empty interpreter": over["import"][0] <= COLD_MS_MAX},
+        "goals": {
+            f"{name}: at most {COLD_MS_MAX} ms over an empty interpreter": over[name][0] <= COLD_MS_MAX
+            for name in ("import", "first answer")
+        },
     }
 
 

@@ -56,7 +56,7 @@ OTHERS: dict[str, Any] = {
     "filter": {"type": "array", "maxItems": 3, "items": _some("title=a", "stars>1", '{"title": "a"}')},
     "at": _some("2026-01-01T00:00:00Z", "1"),
     "key": _some("org/notes/a/data.json", "org/notes/gone/data.json"),
-    **dict.fromkeys(("seq", "from", "to"), {"type": "integer", "minimum": 1, "maximum": 3}),
+    **{name: {"type": "integer", "minimum": 1, "maximum": 3} for name in ("seq", "from", "to")},
 }
 
 
