@@ -20,7 +20,7 @@ from worm.api.local import LocalApi
 from worm.clock import SystemClock
 
 TOKEN = "of-this-test"
-CLIENTS, SAVES = 2, 15
+CLIENTS, SAVES, ATTEMPTS_MAX = 2, 15, 1000
 PATHS = ["/v1/models/Draft/documents/counter", "/v1/models/Note/documents/counter"]
 PATHS_IN_A_SPACE = ["/v1/models/Account/documents/counter"]
 MERGE, OPERATORS = "application/merge-patch+json", "application/vnd.worm.update+json"
@@ -83,7 +83,7 @@ def test_of_two_clients_that_read_and_write_none_loses_a_change(
     def work(_: int) -> list[int]:
         mine, statuses = HttpClient(local.port), list[int]()
         start.wait()
-        while statuses.count(200) < SAVES:
+        while statuses.count(200) < SAVES and len(statuses) < ATTEMPTS_MAX:
             statuses.append(write(mine, path, mine.call("GET", path)).status)
         return statuses
 
@@ -153,3 +153,6 @@ def test_of_two_who_create_one_does(local: LocalApi, client: HttpClient, path: s
         client.call("DELETE", path)
         with ThreadPoolExecutor(CLIENTS) as pool:
             assert sorted(pool.map(work, range(CLIENTS))) == [201, 412]
+    client.call("GET", path)
+    assert client.call("PUT", path, count(9), If_None_Match="*").status == 412
+    assert client.call("GET", path).json["document"]["stars"] < CLIENTS
