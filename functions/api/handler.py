@@ -5,20 +5,22 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from aws_lambda_powertools import Logger
-from aws_lambda_powertools.logging.utils import copy_config_to_registered_loggers
-
-from worm.api.app import Api
+from worm.api.app import Api, failure_of
 from worm.api.call import ApiSettings
 from worm.api.credentials import DeployedCallers, Trust
 from worm.api.opening import open_on_lambda
+from worm.workers.lambdas import Reporting
 
-logger = Logger()
-copy_config_to_registered_loggers(logger, include={"worm"})
+function = Reporting()
 callers = DeployedCallers(Trust.from_environment(os.environ))
 api = Api(open_on_lambda, ApiSettings.from_environment(os.environ), callers)
 
 
-@logger.inject_lambda_context
+@function.handler
 def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    return api.handle(event, context)
+    answer = api.handle(event, context)
+    failure = failure_of(answer)
+    if failure is not None:
+        function.count("Failures", 1)
+        function.logger.error("call failed", extra={**failure, "path": event.get("rawPath")})
+    return answer

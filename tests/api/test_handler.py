@@ -13,13 +13,15 @@ import pytest
 from tests.api.client import event, reply
 from tests.api.conftest import SCHEMA
 from tests.project.source_tree import ROOT
+from tests.workers.function_room import Deployed, Functions
 from worm.api.app import Api
 from worm.api.call import ApiSettings
 from worm.api.opening import open_on_lambda
 from worm.collections.layout import SCHEMA_KEY
-from worm.errors import Invalid
+from worm.errors import Invalid, Unavailable
 from worm.model import Worm
 from worm.schema import load_schema
+from worm.store.memory import MemoryStore
 from worm.store.s3 import S3Store
 
 DOCUMENTS = "/v1/models/Customer/documents"
@@ -83,7 +85,7 @@ def test_settings_come_from_the_environment() -> None:
 
 
 def test_the_function_answers_from_its_bucket(
-    moto_endpoint: str, aws_environment: None, monkeypatch: pytest.MonkeyPatch
+    moto_endpoint: str, aws_environment: None, functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import boto3
 
@@ -92,8 +94,7 @@ def test_the_function_answers_from_its_bucket(
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", moto_endpoint)
     monkeypatch.setenv("WORM_BUCKET", bucket)
     S3Store(bucket, "", endpoint_url=moto_endpoint).put(SCHEMA_KEY, load_schema(SCHEMA).to_json())
-    from functions.api import handler
-
+    handler = functions.load("api").module
     monkeypatch.setattr(handler, "api", Api(open_on_lambda, ApiSettings(is_local=False, max_answer_bytes=2000)))
     made = reply(handler.lambda_handler(event("POST", DOCUMENTS, {"id": "a", "name": "A"}), CONTEXT))
     assert made.status == 201, made.body
@@ -106,3 +107,64 @@ def test_the_function_answers_from_its_bucket(
     assert (found.status, found.etag) == (303, stored.etag)
     assert "X-Amz-Expires=60" in found.headers["Location"] or "Expires=" in found.headers["Location"]
     assert f"{bucket}/org/customers/large/data.json" in found.headers["Location"]
+
+
+# What it reports
+
+
+@pytest.fixture
+def functions(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Functions:
+    monkeypatch.setenv("WORM_BUCKET", "documents")
+    return Functions(monkeypatch, capsys)
+
+
+def loaded(functions: Functions, session: Worm) -> Deployed:
+    made = functions.load("api")
+    made.module.api = Api(lambda: session)
+    return made
+
+
+def test_requests_and_cold_starts_are_counted_as_those_of_the_workers(functions: Functions, session: Worm) -> None:
+    deployed = loaded(functions, session)
+    made = reply(deployed.call(event("POST", DOCUMENTS, {"id": "a", "name": "A"})))
+    lines = deployed.lines()
+    assert lines.dimensions == [(["service", "stack"], "shop", "api")]
+    assert (lines.metric("ColdStart"), lines.metric("Failures")) == ([1.0], [])
+    assert lines.metric("StoreRequests") == [float(made.headers["Worm-Requests"])]
+    assert lines.metric("ReadRequests")[0] + lines.metric("WriteRequests")[0] == lines.metric("StoreRequests")[0] > 0
+    deployed.call(event("GET", f"{DOCUMENTS}/a"))
+    again = deployed.lines()
+    assert (again.metric("ColdStart"), again.metric("StoreRequests")) == ([], [1.0])
+
+
+def test_an_answer_with_5xx_counts_as_a_failure_and_says_why_in_the_log(
+    functions: Functions, session: Worm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The invocation itself succeeds, so no alarm would ring while every call fails."""
+    deployed = loaded(functions, session)
+
+    def broken(*arguments: Any, **options: Any) -> Any:
+        raise Unavailable("the store did not answer", key="org/customers/a/data.json")
+
+    monkeypatch.setattr(MemoryStore, "get", broken)
+    found = reply(deployed.call(event("GET", f"{DOCUMENTS}/a")))
+    lines = deployed.lines()
+    [said] = lines.said("call failed")
+    assert (found.status, lines.metric("Failures")) == (503, [1.0])
+    assert (said["error"], said["reason"], said["path"]) == (
+        "urn:worm:unavailable",
+        "the store did not answer",
+        f"{DOCUMENTS}/a",
+    )
+    assert reply(deployed.call(event("HEAD", f"{DOCUMENTS}/a"))).status == 503
+    assert deployed.lines().metric("Failures") == [1.0]
+
+
+def test_what_a_caller_did_wrong_or_cannot_have_is_no_failure(
+    functions: Functions, session: Worm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployed = loaded(functions, session)
+    monkeypatch.setattr("worm.api.exports.find_spec", lambda name: None)
+    parquet = event("GET", "/v1/models/Customer/export", query={"format": "parquet"})
+    statuses = [reply(deployed.call(one)).status for one in (event("GET", f"{DOCUMENTS}/none"), parquet)]
+    assert (statuses, deployed.lines().metric("Failures")) == ([404, 501], [])

@@ -94,7 +94,7 @@ def test_apply_keeps_everything_that_others_set(room: Room, schema_file: str) ->
     assert after["versioning"] == "Enabled"
     assert after["notification"] == {"TopicConfigurations": [THEIR_TOPIC], "EventBridgeConfiguration": {}}
     assert after["lifecycle"][0] == THEIR_RULE
-    assert len(after["lifecycle"]) == 4
+    assert len(after["lifecycle"]) == 5
     assert after["policy"]["Statement"][0] == THEIR_STATEMENT
     assert len(after["policy"]["Statement"]) == 2
     assert room.s3.get_bucket_tagging(Bucket=room.bucket)["TagSet"] == [{"Key": "team", "Value": "sales"}]
@@ -232,9 +232,9 @@ def test_an_interrupted_attach_goes_on_and_detach_knows_what_it_began(
     with monkeypatch.context() as patch:
         patch.setattr(BucketSettings, "change", crash)
         assert room.attach("--apply").code == 130
-    assert [one["isDone"] for one in record(room)["added"]] == [True, True, True, True, True, False]
+    assert [one["isDone"] for one in record(room)["added"]] == [*[True] * 6, False]
     assert room.attach("--apply").json["added"] == [f"the policy statement {record(room)['added'][-1]['value']['Sid']}"]
-    assert [one["isDone"] for one in record(room)["added"]] == [True] * 6
+    assert [one["isDone"] for one in record(room)["added"]] == [True] * 7
     room.detach("--apply")
     assert (room.settings()["lifecycle"], room.settings()["policy"]) == (None, None)
 
@@ -248,7 +248,7 @@ def test_a_switch_that_an_interrupted_attach_may_not_have_turned_stays(room: Roo
     room.s3.put_object(Bucket=room.bucket, Key=RECORD, Body=json.dumps(shape).encode())
     outcomes = {one["part"]: one["outcome"] for one in room.detach("--apply").json["steps"]}
     assert outcomes["EventBridge notifications"] == "stays"
-    assert [outcome for part, outcome in outcomes.items() if "rule" in part or "statement" in part] == ["removed"] * 4
+    assert [outcome for part, outcome in outcomes.items() if "rule" in part or "statement" in part] == ["removed"] * 5
 
 
 def test_a_forged_record_cannot_make_detach_remove_what_is_not_attachs(room: Room) -> None:
@@ -263,7 +263,7 @@ def test_a_forged_record_cannot_make_detach_remove_what_is_not_attachs(room: Roo
         {"setting": "lifecycle", "member": "Rules", "id": "", "value": [], **about},
     ]
     room.s3.put_object(Bucket=room.bucket, Key=RECORD, Body=json.dumps(shape).encode())
-    assert len(room.detach("--apply").json["steps"]) == 6
+    assert len(room.detach("--apply").json["steps"]) == 7
     assert room.settings()["policy"]["Statement"] == [THEIR_STATEMENT]
     assert room.settings()["lifecycle"] == [THEIR_RULE]
 
@@ -449,7 +449,7 @@ def test_a_setting_that_may_not_be_written_is_reported_and_the_rest_is_done(
     assert "missing" in answer.states(setting)
     assert "It was not added: S3 refused s3:Put" in answer.reasons(setting)
     assert [one["setting"] for one in record(room)["added"] if one["setting"] == setting] == []
-    assert len(record(room)["added"]) == {"lifecycle": 3}.get(setting, 5)
+    assert len(record(room)["added"]) == {"lifecycle": 3}.get(setting, 6)
     assert (answer.json["push"] is None) is (code == 1)
     assert room.attach("--apply").code == 0, "with the permission it goes on"
 
@@ -532,7 +532,7 @@ def test_of_two_attaches_at_once_one_ends_before_it_changes_anything(
     answer = room.attach("--apply")
     assert (answer.code, others) == (4, [0])
     assert "runs at the same time" in answer.err
-    assert [one["isDone"] for one in record(room)["added"]] == [True] * 6
+    assert [one["isDone"] for one in record(room)["added"]] == [True] * 7
 
 
 def test_an_attach_that_looked_before_another_one_adds_nothing_twice(
@@ -551,7 +551,7 @@ def test_an_attach_that_looked_before_another_one_adds_nothing_twice(
     monkeypatch.setattr(BucketSettings, "read_all", with_another)
     answer = room.attach("--apply")
     assert answer.code == 0
-    assert [one["isDone"] for one in record(room)["added"]] == [True] * 6
+    assert [one["isDone"] for one in record(room)["added"]] == [True] * 7
 
 
 def test_plain_buckets_without_a_prefix_are_served_too(moto_endpoint: str, aws_environment: None) -> None:
@@ -561,4 +561,7 @@ def test_plain_buckets_without_a_prefix_are_served_too(moto_endpoint: str, aws_e
     assert "KeyPrefix" not in answer.json["deploy"]
     [derived] = [one for one in room.settings()["lifecycle"] if one["ID"].startswith("worm-derived")]
     assert derived["Filter"] == {"Tag": {"Key": "worm", "Value": "derived"}}
+    [answers] = [one for one in room.settings()["lifecycle"] if one["ID"].startswith("worm-answers")]
+    assert (answers["Filter"], answers["Expiration"]) == ({"Prefix": ".worm.api/idempotency/"}, {"Days": 2})
     assert room.detach("--apply", url=f"s3://{room.bucket}").code == 0
+    assert room.settings()["lifecycle"] is None

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from worm.clock import VirtualClock
+from worm.clock import Ids, VirtualClock
 from worm.errors import Invalid, NotFound, SchemaDiffers
+from worm.maintenance.purge import Purge
 from worm.model import Worm, connect
 from worm.schema import Schema, load_schema
+from worm.store.base import Listed
+from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
 from worm.store.open import open_store
+from worm_dev.faulty_store import FaultyStore
 
 CUSTOMER = {
     "path": "#org/@customers/(id:slug)",
@@ -116,3 +121,43 @@ def test_a_session_says_what_became_of_an_upload() -> None:
     assert db.why("org/customers/acme/profile.json").model == "Customer"
     with pytest.raises(Invalid, match="the key of an object"):
         db.why(5)  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_prune_removes_answers_that_no_repeated_call_gets_any_more(tmp_path: Path) -> None:
+    """A directory has no lifecycle rules: records of the HTTP API would stay for ever."""
+    clock = VirtualClock()
+    store = FileStore(tmp_path, clock=clock, ids=Ids.seeded(1, clock))
+    db = Worm(store, load_schema(SCHEMA), clock=clock)
+    db.push()
+    store.put(".worm.api/idempotency/old.json", b"{}")
+    store.put(".worm.api/tokens/a.json", b"{}")
+    clock.advance(3600)
+    store.put(".worm.api/idempotency/young.json", b"{}")
+    clock.advance(24.5 * 3600)
+    [_, dry] = db.prune(dry_run=True)
+    assert (dry.model, dry.purged) == (".worm.api", [".worm.api/idempotency/old.json"])
+    assert len(db.prune("Customer")) == 1
+    assert db.prune()[-1] == dry
+    assert [one.key for one in store.list(".worm.api/")] == [
+        ".worm.api/idempotency/young.json",
+        ".worm.api/tokens/a.json",
+    ]
+    assert [one.model for one in db.prune()] == ["Customer"]
+
+
+def test_an_answer_that_a_new_call_takes_over_stays() -> None:
+    """The same key after a day is a new call, which must not happen twice."""
+    db, clock = opened()
+    db.push()
+    key = ".worm.api/idempotency/old.json"
+    db.store.put(key, b"{}")
+    clock.advance(26 * 3600)
+    before = list(db.store.list(key))
+    db.store.put(key, b'{"new": true}')
+
+    class ListedBefore(FaultyStore):
+        def list(self, prefix: str, *, start_after: str | None = None, limit: int | None = None) -> Iterator[Listed]:
+            return iter(before)
+
+    assert Purge(Worm(ListedBefore(db.store), db.schema, clock=clock)).purge_answers().purged == []
+    assert db.store.get(key) is not None

@@ -50,7 +50,7 @@ QUEUED = [one.folder for one in functions() if one.queue_event()]
 SCHEDULED = [one.folder for one in functions() if one.schedule_event()]
 WATCHED = {
     "dead-letters": workers("AWS/SQS", "ApproximateNumberOfMessagesVisible", *(f"{folder}-dlq" for folder in WORKERS)),
-    "errors": workers("AWS/Lambda", "Errors", *FOLDERS),
+    "errors": workers("AWS/Lambda", "Errors", *FOLDERS) | counted("Failures", "api"),
     "throttles": workers("AWS/Lambda", "Throttles", *FOLDERS),
     "freshness": workers("AWS/SQS", "ApproximateAgeOfOldestMessage", *QUEUED) | counted("FreshnessSeconds", "tables"),
     "silence": workers("AWS/Lambda", "Invocations", *SCHEDULED),
@@ -84,7 +84,9 @@ def test_without_page_stores_no_alarm_watches_their_functions(name: str) -> None
 
 @pytest.mark.parametrize("name", NAMES)
 def test_without_the_api_no_alarm_watches_it(name: str) -> None:
-    assert watched(alarms(ApiMode="off")[name]) == {one for one in WATCHED[name] if f"{STACK}-api" not in one}
+    assert watched(alarms(ApiMode="off")[name]) == {
+        one for one in WATCHED[name] if not {f"{STACK}-api", "api"} & set(one)
+    }
 
 
 def test_silence_needs_a_run_of_every_scheduled_function() -> None:

@@ -6,7 +6,7 @@ other content it is refused: the key was meant for something else. While the fir
 if it never ended (its process was killed), nobody knows whether it took place, and that is what the answer says.
 
 An answer by which nothing was decided (the store is out of reach) is not kept: the caller tries again with the same
-key. Records count for 24 hours.
+key. Records count for 24 hours. After that a lifecycle rule of the bucket removes them, or `worm prune`.
 
 A module of its own because endpoints know nothing of it.
 """
@@ -24,11 +24,11 @@ from worm.api.call import Call, HttpAnswer
 from worm.api.problems import HttpProblem
 from worm.clock import iso_millis
 from worm.codec.strict_json import JsonObject, dumps, loads_own
+from worm.collections.layout import ANSWERS_PREFIX
 from worm.errors import Corrupt, Unavailable
 from worm.store.base import Lost, Store, Won
 from worm.values import dataclass
 
-PREFIX = ".worm.api/idempotency/"
 KEPT = timedelta(hours=24)
 AT_WORK = timedelta(seconds=90)
 """Longer than a call may take."""
@@ -69,7 +69,7 @@ def answered_once(call: Call, work: Callable[[], HttpAnswer]) -> HttpAnswer:
         hint = "take a random name for each call, such as a UUID"
         what = f"Idempotency-Key must have 1 to {KEY_CHARACTERS_MAX} printable ASCII characters"
         raise HttpProblem(400, "malformed-header", what, hint=hint)
-    key = f"{PREFIX}{_digest(call.identity.actor, name)}.json"
+    key = f"{ANSWERS_PREFIX}{_digest(call.identity.actor, name)}.json"
     store, now = call.session.store, call.session.clock.now()
     record = CallRecord(_content(call), iso_millis(now))
     call.session.ensure_safe_store()

@@ -187,7 +187,7 @@ def prune(
 
     Exit code 1 when something could not be removed.
     """
-    reports = session.prune(chosen_models(session, models), dry_run=dry_run)
+    reports = session.prune(chosen_models(session, models) if models else None, dry_run=dry_run)
     if format is ReportFormat.json:
         echo_json(_prune_shape(reports, dry_run))
     else:

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import cast
 
 from worm.codec.strict_json import JsonObject, JsonValue
-from worm.collections.layout import CHANGES_DIR, LOG_PREFIX, OPLOG_DIR
+from worm.collections.layout import ANSWERS_PREFIX, CHANGES_DIR, LOG_PREFIX, OPLOG_DIR
 from worm.errors import Invalid, shown
 from worm.store.bucket import Setting, Unreadable, same
 from worm.store.probe import PROBE_PREFIX
@@ -24,8 +24,7 @@ from worm.store.s3 import DERIVED_TAG
 
 CHANGE_SET_DAYS = 7
 ABORT_DAYS = 7
-ANSWERS_PREFIX = ".worm.api/idempotency/"
-"""Answers of the HTTP API to calls that may be repeated."""
+ANSWER_DAYS = 2
 NOTIFIED = ("s3:ObjectCreated:*", "s3:ObjectRemoved:*", "s3:LifecycleExpiration:DeleteMarkerCreated")
 """A lifecycle rule that removes old versions for good changes no document, so it is not among them."""
 DERIVED: list[JsonValue] = [{"Key": key, "Value": value} for key, value in DERIVED_TAG.items()]
@@ -165,13 +164,15 @@ def notification(place: AttachedPlace) -> SettingPart:
 
 
 def rules(place: AttachedPlace) -> list[SettingPart]:
-    """Change sets are messages, probes leave versions, and derived files are rewritten with every batch."""
+    """Change sets are messages, kept answers count for 24 hours, probes leave versions, and derived files are rewritten
+    with every batch."""
     derived: JsonObject = {"And": {"Prefix": place.prefix, "Tags": DERIVED}} if place.prefix else {"Tag": DERIVED[0]}
     soon: JsonObject = {"NoncurrentDays": 1}
     return [
         _rule(f"{CHANGES_RULE}{place.digest}", {"Prefix": f"{place.prefix}{CHANGES_DIR}/"}, soon, CHANGE_SET_DAYS),
         _rule(f"worm-derived-{place.digest}", derived, soon),
         _rule(f"worm-probes-{place.digest}", {"Prefix": f"{place.prefix}{PROBE_PREFIX}"}, soon),
+        _rule(f"worm-answers-{place.digest}", {"Prefix": f"{place.prefix}{ANSWERS_PREFIX}"}, soon, ANSWER_DAYS),
     ]
 
 

@@ -1,5 +1,5 @@
 """purge: by schedule, what expired in the trash, what the rules of snapshots no longer keep, and files of tables that
-no root has named for a day.
+no root has named for a day. `purge_answers` is for stores without lifecycle rules, such as directories.
 
 A listing's dates tell which tombstones can have expired; only those are read. A corrupt tombstone is reported and left
 alone. Bounded by a deadline: what is left over is found again by the next run.
@@ -9,14 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from worm.clock import Deadline
+from worm.collections.layout import ANSWERS_PREFIX
 from worm.collections.trash import Trash, Trashed
 from worm.errors import Corrupt, WormError
 from worm.session import Session
+from worm.store.base import Listed, Won
 from worm.store.parallel import chunked
 
 CHUNK = 64
+ANSWERS = ".worm.api"
+"""What the report on kept answers has as its model."""
+ANSWERS_KEPT = timedelta(hours=25)
+"""An answer counts for 24 hours, by the clock of who wrote it; listings have the date of the store."""
 
 
 @dataclass
@@ -55,6 +62,26 @@ class Purge:
         self._session.refresh()
         names = sorted(self._session.schema.models) if models is None else list(models)
         return [self._purge_model(model, deadline, dry_run) for model in names]
+
+    def purge_answers(self, *, dry_run: bool = False) -> PurgeReport:
+        """Remove the answers that the HTTP API no longer repeats; `purged` has their keys. One that a new call took
+        over meanwhile stays."""
+        report, before = PurgeReport(ANSWERS), self._session.clock.now() - ANSWERS_KEPT
+        old = (one for one in self._session.store.list(ANSWERS_PREFIX) if one.last_modified < before)
+
+        def remove(one: Listed) -> bool | WormError:
+            try:
+                return dry_run or isinstance(self._session.store.delete_if_match(one.key, one.etag), Won)
+            except WormError as error:
+                return error
+
+        for chunk in chunked(old, CHUNK):
+            for one, outcome in zip(chunk, self._session.in_parallel(remove, chunk), strict=True):
+                if isinstance(outcome, WormError):
+                    report.problems[one.key] = str(outcome)
+                elif outcome:
+                    report.purged.append(one.key)
+        return report
 
     def _purge_model(self, model: str, deadline: Deadline, dry_run: bool) -> PurgeReport:
         table = self._session.table(model)

@@ -90,13 +90,17 @@ class Upkeep(Session):
 
     def prune(self, models: Names = None, *, dry_run: bool = False) -> list[PurgeReport]:
         """Remove expired trash, snapshots beyond `maxAge` and `maxCount`, and replaced files of tables, as `worm prune`
-        and the function `purge` do."""
+        and the function `purge` do. For all models: also answers that the HTTP API kept for more than a day; where
+        there are some, the last report (of `.worm.api`) names them."""
         names = self._named(models)
         if not dry_run:
             self.ensure_safe_store()
         from worm.maintenance.purge import Purge
 
-        return Purge(self).run(lambda: math.inf, names, dry_run=dry_run)
+        purge = Purge(self)
+        reports = purge.run(lambda: math.inf, names, dry_run=dry_run)
+        answers = purge.purge_answers(dry_run=dry_run) if models is None else None
+        return [*reports, answers] if answers is not None and (answers.purged or answers.problems) else reports
 
     def _named(self, models: Names) -> list[str]:
         """The models, each checked; what this session saved is in their tables now."""

@@ -18,8 +18,8 @@ and a scheduled run answers that there is no schema yet. If somebody deleted the
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property, wraps
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -31,6 +31,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 from worm.clock import Deadline, Ids, SystemClock
 from worm.errors import Invalid, NotFound, Unavailable, WormError
 from worm.session import Session, Settings
+from worm.store.base import metered
 from worm.store.s3 import S3Store
 from worm.workers.batch import REASON_ATTRIBUTE, BatchOutcome, Message, hints_of
 
@@ -54,14 +55,11 @@ WRITES = ("PUT", "COPY", "POST", "LIST", "VERSIONS")
 """Kinds of requests by what S3 charges for them. A DELETE is free."""
 
 
-class Function(Generic[WorkerT]):
-    """One Lambda function: its worker, logger and metrics, and what each of its invocations reports.
+class Reporting:
+    """One Lambda function: its logger and metrics, and what each of its invocations reports. Lines that the library
+    logs by itself look like those of the function, and follow its level."""
 
-    Session and worker are made at the first invocation, from the environment, and stay for the life of the process.
-    Lines that the library logs by itself look like those of the function, and follow its level."""
-
-    def __init__(self, make: Callable[[Session], WorkerT]) -> None:
-        self._make = make
+    def __init__(self) -> None:
         self._is_cold = True
         self.logger = Logger()
         self.metrics = Metrics()
@@ -70,37 +68,33 @@ class Function(Generic[WorkerT]):
             self.metrics.set_default_dimensions(stack=stack)
         copy_config_to_registered_loggers(self.logger, include={"worm"})
 
-    @cached_property
-    def session(self) -> Session:
-        settings, clock = Settings.from_environment(), SystemClock()
-        ids = Ids.system(clock)
-        store = S3Store(settings.bucket, settings.prefix, role=settings.role, ids=ids, clock=clock, tag_derived=True)
-        return Session(store, settings, ids=ids, clock=clock)
-
-    @cached_property
-    def worker(self) -> WorkerT:
-        return self._make(self.session)
-
     def handler(self, handle: Handler[AnswerT]) -> Handler[AnswerT]:
         """Decorates the handler: its log lines name the invocation, its metrics are written also when it fails."""
 
         @wraps(handle)
         def reported(event: dict[str, Any], context: Any) -> AnswerT:
-            spent: dict[str, int] = {}
+            spent: Mapping[str, int] = {}
             try:
                 self._count_cold_start()
-                with self.session.store.requests.measure() as spent:
+                with self._measured() as spent:
                     return handle(event, context)
             except Exception as error:
                 self.log_failure("invocation failed", error)
                 raise
             finally:
-                self.count("StoreRequests", spent.get("total", 0))
-                self.count("ReadRequests", sum(spent.get(kind, 0) for kind in READS))
-                self.count("WriteRequests", sum(spent.get(kind, 0) for kind in WRITES))
+                self._count_requests(spent)
 
         decorated: Handler[AnswerT] = self.logger.inject_lambda_context(self.metrics.log_metrics(reported))
         return decorated
+
+    def _measured(self) -> AbstractContextManager[Mapping[str, int]]:
+        """What the invocation asks of its store, by kind; complete after the block."""
+        return _requests()
+
+    def _count_requests(self, spent: Mapping[str, int]) -> None:
+        self.count("StoreRequests", sum(number for kind, number in spent.items() if kind != "total"))
+        self.count("ReadRequests", sum(spent.get(kind, 0) for kind in READS))
+        self.count("WriteRequests", sum(spent.get(kind, 0) for kind in WRITES))
 
     def _count_cold_start(self) -> None:
         """By ourselves: Powertools writes its own without the default dimensions, so that stacks could not be told
@@ -120,6 +114,36 @@ class Function(Generic[WorkerT]):
             known |= {"failed_key": error.key, "s3_request_id": error.request_id}
         said = {name: fact for name, fact in known.items() if fact is not None}
         self.logger.error(text, exc_info=error if trace else None, extra=said)
+
+
+@contextmanager
+def _requests() -> Iterator[Mapping[str, int]]:
+    with metered() as meter:
+        yield meter.requests
+
+
+class Function(Reporting, Generic[WorkerT]):
+    """A function with a worker. Session and worker are made at the first invocation, from the environment, and stay for
+    the life of the process."""
+
+    def __init__(self, make: Callable[[Session], WorkerT]) -> None:
+        super().__init__()
+        self._make = make
+
+    @cached_property
+    def session(self) -> Session:
+        settings, clock = Settings.from_environment(), SystemClock()
+        ids = Ids.system(clock)
+        store = S3Store(settings.bucket, settings.prefix, role=settings.role, ids=ids, clock=clock, tag_derived=True)
+        return Session(store, settings, ids=ids, clock=clock)
+
+    @cached_property
+    def worker(self) -> WorkerT:
+        return self._make(self.session)
+
+    def _measured(self) -> AbstractContextManager[Mapping[str, int]]:
+        """Also what threads of the session ask for by themselves."""
+        return self.session.store.requests.measure()
 
     def log_problems(self, text: str, model: str, problems: Mapping[str, str]) -> None:
         """A line for each of the first reasons, by id or key."""
