@@ -5,6 +5,7 @@ calls it. Playwright's own download of a browser is not used. Only the standard 
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable
 
 from scripts.debian import Program, Run, install, ran
@@ -12,9 +13,11 @@ from scripts.debian import Program, Run, install, ran
 BROWSER = Program(
     "the tests of the console need Chromium",
     "the tests of the console need",
-    ("chromium",),
-    "Install it (Debian: apt install chromium).",
+    ("chromium libatomic1",),
+    "Install it (Debian: apt install chromium libatomic1).",
 )
+
+STARTS = (["chromium", "--version"], [sys.executable, "-c", "import ctypes; ctypes.CDLL('libatomic.so.1')"])
 
 
 def ensure_browser(
@@ -24,5 +27,9 @@ def ensure_browser(
     which: Callable[[str], str | None] = shutil.which,
     is_root: bool | None = None,
 ) -> None:
-    """`chromium` starts afterwards; `ProgramMissing` where it could not be had."""
-    install(BROWSER, lambda: run(["chromium", "--version"]).returncode == 0, say, run=run, which=which, is_root=is_root)
+    """Chromium starts afterwards, and so does the driver, which needs libatomic; else `ProgramMissing`."""
+
+    def is_there() -> bool:
+        return all(run(command).returncode == 0 for command in STARTS)
+
+    install(BROWSER, is_there, say, run=run, which=which, is_root=is_root)

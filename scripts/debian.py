@@ -31,7 +31,8 @@ def ran(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 @dataclass(frozen=True)
 class Program:
-    """What is needed, by whom, and the packages that have it; the first one that installs is taken."""
+    """What is needed, by whom, and the packages that have it; the first ones that install are taken. Names with a space
+    between them are installed together."""
 
     needed: str
     package_for: str
@@ -71,7 +72,7 @@ def _install(apt: Sequence[str], packages: Sequence[str], run: Run) -> str:
         if prepare is not None:
             run(prepare)
         for package in packages:
-            done = run([*apt, "install", "--yes", "--quiet", "--no-install-recommends", package])
+            done = run([*apt, "install", "--yes", "--quiet", "--no-install-recommends", *package.split()])
             printed = done.stdout
             if done.returncode == 0:
                 return printed

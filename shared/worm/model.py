@@ -299,7 +299,7 @@ class Worm(Upkeep):
             return [one for one, known in self.schema.models.items() if known.oplog]
         several = [model] if isinstance(model, str | type) else model
         if not isinstance(several, list | tuple) or not several:
-            raise Invalid(f"takes a model, or a list of names, not {shown(model)}", path="model")
+            raise Invalid(f"takes the name of a model, its class or a list of names, not {shown(model)}", path="model")
         names = [self.model(one).name for one in several]
         for name in names:
             self.model(name)._check_oplog()

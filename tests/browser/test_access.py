@@ -87,3 +87,19 @@ def test_the_theme_is_a_choice_that_stays(tab: Tab) -> None:
     assert tab.page.evaluate(ground) == dark
     tab.button("Theme: dark", exact=False).click()
     assert tab.page.evaluate(ground) == light
+
+
+def test_what_the_policy_forbids_does_not_happen_and_would_fail_a_test(tab: Tab) -> None:
+    tab.enter()
+    tab.page.evaluate("() => document.body.insertAdjacentHTML('beforeend', '<p id=p style=\"color: red\">x</p>')")
+    tab.page.evaluate(
+        "() => document.body.append(Object.assign(document.createElement('script'), {text: 'window.ran = 1'}))"
+    )
+    assert tab.page.evaluate(
+        "() => [window.ran, getComputedStyle(document.getElementById('p')).color === 'rgb(255, 0, 0)']"
+    ) == [None, False]
+    assert {complaint.split(" ")[2] for complaint in tab.complaints if "CSP:" in complaint} == {
+        "style-src-attr",
+        "script-src-elem",
+    }
+    tab.complaints.clear()

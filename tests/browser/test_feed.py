@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.browser.serving import Served, Tab
 
@@ -36,3 +36,21 @@ def test_a_feed_goes_on_after_a_pause_with_what_it_missed(tab: Tab, served: Serv
     served.create("Customer", {"id": "meanwhile", "name": "Meanwhile"})
     tab.button("Resume").click()
     expect(tab.page.locator("tr", has_text="meanwhile")).to_have_count(1)
+
+
+def test_where_the_server_cannot_stream_the_feed_polls(tab: Tab, served: Served) -> None:
+    """A function on AWS answers with JSON, after twenty seconds at most."""
+    asked = []
+
+    def without_stream(route: Route) -> None:
+        asked.append(route.request.url)
+        route.continue_(headers={**route.request.headers, "accept": "application/json"})
+
+    tab.page.route("**/v1/changes*", without_stream)
+    tab.open("changes", model="Customer")
+    expect(tab.page.locator("h1 + .actions .badge")).to_have_text("live")
+    for name in ("polled-1", "polled-2"):
+        served.create("Customer", {"id": name, "name": name})
+        expect(tab.page.locator("tr[data-live]", has_text=name)).to_have_count(1)
+    assert "after=" not in asked[0]
+    assert all("after=" in url for url in asked[1:])

@@ -13,7 +13,7 @@ import pytest
 from scripts import bench
 from scripts.benchmarks import _customers as customers
 from scripts.benchmarks import _turns as turning
-from scripts.benchmarks import commit, save, simulate
+from scripts.benchmarks import commit, http, save, simulate
 from scripts.benchmarks._bars import bars
 from scripts.benchmarks._chart import HEIGHT, WIDTH, steps_chart
 from scripts.benchmarks._growth import HEADS, MANIFEST, Growth
@@ -144,6 +144,16 @@ def test_the_benches_that_draw_make_a_picture_for_each_table_of_their_results() 
     costs = {"s3": 1.0, "all": 1.0}
     run = {"freshness_p50_s": 5.0, "freshness_p99_s": 9.0, "usd_per_million": costs}
     assert set(simulate.charts({"10/s": run})) == {"simulate-freshness", "simulate-costs"}
+    read = {"bare": {"p50_ms": 1.0, "p99_ms": 2.0, "reads_per_second": 3}, "ratio": {}}
+    assert set(http.charts({"one": read, "page": read})) == {"http-latency", "http-rates"}
     page = (ROOT / "docs" / "benchmarks.md").read_text()
-    drawn = {"save-ratios", "save-growth", "simulate-freshness", "simulate-costs", *commit.charts(measured)}
+    drawn = {
+        "http-latency",
+        "http-rates",
+        "save-ratios",
+        "save-growth",
+        "simulate-freshness",
+        "simulate-costs",
+        *commit.charts(measured),
+    }
     assert [name for name in drawn if f"(img/{name}.svg)" not in page] == []

@@ -242,7 +242,7 @@ ROUTES = (
         "Let a deleted branch take commits again",
         scope="admin",
         answer={"type": "object", "properties": _BRANCH},
-        problems=(404,),
+        problems=(404, 409),
         tag="branches",
     ),
     Route(

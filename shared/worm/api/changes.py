@@ -76,7 +76,8 @@ def _stream(call: Call, found: ChangeRows) -> Iterator[bytes]:
     clock = call.session.clock
     end = clock.monotonic() + STREAM_SECONDS
     yield f"retry: {RETRY_MILLISECONDS}\n\n".encode()
-    yield _event("cursor", {}, found.cursor)
+    # The id comes before the batch: a client that loses the connection inside the batch must not resume behind it.
+    yield _event("cursor", {}, None if found or found.damages else found.cursor)
     while True:
         yield from _batch(found)
         if clock.monotonic() >= end or call.is_outdated():

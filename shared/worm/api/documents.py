@@ -99,8 +99,14 @@ def create_document(call: Call) -> HttpAnswer:
     if tags is not None and not tags.is_any:
         raise _only_star()
     document = call.model.insert(call.json_object(), **call.about)
-    place = f"{call.path.rstrip('/')}/{quote(str(document['id']), safe='')}"
-    return document_answer(document, 201, {"Location": place})
+    return document_answer(document, 201, {"Location": _place(call, str(document["id"]))})
+
+
+def _place(call: Call, entity_id: str) -> str:
+    """The path of a document, encoded as a header needs it: an HTTP API has decoded that of the call. What is before
+    `/v1` is the name of a stage."""
+    stage, model = call.path.partition("/v1/")[0], call.parameters["model"]
+    return f"{stage}/v1/models/{quote(model, safe='')}/documents/{quote(entity_id, safe='')}"
 
 
 def condition_of(call: Call) -> Tags | None:
@@ -120,7 +126,8 @@ def replace_document(call: Call) -> HttpAnswer:
     is_match = condition_of(call)
     model, document = call.model, _named(call, call.json_object())
     if is_match is None:
-        return document_answer(model.insert(document, **call.about), 201, {"Location": call.path})
+        place = _place(call, call.parameters["id"])
+        return document_answer(model.insert(document, **call.about), 201, {"Location": place})
     return document_answer(
         under_condition(is_match, lambda version: model.replace(document, if_version=version, **call.about))
     )

@@ -52,7 +52,8 @@ addEventListener("popstate", () => (place.value = read()));
 
 // Links within the console change the address without loading the page. Anything but a plain click is the browser's.
 document.addEventListener("click", (event) => {
-  if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+  if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey)
+    return;
   const link = event.target.closest?.("a[href]");
   if (!link || link.target || link.hasAttribute("download")) return;
   const url = new URL(link.href);

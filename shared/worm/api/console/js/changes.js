@@ -9,7 +9,8 @@ const has = (holder, name) => Object.prototype.hasOwnProperty.call(holder, name)
 
 export function equal(a, b) {
   if (a === b) return true;
-  if (Array.isArray(a) && Array.isArray(b)) return a.length === b.length && a.every((one, index) => equal(one, b[index]));
+  if (Array.isArray(a) && Array.isArray(b))
+    return a.length === b.length && a.every((one, index) => equal(one, b[index]));
   if (!isObject(a) || !isObject(b)) return false;
   const names = Object.keys(a);
   return names.length === Object.keys(b).length && names.every((name) => has(b, name) && equal(a[name], b[name]));
@@ -80,7 +81,8 @@ export function patch(from, to) {
   });
 }
 
-export const pointer = (path) => path.map((name) => "/" + String(name).replace(/~/g, "~0").replace(/\//g, "~1")).join("");
+export const pointer = (path) =>
+  path.map((name) => "/" + String(name).replace(/~/g, "~0").replace(/\//g, "~1")).join("");
 
 /** `address.city`; a name that has a dot itself is quoted. */
 export const label = (path) => path.map((name) => (/[.\s"]/.test(name) ? JSON.stringify(name) : name)).join(".");

@@ -53,14 +53,18 @@ export function parse(text) {
 }
 
 const isOperators = (value) =>
-  typeof value === "object" && value !== null && !Array.isArray(value) && Object.keys(value).some((key) => key.startsWith("$"));
+  typeof value === "object" &&
+  value !== null &&
+  !Array.isArray(value) &&
+  Object.keys(value).some((key) => key.startsWith("$"));
 
 /** `[{field, op, value}]`, or `{json}` for what is no chip. */
 export function chipsOf(filter) {
   return Object.entries(filter).flatMap(([field, condition]) => {
     if (field.startsWith("$")) return [{ json: { [field]: condition } }];
     if (!isOperators(condition)) return [{ field, op: "$eq", value: condition }];
-    if ("$options" in condition || "$not" in condition || "$elemMatch" in condition) return [{ json: { [field]: condition } }];
+    if ("$options" in condition || "$not" in condition || "$elemMatch" in condition)
+      return [{ json: { [field]: condition } }];
     return Object.entries(condition).map(([op, value]) =>
       op === "$exists" && value === false ? { field, op: "$missing" } : { field, op, value },
     );
@@ -75,7 +79,8 @@ export function filterOf(chips) {
     const made = chip.json ?? { [chip.field]: conditionOf(chip) };
     for (const [field, condition] of Object.entries(made)) {
       if (!(field in filter)) filter[field] = condition;
-      else if (joins(filter[field], condition)) filter[field] = { ...operators(filter[field]), ...operators(condition) };
+      else if (joins(filter[field], condition))
+        filter[field] = { ...operators(filter[field]), ...operators(condition) };
       else apart.push({ [field]: condition });
     }
   }

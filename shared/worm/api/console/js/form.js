@@ -26,14 +26,23 @@ function Field(props) {
   const error = errors.get(place);
   const name = String(path[path.length - 1]);
   const set = (next) => change(replaced(document, path, next));
-  const control = { ...props, id, field, value, set, place, described: [error && `${id}-error`, field.description && `${id}-about`].filter(Boolean).join(" ") || null };
+  const control = {
+    ...props,
+    id,
+    field,
+    value,
+    set,
+    place,
+    described: [error && `${id}-error`, field.description && `${id}-about`].filter(Boolean).join(" ") || null,
+  };
   const title = html`${name}${required ? html`<span class="required" title="required" aria-hidden="true"> *</span>` : null}<small>${[note, field.model && `→ ${field.model}`, kindText(field)].filter(Boolean).join(" · ")}</small>`;
   const below = html`${field.description ? html`<p class="about" id=${`${id}-about`}>${field.description}</p>` : null}
     ${error ? html`<p class="error" id=${`${id}-error`}>${error}</p>` : null}`;
   if (field.kind === "object" && field.properties)
     return html`<fieldset class="nested" data-pointer=${place}><legend>${title}</legend>${below}
       ${Object.entries(field.properties).map(
-        ([inner, child]) => html`<${Field} key=${inner} ...${props} note=${null} node=${child} path=${[...path, inner]} required=${field.required?.includes?.(inner)} />`,
+        ([inner, child]) =>
+          html`<${Field} key=${inner} ...${props} note=${null} node=${child} path=${[...path, inner]} required=${field.required?.includes?.(inner)} />`,
       )}
     </fieldset>`;
   if (field.kind === "array" && field.items && isListable(shape(field.items, schema)))
@@ -42,15 +51,24 @@ function Field(props) {
 }
 
 const kindText = (field) => (field.enum ? "" : field.kind === "any" ? "JSON" : field.kind);
-const isListable = (items) => items.kind !== "any" && items.kind !== "array" && !(items.kind === "object" && !items.properties);
+const isListable = (items) =>
+  items.kind !== "any" && items.kind !== "array" && !(items.kind === "object" && !items.properties);
 
 function Control(props) {
   const { id, field, value, set, disabled, described, required } = props;
   const common = { id, disabled, "aria-describedby": described, "aria-required": required ? "true" : null };
-  if (field.enum) return html`<${Choice} ...${common} values=${field.enum.map((one) => [cell(one), one])} value=${value} set=${set} required=${required} />`;
-  if (field.kind === "boolean") return html`<${Choice} ...${common} values=${[["true", true], ["false", false]]} value=${value} set=${set} required=${required} />`;
+  if (field.enum)
+    return html`<${Choice} ...${common} values=${field.enum.map((one) => [cell(one), one])} value=${value} set=${set} required=${required} />`;
+  if (field.kind === "boolean")
+    return html`<${Choice} ...${common} values=${[
+      ["true", true],
+      ["false", false],
+    ]} value=${value} set=${set} required=${required} />`;
   if (field.kind === "number" || field.kind === "integer") return html`<${NumberInput} ...${props} common=${common} />`;
-  if ((field.kind === "string" || field.kind === "datetime") && (value === undefined || value === null || typeof value === "string"))
+  if (
+    (field.kind === "string" || field.kind === "datetime") &&
+    (value === undefined || value === null || typeof value === "string")
+  )
     return html`<${TextInput} ...${props} common=${common} />`;
   return html`<${JsonInput} ...${props} common=${common} />`;
 }
@@ -93,14 +111,16 @@ function parseNumber(text, field) {
   const value = Number(trimmed);
   if (!Number.isFinite(value)) return { error: `${trimmed} is not a number` };
   if (field.kind === "integer" && !Number.isInteger(value)) return { error: "This must be a whole number" };
-  if (Number.isInteger(value) && !Number.isSafeInteger(value)) return { error: "Browsers cannot keep a whole number of this size exactly" };
+  if (Number.isInteger(value) && !Number.isSafeInteger(value))
+    return { error: "Browsers cannot keep a whole number of this size exactly" };
   return { value };
 }
 
 function JsonInput({ common, value, set, fail, place }) {
   const [text, setText] = useState(pretty(value));
   useEffect(() => {
-    if (parseJson(text).value === undefined || JSON.stringify(parseJson(text).value) !== JSON.stringify(value)) setText(pretty(value));
+    if (parseJson(text).value === undefined || JSON.stringify(parseJson(text).value) !== JSON.stringify(value))
+      setText(pretty(value));
   }, [JSON.stringify(value)]);
   const input = (event) => {
     setText(event.target.value);
@@ -124,14 +144,16 @@ function List(props) {
   const { field, schema, path, value, set, disabled } = props;
   const items = Array.isArray(value) ? value : [];
   const item = shape(field.items, schema);
-  const fresh = item.enum ? item.enum[0] : { object: {}, boolean: false, number: 0, integer: 0 }[item.kind] ?? "";
+  const fresh = item.enum ? item.enum[0] : ({ object: {}, boolean: false, number: 0, integer: 0 }[item.kind] ?? "");
   const isPlain = item.kind !== "object";
   return html`<ol class=${isPlain ? "list-plain" : "list-objects"}>
       ${items.map(
         (one, index) => html`<li key=${index}>
-          ${isPlain
-            ? html`<${Element} ...${props} item=${item} path=${[...path, index]} value=${one} index=${index} />`
-            : html`<${Field} ...${props} node=${field.items} path=${[...path, index]} />`}
+          ${
+            isPlain
+              ? html`<${Element} ...${props} item=${item} path=${[...path, index]} value=${one} index=${index} />`
+              : html`<${Field} ...${props} node=${field.items} path=${[...path, index]} />`
+          }
           <button type="button" class="plain" disabled=${disabled} aria-label=${`Remove element ${index + 1} of ${path.join(".")}`} onClick=${() => set(items.filter((_, other) => other !== index))}>×</button>
         </li>`,
       )}

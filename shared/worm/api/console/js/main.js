@@ -103,8 +103,9 @@ function Account() {
   const [isOpen, setOpen] = useState(false);
   const { identity, url, version } = about.value ?? {};
   return html`<button type="button" class="plain account" onClick=${() => setOpen(true)} title=${identity?.actor}>${identity?.actor ?? "…"}</button>
-    ${isOpen
-      ? html`<${Dialog} title="This session" close=${() => setOpen(false)}>
+    ${
+      isOpen
+        ? html`<${Dialog} title="This session" close=${() => setOpen(false)}>
           <dl class="facts stacked">
             <div><dt>You are</dt><dd><code>${identity?.actor}</code></dd></div>
             <div><dt>You may</dt><dd>${identity?.scopes?.join(", ")}</dd></div>
@@ -114,7 +115,8 @@ function Account() {
           </dl>
           <div class="dialog-foot"><button type="button" onClick=${() => setToken(null)}>Forget the token</button></div>
         <//>`
-      : null}`;
+        : null
+    }`;
 }
 
 /** What the page has cost: discreet, and in full on a click. */
@@ -126,15 +128,17 @@ function CostBar() {
       <span data-total-requests=${requests}>${count(requests, "S3 request")}</span> · <span data-total-usd=${sum}>${usd(sum)}</span>
       <span class="muted"> on this page</span>
     </button>
-    ${isOpen
-      ? html`<div class="calls" role="region" aria-label="Calls of this page" tabindex="0"><table>
+    ${
+      isOpen
+        ? html`<div class="calls" role="region" aria-label="Calls of this page" tabindex="0"><table>
           <thead><tr><th scope="col">Call</th><th scope="col">Status</th><th scope="col" class="number">Requests</th><th scope="col" class="number">USD</th><th scope="col" class="number">ms</th></tr></thead>
           <tbody>${calls.map(
             (one, index) => html`<tr key=${calls.length - index}>
               <td><code>${one.method} ${one.path}</code></td><td>${one.status}</td><td class="number">${one.requests}</td>
               <td class="number">${usd(one.usd)}</td><td class="number">${Math.round(one.milliseconds)}</td></tr>`,
           )}</tbody></table></div>`
-      : null}
+        : null
+    }
   </footer>`;
 }
 

@@ -63,8 +63,7 @@ export class Pages {
     const to = this._pageOf(last)[0];
     for (let page = from; page <= to; page += 1) this._want(page);
     const spare = Math.max(0, PAGES_KEPT - (to - from + 1));
-    for (const page of this._rows.keys())
-      if (page < from - spare / 2 || page > to + spare / 2) this._rows.delete(page);
+    for (const page of this._rows.keys()) if (page < from - spare / 2 || page > to + spare / 2) this._rows.delete(page);
   }
 
   retry() {
@@ -74,10 +73,15 @@ export class Pages {
 
   async _want(page) {
     const isNext = page === this._sizes.length;
-    if (this._rows.has(page) || this._loading.has(page) || (isNext && this.isComplete) || page > this._sizes.length) return;
+    if (this._rows.has(page) || this._loading.has(page) || (isNext && this.isComplete) || page > this._sizes.length)
+      return;
     this._loading.add(page);
     try {
-      const { items, cursor } = await this._load(this._cursors[page], page ? NEXT_ROWS : FIRST_ROWS, this._aborter.signal);
+      const { items, cursor } = await this._load(
+        this._cursors[page],
+        page ? NEXT_ROWS : FIRST_ROWS,
+        this._aborter.signal,
+      );
       this._rows.set(page, items);
       this._sizes[page] = items.length;
       if (isNext) {

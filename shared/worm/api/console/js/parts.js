@@ -53,9 +53,11 @@ export function ProblemBox({ problem, retry, children }) {
   return html`<div class="problem" role="alert">
     <p class="problem-title">${title}${problem.status ? html` <span class="tag">${problem.status}</span>` : null}</p>
     ${body.detail && body.detail !== title ? html`<p>${body.detail}</p>` : null}
-    ${facts.length
-      ? html`<dl class="facts">${facts.map(([name, title]) => html`<div key=${name}><dt>${title}</dt><dd><code>${cell(body[name])}</code></dd></div>`)}</dl>`
-      : null}
+    ${
+      facts.length
+        ? html`<dl class="facts">${facts.map(([name, title]) => html`<div key=${name}><dt>${title}</dt><dd><code>${cell(body[name])}</code></dd></div>`)}</dl>`
+        : null
+    }
     ${body.mayHaveLanded ? html`<p>The write may have landed. Look before you try again.</p>` : null}
     ${body.hint ? html`<p class="hint"><b>Hint</b> ${body.hint}</p>` : null}
     ${retry ? html`<button type="button" onClick=${retry}>Try again</button>` : null} ${children}
@@ -216,7 +218,9 @@ export function Badge({ tone = "", children }) {
 
 /** Two documents side by side, by field. null stands for a document that was not there. */
 export function Differences({ from, to, fromTitle, toTitle, all = false }) {
-  const rows = changes(from ?? {}, to ?? {}).filter(({ path }) => all || !(path.length === 1 && SYSTEM_FIELDS.has(path[0])));
+  const rows = changes(from ?? {}, to ?? {}).filter(
+    ({ path }) => all || !(path.length === 1 && SYSTEM_FIELDS.has(path[0])),
+  );
   if (!rows.length) return html`<${Empty} title="No field differs" />`;
   return html`<div class="scroll" role="region" aria-label="Fields that differ" tabindex="0"><table class="diff">
     <thead><tr><th scope="col">Field</th><th scope="col">${fromTitle}</th><th scope="col">${toTitle}</th></tr></thead>

@@ -17,7 +17,12 @@ export function Plot({ xs, series, text, height = 160, isTime = false, xValue, y
       plot = new UPlot(options(UPlot), [xs, ...series.map((one) => one.values)], holder.current);
     };
     const options = (UPlot) => {
-      const axis = { stroke: color("--muted"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line"), width: 1 }, font: "12px system-ui, sans-serif" };
+      const axis = {
+        stroke: color("--muted"),
+        grid: { stroke: color("--line"), width: 1 },
+        ticks: { stroke: color("--line"), width: 1 },
+        font: "12px system-ui, sans-serif",
+      };
       return {
         width: holder.current.clientWidth,
         height,
@@ -42,7 +47,9 @@ export function Plot({ xs, series, text, height = 160, isTime = false, xValue, y
       };
     };
     draw();
-    const resized = new ResizeObserver(([entry]) => plot?.setSize({ width: Math.floor(entry.contentRect.width), height }));
+    const resized = new ResizeObserver(([entry]) =>
+      plot?.setSize({ width: Math.floor(entry.contentRect.width), height }),
+    );
     resized.observe(holder.current);
     const themed = new MutationObserver(draw);
     themed.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });

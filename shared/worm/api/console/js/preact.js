@@ -5,4 +5,17 @@ import { batch, computed, effect, signal } from "../vendor/signals.js";
 import htm from "../vendor/htm.js";
 
 export const html = htm.bind(createElement);
-export { Fragment, render, useEffect, useLayoutEffect, useMemo, useRef, useState, useId, batch, computed, effect, signal };
+export {
+  Fragment,
+  render,
+  useEffect,
+  useLayoutEffect,
+  useMemo,
+  useRef,
+  useState,
+  useId,
+  batch,
+  computed,
+  effect,
+  signal,
+};

@@ -5,7 +5,10 @@ const DEPTH = 3;
 function resolved(node, root) {
   for (let hops = 0; node?.$ref && hops < 20; hops += 1) {
     const { $ref, ...rest } = node;
-    const found = $ref.replace(/^#\//, "").split("/").reduce((holder, name) => holder?.[decodeURIComponent(name)], root);
+    const found = $ref
+      .replace(/^#\//, "")
+      .split("/")
+      .reduce((holder, name) => holder?.[decodeURIComponent(name)], root);
     node = { ...found, ...rest };
   }
   return node ?? {};
@@ -25,7 +28,8 @@ export function shape(given, root) {
   if (Array.isArray(type)) {
     nullable ||= type.includes("null");
     const others = type.filter((one) => one !== "null");
-    type = others.length === 1 ? others[0] : others.includes("number") && others.includes("integer") ? "number" : undefined;
+    type =
+      others.length === 1 ? others[0] : others.includes("number") && others.includes("integer") ? "number" : undefined;
   }
   if (!type && node.properties) type = "object";
   if (!type && node.enum?.every((one) => typeof one === "string" || one === null)) type = "string";
@@ -73,6 +77,8 @@ export function defaultColumns(fields) {
 
 /** A new document: declared defaults, and nothing else. */
 export function emptyDocument(schema) {
-  const defaults = Object.entries(schema.properties ?? {}).filter(([, node]) => resolved(node, schema).default !== undefined);
+  const defaults = Object.entries(schema.properties ?? {}).filter(
+    ([, node]) => resolved(node, schema).default !== undefined,
+  );
   return Object.fromEntries(defaults.map(([name, node]) => [name, structuredClone(resolved(node, schema).default)]));
 }

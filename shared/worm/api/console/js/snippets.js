@@ -15,7 +15,9 @@ export function python(value) {
   if (value === false) return "False";
   if (Array.isArray(value)) return `[${value.map(python).join(", ")}]`;
   if (typeof value === "object")
-    return `{${Object.entries(value).map(([name, one]) => `${JSON.stringify(name)}: ${python(one)}`).join(", ")}}`;
+    return `{${Object.entries(value)
+      .map(([name, one]) => `${JSON.stringify(name)}: ${python(one)}`)
+      .join(", ")}}`;
   return JSON.stringify(value);
 }
 
@@ -56,7 +58,10 @@ function keywords(options) {
 
 /** Options as `--name value`; a value that starts with a hyphen is joined by `=`. */
 function worm(command, positional, options = {}) {
-  const words = [`worm ${command}`, ...positional.map((one) => (String(one).startsWith("-") ? `-- ${shell(one)}` : shell(one)))];
+  const words = [
+    `worm ${command}`,
+    ...positional.map((one) => (String(one).startsWith("-") ? `-- ${shell(one)}` : shell(one))),
+  ];
   const named = Object.entries({ ...options, url: database })
     .filter(([, value]) => present(value) && value !== false)
     .map(([name, value]) => {
@@ -73,7 +78,8 @@ function wormOne(command, model, id, options = {}) {
   return `${worm(command, [], options)} ${shell(model)} ${last[0]}`;
 }
 
-const documents = (model, ...rest) => ["", "v1", "models", model, "documents", ...rest].map(encodeURIComponent).join("/");
+const documents = (model, ...rest) =>
+  ["", "v1", "models", model, "documents", ...rest].map(encodeURIComponent).join("/");
 const isEmpty = (value) => !value || Object.keys(value).length === 0;
 
 const moment = (at) => (present(at) && /^\d+$/.test(at) ? Number(at) : at);
@@ -97,7 +103,10 @@ export const snippets = {
       curl: curl("GET", documents(model), {
         query: { filter: where && JSON.stringify(where), sort, select, limit, cursor, at, branch, explain },
       }),
-      python: inPython([`${explain ? "plan" : "page"} = db.model(${python(model)}).${verb}(${options})`, ...shown], branch),
+      python: inPython(
+        [`${explain ? "plan" : "page"} = db.model(${python(model)}).${verb}(${options})`, ...shown],
+        branch,
+      ),
       cli: worm("table query", [model], {
         where: where && JSON.stringify(where),
         sort,
@@ -134,7 +143,10 @@ export const snippets = {
         body: operations,
         type: "application/json-patch+json",
       }),
-      python: inPython([`db.model(${python(model)}).update(${[python(id), python(update), options].filter(Boolean).join(", ")})`], branch),
+      python: inPython(
+        [`db.model(${python(model)}).update(${[python(id), python(update), options].filter(Boolean).join(", ")})`],
+        branch,
+      ),
       cli: `# There is no command that changes single fields: this replaces the document with the file.\n${worm("put", [model, "document.json"], { id: id === "_" ? null : id, branch, reason })}`,
     };
   },
@@ -161,8 +173,15 @@ export const snippets = {
   }),
 
   rollback: ({ model, id, seq, branch, version, etag }) => ({
-    curl: curl("POST", documents(model, id, "rollback"), { query: { branch }, headers: etag ? { "If-Match": etag } : {}, body: { toSeq: seq } }),
-    python: inPython([`db.model(${python(model)}).rollback(${python(id)}, ${keywords({ to_seq: seq, if_version: version })})`], branch),
+    curl: curl("POST", documents(model, id, "rollback"), {
+      query: { branch },
+      headers: etag ? { "If-Match": etag } : {},
+      body: { toSeq: seq },
+    }),
+    python: inPython(
+      [`db.model(${python(model)}).rollback(${python(id)}, ${keywords({ to_seq: seq, if_version: version })})`],
+      branch,
+    ),
     cli: wormOne("rollback", model, id, { to: seq, branch }),
   }),
 
@@ -181,14 +200,19 @@ export const snippets = {
   compared: ({ branch, into }) => ({
     curl: [
       curl("GET", `/v1/branches/${encodeURIComponent(branch)}/diff`, { query: { into } }),
-      curl("POST", `/v1/branches/${encodeURIComponent(branch)}/merge`, { body: { into, policy: "fail", dryRun: true } }),
+      curl("POST", `/v1/branches/${encodeURIComponent(branch)}/merge`, {
+        body: { into, policy: "fail", dryRun: true },
+      }),
     ].join("\n\n"),
     python: inPython([
       `for change in db.diff(${python(branch)}, into=${python(into)}):`,
       "    print(change.model, change.id, change.change, change.is_conflict, change.fields)",
       `db.merge(${python(branch)}, into=${python(into)}, policy="fail", dry_run=True)`,
     ]),
-    cli: [worm("branch diff", [branch], { into }), worm("branch merge", [branch], { into, policy: "fail", "dry-run": true })].join("\n"),
+    cli: [
+      worm("branch diff", [branch], { into }),
+      worm("branch merge", [branch], { into, policy: "fail", "dry-run": true }),
+    ].join("\n"),
   }),
 
   changes: ({ model }) => ({

@@ -3,7 +3,21 @@ import { address, go, here, place, reading } from "../address.js";
 import { branches, loadBranches, may } from "../catalog.js";
 import { call, get, path, post, readDocument } from "../client.js";
 import { count } from "../format.js";
-import { announce, Answered, Badge, CodeButton, CodePanel, Confirm, Dialog, DiffValue, Empty, Heading, ProblemBox, ReasonField, useAnswer } from "../parts.js";
+import {
+  announce,
+  Answered,
+  Badge,
+  CodeButton,
+  CodePanel,
+  Confirm,
+  Dialog,
+  DiffValue,
+  Empty,
+  Heading,
+  ProblemBox,
+  ReasonField,
+  useAnswer,
+} from "../parts.js";
 import { html, useState } from "../preact.js";
 import { snippets } from "../snippets.js";
 import { patch } from "../changes.js";
@@ -43,7 +57,8 @@ export function BranchesView() {
 
 /** Parents before their branches, each branch on a line of its own. */
 function ordered(items) {
-  const below = (parent) => items.filter((one) => (one.parent ?? null) === parent).flatMap((one) => [one, ...below(one.name)]);
+  const below = (parent) =>
+    items.filter((one) => (one.parent ?? null) === parent).flatMap((one) => [one, ...below(one.name)]);
   const found = below(null);
   return [...found, ...items.filter((one) => !found.includes(one))];
 }
@@ -70,26 +85,33 @@ function Graph({ items, compare, into, reload }) {
     <div class="scroll" role="region" aria-label="Branches" tabindex="0"><table class="list branches">
       <thead><tr><th scope="col">Branch</th><th scope="col"><span class="unseen">Graph</span></th><th scope="col">From</th><th scope="col" class="number">Newest commit</th><th scope="col"><span class="unseen">Actions</span></th></tr></thead>
       <tbody>${rows.map(
-        (one, index) => html`<tr key=${one.name} class=${one.isDeleted ? "gone" : ""} aria-current=${one.name === compare ? "true" : null}>
+        (
+          one,
+          index,
+        ) => html`<tr key=${one.name} class=${one.isDeleted ? "gone" : ""} aria-current=${one.name === compare ? "true" : null}>
           <th scope="row">${one.name}${one.isDeleted ? html` <${Badge}>deleted<//>` : null}</th>
           ${index === 0 ? html`<td rowspan=${rows.length} class="graph"><${Lanes} rows=${rows} /></td>` : null}
           <td>${one.parent ? html`${one.parent}${one.forkSeq !== null && one.forkSeq !== undefined ? html` <span class="muted">at ${one.forkSeq}</span>` : null}` : html`<span class="muted">–</span>`}</td>
           <td class="number">${one.head ?? "–"}</td>
           <td class="row-actions">
-            ${one.name === "main"
-              ? null
-              : html`${one.isDeleted ? null : html`<a class="button small" href=${address([], { branch: one.name })}>Open</a>`}
+            ${
+              one.name === "main"
+                ? null
+                : html`${one.isDeleted ? null : html`<a class="button small" href=${address([], { branch: one.name })}>Open</a>`}
                   <a class="button small" href=${here({ compare: one.name, into: one.name === into ? null : into })}>Compare</a>
                   ${one.isDeleted && may("admin") ? html`<button type="button" class="small" onClick=${() => undelete(one)}>Undelete</button>` : null}
-                  ${!one.isDeleted && may("admin") ? html`<button type="button" class="small danger-quiet" aria-label=${`Delete ${one.name}`} onClick=${() => setDeleting(one)}>Delete</button>` : null}`}
+                  ${!one.isDeleted && may("admin") ? html`<button type="button" class="small danger-quiet" aria-label=${`Delete ${one.name}`} onClick=${() => setDeleting(one)}>Delete</button>` : null}`
+            }
           </td>
         </tr>`,
       )}</tbody>
     </table></div>
-    ${deleting
-      ? html`<${Confirm} title=${`Delete ${deleting.name}?`} action="Delete" danger act=${remove} close=${() => setDeleting(null)}>
+    ${
+      deleting
+        ? html`<${Confirm} title=${`Delete ${deleting.name}?`} action="Delete" danger act=${remove} close=${() => setDeleting(null)}>
           <p>It takes no more commits. It can still be read, and you can undelete it.</p><//>`
-      : null}`;
+        : null
+    }`;
 }
 
 /** Lines stay thin and dots round at any width: the drawing is stretched, strokes are not. */
@@ -106,7 +128,10 @@ function Lanes({ rows }) {
       const head = x(one.head);
       const start = one.parent ? x(one.forkSeq) : 0;
       const turn = Math.min(start + 5, Math.max(head, start + 1));
-      const line = parent < 0 ? `M 0 ${y(index)} H ${head}` : `M ${start} ${y(parent)} C ${start} ${y(index)} ${start} ${y(index)} ${turn} ${y(index)} H ${Math.max(head, turn)}`;
+      const line =
+        parent < 0
+          ? `M 0 ${y(index)} H ${head}`
+          : `M ${start} ${y(parent)} C ${start} ${y(index)} ${start} ${y(index)} ${turn} ${y(index)} H ${Math.max(head, turn)}`;
       return html`<g key=${one.name} class=${`lane lane-${index % 5} ${one.isDeleted ? "gone" : ""}`}>
         <path d=${line} /><path class="dot" d=${`M ${parent < 0 ? head : Math.max(head, turn)} ${y(index)} h 0.001`} />
       </g>`;
@@ -174,7 +199,9 @@ function ByModel({ changes, branch, into, choices, choose }) {
     return html`<section key=${model} aria-label=${model}>
       <h3>${model} <span class="muted">${count(own.length, "document")}</span></h3>
       ${own.map(
-        (change) => html`<details key=${change.id} class="change" open=${change.isConflict || (own.length <= 5 && change.change !== "deleted")}>
+        (
+          change,
+        ) => html`<details key=${change.id} class="change" open=${change.isConflict || (own.length <= 5 && change.change !== "deleted")}>
           <summary><${Badge} tone=${CHANGE_TONES[change.change]}>${change.change}<//> <code>${change.id}</code> ${change.isConflict ? html`<${Badge} tone="bad">both changed it<//>` : null} <span class="muted">${count(change.fields?.length ?? 0, "field")}</span></summary>
           <div class="scroll" role="region" aria-label=${`Fields of ${change.id}`} tabindex="0"><table class="diff">
             <thead><tr><th scope="col">Field</th><th scope="col">${into}</th><th scope="col">${branch}</th></tr></thead>
@@ -183,12 +210,18 @@ function ByModel({ changes, branch, into, choices, choose }) {
                 <${Side} value=${field.from ?? undefined} tone="removed" sign="−" /><${Side} value=${field.to ?? undefined} tone="added" sign="+" /></tr>`,
             )}</tbody>
           </table></div>
-          ${choices && change.isConflict
-            ? html`<fieldset class="choice"><legend>Keep</legend>
-                ${[["into", into], ["branch", branch]].map(
-                  ([side, name]) => html`<label key=${side}><input type="radio" name=${nameOf(change)} checked=${choices[nameOf(change)] === side} onChange=${() => choose(change, side)} /> what ${name} has</label>`,
+          ${
+            choices && change.isConflict
+              ? html`<fieldset class="choice"><legend>Keep</legend>
+                ${[
+                  ["into", into],
+                  ["branch", branch],
+                ].map(
+                  ([side, name]) =>
+                    html`<label key=${side}><input type="radio" name=${nameOf(change)} checked=${choices[nameOf(change)] === side} onChange=${() => choose(change, side)} /> what ${name} has</label>`,
                 )}</fieldset>`
-            : null}
+              : null
+          }
           <p class="links"><a href=${reading.document(model, change.id, { branch: branch === "main" ? null : branch, compare: null, into: null })}>on ${branch}</a> · <a href=${reading.document(model, change.id, { branch: into === "main" ? null : into, compare: null, into: null })}>on ${into}</a></p>
         </details>`,
       )}
@@ -216,7 +249,9 @@ function Merge({ changes, branch, into, policy, setPolicy, choices, again }) {
       const wanted = { reason, checkReferences: checks };
       if (policy === "choose" && !dryRun) await resolve({ conflicts, branch, into, choices, reason });
       await merge(branch, into, policy === "choose" ? (dryRun ? "ours" : "fail") : policy, { ...wanted, dryRun });
-      const text = dryRun ? `The merge would work: ${count(changes.length, "document")}` : `${branch} was merged into ${into}`;
+      const text = dryRun
+        ? `The merge would work: ${count(changes.length, "document")}`
+        : `${branch} was merged into ${into}`;
       setResult(text);
       announce(text);
       if (!dryRun) again();
@@ -260,7 +295,13 @@ async function resolve({ conflicts, branch, into, choices, reason }) {
     if (!kept && own) await call("DELETE", target, { query, headers: { "If-Match": own.etag } });
     else if (kept && own) {
       const body = patch(own.document, kept.document);
-      if (body.length) await call("PATCH", target, { query, headers: { "If-Match": own.etag }, body, type: "application/json-patch+json" });
+      if (body.length)
+        await call("PATCH", target, {
+          query,
+          headers: { "If-Match": own.etag },
+          body,
+          type: "application/json-patch+json",
+        });
     } else if (kept) await call("PUT", target, { query, headers: { "If-None-Match": "*" }, body: kept.document });
   }
 }

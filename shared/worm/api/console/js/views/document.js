@@ -6,7 +6,18 @@ import { mayChange, mayCreate, readModel } from "../catalog.js";
 import { because, call, path, Problem, readDocument } from "../client.js";
 import { count, pretty, relative, time } from "../format.js";
 import { DocumentForm } from "../form.js";
-import { announce, Answered, CodeButton, CodePanel, Confirm, DiffValue, Heading, ProblemBox, ReasonField, useAnswer } from "../parts.js";
+import {
+  announce,
+  Answered,
+  CodeButton,
+  CodePanel,
+  Confirm,
+  DiffValue,
+  Heading,
+  ProblemBox,
+  ReasonField,
+  useAnswer,
+} from "../parts.js";
 import { html, useEffect, useId, useRef, useState } from "../preact.js";
 import { emptyDocument } from "../schema.js";
 import { snippets } from "../snippets.js";
@@ -19,7 +30,10 @@ export function DocumentView({ name, id }) {
   const branch = branchOf();
   const answer = useAnswer(
     async (signal) => {
-      const [model, found] = await Promise.all([readModel(name, signal), readDocument("GET", target(name, id), { query: { branch }, signal })]);
+      const [model, found] = await Promise.all([
+        readModel(name, signal),
+        readDocument("GET", target(name, id), { query: { branch }, signal }),
+      ]);
       return { model, found };
     },
     [name, id, branch],
@@ -27,7 +41,7 @@ export function DocumentView({ name, id }) {
   if (answer.problem?.status === 404)
     return html`<${Heading} title=${id} trail=${trailOf(name)} />
       <${ProblemBox} problem=${answer.problem}><a class="button" href=${reading.history(name, id)}>Look at its history</a><//>`;
-  return html`<${Answered} answer=${answer} lines=${10}>${({ model, found }) => html`<${Editor} key=${found.etag} model=${model} id=${id} found=${found} reload=${answer.reload} />`}<//>`;
+  return html`<${Answered} answer=${answer} lines=${10}>${({ model, found }) => html`<${Editor} key=${found.etag} model=${model} id=${id} found=${found} />`}<//>`;
 }
 
 const trailOf = (name) => html`<a href=${address([])}>Collections</a> / <a href=${reading.table(name)}>${name}</a>`;
@@ -59,7 +73,7 @@ function pointed(problem) {
   return place ? new Map([[place, detail ?? title]]) : new Map();
 }
 
-function Editor({ model, id, found: loaded, reload }) {
+function Editor({ model, id, found: loaded }) {
   const [found, setFound] = useState(loaded);
   const state = useDraft(found.document);
   const { draft, reset, tell, isWrong } = state;
@@ -110,16 +124,35 @@ function Editor({ model, id, found: loaded, reload }) {
       setConflict({ base, mine, theirs });
       announce("Somebody else saved this document first. Choose what to keep.");
     } catch (error) {
-      setProblem(error.status === 404 ? new Problem(412, { title: "Somebody deleted this document", detail: "Your changes are still here.", hint: "Restore it from trash or from its history, then save again." }) : error);
+      setProblem(
+        error.status === 404
+          ? new Problem(412, {
+              title: "Somebody deleted this document",
+              detail: "Your changes are still here.",
+              hint: "Restore it from trash or from its history, then save again.",
+            })
+          : error,
+      );
     }
   };
   const remove = async (why) => {
-    await call("DELETE", target(model.name, id), { query: { branch }, headers: { "If-Match": found.etag, ...because(why) } });
+    await call("DELETE", target(model.name, id), {
+      query: { branch },
+      headers: { "If-Match": found.etag, ...because(why) },
+    });
     announce("Deleted");
     go(reading.table(model.name));
   };
 
-  const snippet = snippets.document({ model: model.name, id, branch, operations, version: found.version, etag: found.etag, reason });
+  const snippet = snippets.document({
+    model: model.name,
+    id,
+    branch,
+    operations,
+    version: found.version,
+    etag: found.etag,
+    reason,
+  });
   return html`<${Heading} title=${id === "_" ? model.name : id} trail=${trailOf(model.name)}>
       <${CodeButton} />
       ${model.oplog || model.space ? html`<a class="button" href=${reading.history(model.name, id)}>History</a>` : null}
@@ -127,24 +160,30 @@ function Editor({ model, id, found: loaded, reload }) {
     <//>
     <${CodePanel} snippet=${snippet} />
     <${Stamp} found=${found} />
-    ${conflict
-      ? html`<${ThreeWay} key=${conflict.theirs.etag} conflict=${conflict} isBusy=${isBusy} save=${(wanted) => save(conflict.theirs, wanted)}
+    ${
+      conflict
+        ? html`<${ThreeWay} key=${conflict.theirs.etag} conflict=${conflict} isBusy=${isBusy} save=${(wanted) => save(conflict.theirs, wanted)}
           discard=${() => keep(conflict.theirs, "Your changes were discarded")} back=${() => setConflict(null)} />`
-      : html`<${Tabs} /><${Body} model=${model} state=${state} disabled=${!canChange || isBusy} />
+        : html`<${Tabs} /><${Body} model=${model} state=${state} disabled=${!canChange || isBusy} />
           <${ProblemBox} problem=${problem} />
-          ${canChange
-            ? html`<div class="save-bar">
+          ${
+            canChange
+              ? html`<div class="save-bar">
                 ${isDirty ? html`<${ReasonField} value=${reason} set=${setReason} />` : null}
                 <span class="muted" aria-live="polite">${isDirty ? count(operations.length, "field") + " changed" : "no changes"}</span>
                 <button type="button" disabled=${!isDirty || isBusy} onClick=${() => reset(found.document)}>Discard</button>
                 <button type="button" class="primary" disabled=${!isDirty || isWrong || isBusy} onClick=${() => save()}>Save</button>
               </div>`
-            : html`<p class="muted">${model.mode === "readwrite" ? "You may read this document, not change it." : `Documents of a model with mode ${model.mode} cannot be changed.`}</p>`}`}
-    ${isDeleting
-      ? html`<${Confirm} title=${`Delete ${id}?`} action="Delete" danger asksReason act=${remove} close=${() => setDeleting(false)}>
+              : html`<p class="muted">${model.mode === "readwrite" ? "You may read this document, not change it." : `Documents of a model with mode ${model.mode} cannot be changed.`}</p>`
+          }`
+    }
+    ${
+      isDeleting
+        ? html`<${Confirm} title=${`Delete ${id}?`} action="Delete" danger asksReason act=${remove} close=${() => setDeleting(false)}>
           <p>${model.softDelete ? "It goes to trash, from where you can restore it." : model.oplog ? "It can be brought back from its history." : "This model keeps neither trash nor history: the document is gone for good."}</p>
         <//>`
-      : null}`;
+        : null
+    }`;
 }
 
 /** A tab with unsaved changes asks before it is closed. */
@@ -176,7 +215,8 @@ function Tabs() {
 
 function Body({ model, state, disabled }) {
   const { draft, setDraft, errors, fail } = state;
-  if (place.value.query.get("tab") === "json") return html`<${JsonEditor} draft=${draft} set=${setDraft} fail=${fail} error=${errors.get("")} disabled=${disabled} />`;
+  if (place.value.query.get("tab") === "json")
+    return html`<${JsonEditor} draft=${draft} set=${setDraft} fail=${fail} error=${errors.get("")} disabled=${disabled} />`;
   return html`<${DocumentForm} schema=${model.schema} document=${draft} change=${setDraft} errors=${errors} fail=${fail} disabled=${disabled} />`;
 }
 
@@ -192,7 +232,8 @@ function JsonEditor({ draft, set, fail, error, disabled }) {
     setText(event.target.value);
     try {
       const value = JSON.parse(event.target.value);
-      if (typeof value !== "object" || value === null || Array.isArray(value)) throw new Error("A document is a JSON object");
+      if (typeof value !== "object" || value === null || Array.isArray(value))
+        throw new Error("A document is a JSON object");
       fail("", null);
       own.current = value;
       set(value);
@@ -213,12 +254,26 @@ function JsonEditor({ draft, set, fail, error, disabled }) {
 function ThreeWay({ conflict, save, discard, back, isBusy }) {
   const { base, mine, theirs } = conflict;
   const rows = threeWay(base, mine, theirs.document);
-  const [choices, setChoices] = useState(() => Object.fromEntries(rows.filter((one) => one.kind !== "conflict").map((one) => [label(one.path), one.kind === "mine" ? "mine" : "theirs"])));
+  const [choices, setChoices] = useState(() =>
+    Object.fromEntries(
+      rows
+        .filter((one) => one.kind !== "conflict")
+        .map((one) => [label(one.path), one.kind === "mine" ? "mine" : "theirs"]),
+    ),
+  );
   const section = useRef();
   useEffect(() => section.current.focus(), []);
   const open = rows.filter((one) => !choices[label(one.path)]).length;
   const choose = (row, side) => setChoices({ ...choices, [label(row.path)]: side });
-  const all = (side) => setChoices(Object.fromEntries(rows.map((one) => [label(one.path), one.kind === "conflict" || choices[label(one.path)] === undefined ? side : choices[label(one.path)]])));
+  const all = (side) =>
+    setChoices(
+      Object.fromEntries(
+        rows.map((one) => [
+          label(one.path),
+          one.kind === "conflict" || choices[label(one.path)] === undefined ? side : choices[label(one.path)],
+        ]),
+      ),
+    );
   const conflicts = rows.filter((one) => one.kind === "conflict").length;
   const by = theirs.document.updatedAt;
   return html`<section class="three-way" ref=${section} tabindex="-1" aria-label="Three versions">
@@ -269,7 +324,8 @@ function Creator({ model }) {
   const branch = branchOf();
   const isSingleton = !/\(id:/.test(model.path);
   useUnsaved(changes(emptyDocument(model.schema), draft).length > 0 && !isBusy);
-  if (!mayCreate(model)) return html`<${Heading} title=${`New ${model.name}`} trail=${trailOf(model.name)} /><p class="muted">You may not create documents here.</p>`;
+  if (!mayCreate(model))
+    return html`<${Heading} title=${`New ${model.name}`} trail=${trailOf(model.name)} /><p class="muted">You may not create documents here.</p>`;
   const create = async (event) => {
     event.preventDefault();
     setBusy(true);

@@ -20,15 +20,18 @@ export function ExplainView({ name }) {
   const asked = queryOf(query);
   const explain = query.get("analyze") ? "analyze" : "true";
   const answer = useAnswer(
-    (signal) => get(path("v1", "models", name, "documents"), { ...asked, explain, allowScan: query.get("allowScan") }, signal),
+    (signal) =>
+      get(path("v1", "models", name, "documents"), { ...asked, explain, allowScan: query.get("allowScan") }, signal),
     [name, JSON.stringify(asked), explain, query.get("allowScan")],
   );
   const table = reading.table(name, { ...Object.fromEntries(query), analyze: null, code: null });
   return html`<${Heading} title=${`Explain ${name}`} trail=${html`<a href=${address([])}>Collections</a> / <a href=${table}>${name}</a>`}>
       <${CodeButton} />
-      ${explain === "true"
-        ? html`<button type="button" class="primary" onClick=${() => go(here({ analyze: 1 }))}>Run and measure</button>`
-        : html`<button type="button" onClick=${answer.reload}>Run again</button>`}
+      ${
+        explain === "true"
+          ? html`<button type="button" class="primary" onClick=${() => go(here({ analyze: 1 }))}>Run and measure</button>`
+          : html`<button type="button" onClick=${answer.reload}>Run again</button>`
+      }
     <//>
     <${CodePanel} snippet=${snippets.query({ model: name, ...asked, filter: parse(asked.filter), explain })} />
     <p class="query-text"><code>${asked.filter || "all documents"}</code>${asked.sort ? html` sorted by <code>${asked.sort}</code>` : null}${asked.at ? html` as of <code>${asked.at}</code>` : null}</p>
@@ -45,7 +48,10 @@ export function Plan({ plan }) {
   const hasActual = plan.actualRequests !== undefined;
   const facts = [
     ["Indexes", plan.indexes?.join(", ")],
-    ["Files", plan.files === undefined ? undefined : Array.isArray(plan.files) ? plan.files.join(", ") : number(plan.files)],
+    [
+      "Files",
+      plan.files === undefined ? undefined : Array.isArray(plan.files) ? plan.files.join(", ") : number(plan.files),
+    ],
     ["Fields of the table", plan.manifestFields?.filter((name) => name !== ".").join(", ")],
     ["Table as of", plan.manifestAsOf && time(plan.manifestAsOf)],
     ["Documents assumed", plan.assumedDocuments === undefined ? undefined : number(plan.assumedDocuments)],

@@ -20,8 +20,15 @@ export async function follow({ model, cursor, signal, heard, told }) {
   let failures = 0;
   while (!signal.aborted) {
     try {
-      const headers = { Accept: "text/event-stream, application/json", ...(cursor.after ? { "Last-Event-ID": cursor.after } : {}) };
-      const response = await request("GET", "/v1/changes", { query: { model, after: cursor.after, wait: WAIT_SECONDS }, headers, signal });
+      const headers = {
+        Accept: "text/event-stream, application/json",
+        ...(cursor.after ? { "Last-Event-ID": cursor.after } : {}),
+      };
+      const response = await request("GET", "/v1/changes", {
+        query: { model, after: cursor.after, wait: WAIT_SECONDS },
+        headers,
+        signal,
+      });
       failures = 0;
       told({ isLive: true });
       if (response.headers.get("Content-Type")?.startsWith("text/event-stream")) {
@@ -64,7 +71,8 @@ async function* events(body) {
 
 function parseEvent(text) {
   const lines = text.split("\n");
-  const of = (name) => lines.filter((line) => line.startsWith(`${name}:`)).map((line) => line.slice(name.length + 1).replace(/^ /, ""));
+  const of = (name) =>
+    lines.filter((line) => line.startsWith(`${name}:`)).map((line) => line.slice(name.length + 1).replace(/^ /, ""));
   const data = of("data").join("\n");
   return data ? { id: of("id").at(-1) ?? null, name: of("event").at(-1) ?? "message", value: JSON.parse(data) } : null;
 }

@@ -3,7 +3,18 @@ import { go, here, place } from "../address.js";
 import { may } from "../catalog.js";
 import { get, path, post } from "../client.js";
 import { bytes, cell, count, number, time, usd } from "../format.js";
-import { announce, Answered, Badge, CodeButton, CodePanel, CopyButton, Empty, Heading, ProblemBox, useAnswer } from "../parts.js";
+import {
+  announce,
+  Answered,
+  Badge,
+  CodeButton,
+  CodePanel,
+  CopyButton,
+  Empty,
+  Heading,
+  ProblemBox,
+  useAnswer,
+} from "../parts.js";
 import { Plot } from "../plot.js";
 import { html, useState } from "../preact.js";
 import { snippets } from "../snippets.js";
@@ -32,7 +43,10 @@ function Findings({ findings }) {
   return html`<div class="scroll" role="region" aria-label="Findings" tabindex="0"><table class="list findings">
     <thead><tr><th scope="col">State</th><th scope="col">Area</th><th scope="col">Finding</th></tr></thead>
     <tbody>${findings.map(
-      (one, index) => html`<tr key=${index}><td><${Badge} tone=${TONES[one.state] ?? ""}>${one.state}<//></td><th scope="row">${one.area}</th>
+      (
+        one,
+        index,
+      ) => html`<tr key=${index}><td><${Badge} tone=${TONES[one.state] ?? ""}>${one.state}<//></td><th scope="row">${one.area}</th>
         <td class="wrap">${one.text}${one.next ? html`<div class="next"><code>${one.next}</code> <${CopyButton} text=${one.next} /></div>` : null}</td></tr>`,
     )}</tbody>
   </table></div>`;
@@ -57,7 +71,8 @@ function Rejected({ isExpected }) {
 }
 
 function NoLetters({ isKnown }) {
-  if (isKnown) return html`<${Empty} title="None">Messages that a worker could not handle wait here, with the reason.<//>`;
+  if (isKnown)
+    return html`<${Empty} title="None">Messages that a worker could not handle wait here, with the reason.<//>`;
   return html`<${Empty} title="No queue is known">Name the stack in <code>WORM_STACK</code>, or the queue in <code>WORM_DLQ_URL</code>, where you run <code>worm serve</code>.<//>`;
 }
 
@@ -94,7 +109,18 @@ function Letters({ items, more, sent }) {
 
 // Why
 
-const VERDICT_TONES = { recorded: "good", deleted: "", system: "", absent: "", behind: "warn", waiting: "warn", late: "warn", unmatched: "warn", rejected: "bad", damaged: "bad" };
+const VERDICT_TONES = {
+  recorded: "good",
+  deleted: "",
+  system: "",
+  absent: "",
+  behind: "warn",
+  waiting: "warn",
+  late: "warn",
+  unmatched: "warn",
+  rejected: "bad",
+  damaged: "bad",
+};
 
 function Why({ asked }) {
   const [text, setText] = useState(asked ?? "");
@@ -118,9 +144,28 @@ function Verdict({ asked }) {
       ["Model", why.model],
       ["Id", why.id],
       ["Rule", why.rule],
-      ["Object", why.object && [why.object.size !== undefined && bytes(why.object.size), time(why.object.modified), why.object.versionId && `version ${why.object.versionId}`].filter(Boolean).join(", ")],
-      ["Entry", why.entry && `${why.entry.seq} (${why.entry.op}) at ${time(why.entry.ts)} by ${why.entry.actor ?? "unknown"}`],
-      ["Row", why.row && (why.row.isThere ? `there${why.row.seq ? `, of entry ${why.row.seq}` : ""}${why.row.behind ? `, ${count(why.row.behind, "entry", "entries")} behind` : ""}` : "not there")],
+      [
+        "Object",
+        why.object &&
+          [
+            why.object.size !== undefined && bytes(why.object.size),
+            time(why.object.modified),
+            why.object.versionId && `version ${why.object.versionId}`,
+          ]
+            .filter(Boolean)
+            .join(", "),
+      ],
+      [
+        "Entry",
+        why.entry && `${why.entry.seq} (${why.entry.op}) at ${time(why.entry.ts)} by ${why.entry.actor ?? "unknown"}`,
+      ],
+      [
+        "Row",
+        why.row &&
+          (why.row.isThere
+            ? `there${why.row.seq ? `, of entry ${why.row.seq}` : ""}${why.row.behind ? `, ${count(why.row.behind, "entry", "entries")} behind` : ""}`
+            : "not there"),
+      ],
       ["Rejection", why.rejection],
       ["Dead letters", why.deadLetters?.length ? why.deadLetters.map((one) => one.reason).join("; ") : null],
     ].filter(([, value]) => value);
@@ -135,21 +180,28 @@ function Verdict({ asked }) {
 function Cost() {
   const { query } = place.value;
   const perDay = { changes: Number(query.get("changes") ?? 1_000), queries: Number(query.get("queries") ?? 1_000) };
-  const ask = (changes, queries, signal) => get("/v1/cost", { changes: changes * DAYS_PER_MONTH, queries: queries * DAYS_PER_MONTH }, signal);
+  const ask = (changes, queries, signal) =>
+    get("/v1/cost", { changes: changes * DAYS_PER_MONTH, queries: queries * DAYS_PER_MONTH }, signal);
   const answer = useAnswer(
     async (signal) => {
-      const [own, ...points] = await Promise.all([perDay.changes, ...CHANGES_PER_DAY].map((changes) => ask(changes, perDay.queries, signal)));
+      const [own, ...points] = await Promise.all(
+        [perDay.changes, ...CHANGES_PER_DAY].map((changes) => ask(changes, perDay.queries, signal)),
+      );
       return { own, points: points.map((one) => one.usdPerMonth / DAYS_PER_MONTH) };
     },
     [perDay.changes, perDay.queries],
   );
-  const set = (name) => (event) => go(here({ [name]: Math.max(0, Math.round(Number(event.target.value)) || 0) }), { replace: true });
+  const set = (name) => (event) =>
+    go(here({ [name]: Math.max(0, Math.round(Number(event.target.value)) || 0) }), { replace: true });
   return html`<section aria-label="Cost"><h2>Cost per day</h2>
     <div class="inline-form">
       <label class="field"><span>Changes a day</span><input type="number" min="0" step="100" value=${perDay.changes} onChange=${set("changes")} /></label>
       <label class="field"><span>Queries a day</span><input type="number" min="0" step="100" value=${perDay.queries} onChange=${set("queries")} /></label>
     </div>
-    <${Answered} answer=${answer} lines=${5}>${({ own, points }) => html`<p class="sum"><b>${usd(own.usdPerMonth / DAYS_PER_MONTH)}</b> a day, ${usd(own.usdPerMonth)} a month, by list prices${own.region ? ` of ${own.region}` : ""}${own.date ? ` as of ${own.date}` : ""}</p>
+    <${Answered} answer=${answer} lines=${5}>${({
+      own,
+      points,
+    }) => html`<p class="sum"><b>${usd(own.usdPerMonth / DAYS_PER_MONTH)}</b> a day, ${usd(own.usdPerMonth)} a month, by list prices${own.region ? ` of ${own.region}` : ""}${own.date ? ` as of ${own.date}` : ""}</p>
       <${Plot} xs=${CHANGES_PER_DAY} series=${[{ label: "USD a day", values: points, kind: "line" }]} height=${180} xValue=${(value) => number(value)} yValue=${(value) => usd(value)}
         text=${`USD a day by changes a day: ${CHANGES_PER_DAY.map((changes, index) => `${number(changes)} changes ${usd(points[index])}`).join(", ")}`} />
       <details><summary>Lines of the estimate</summary><div class="scroll" role="region" aria-label="Lines of the estimate" tabindex="0"><table class="list">

@@ -3,7 +3,21 @@ import { address, go, here, place, reading } from "../address.js";
 import { mayChange, readModel } from "../catalog.js";
 import { because, get, path, readDocument } from "../client.js";
 import { pretty, relative, time } from "../format.js";
-import { announce, Answered, Badge, CodeButton, CodePanel, Confirm, Differences, Empty, Heading, ProblemBox, Slider, useAnswer, Waiting } from "../parts.js";
+import {
+  announce,
+  Answered,
+  Badge,
+  CodeButton,
+  CodePanel,
+  Confirm,
+  Differences,
+  Empty,
+  Heading,
+  ProblemBox,
+  Slider,
+  useAnswer,
+  Waiting,
+} from "../parts.js";
 import { html, useMemo, useState } from "../preact.js";
 import { snippets } from "../snippets.js";
 
@@ -33,14 +47,16 @@ export function HistoryView({ name, id }) {
   };
   const seq = Number(place.value.query.get("seq"));
   const { etag, version } = answer.value?.current ?? {};
-  const snippet = seq ? snippets.rollback({ model: name, id, seq, branch, etag, version }) : snippets.history({ model: name, id, branch, limit: LIMIT });
+  const snippet = seq
+    ? snippets.rollback({ model: name, id, seq, branch, etag, version })
+    : snippets.history({ model: name, id, branch, limit: LIMIT });
   const trail = html`<a href=${address([])}>Collections</a> / <a href=${reading.table(name)}>${name}</a> / <a href=${reading.document(name, id)}>${id}</a>`;
   return html`<${Heading} title="History" trail=${trail}><${CodeButton} /><//>
     <${CodePanel} snippet=${snippet} />
-    <${Answered} answer=${answer} lines=${8}>${(value) => (value.entries.length ? html`<${Timeline} ...${value} id=${id} target=${target} branch=${branch} reload=${answer.reload} readOlder=${() => readOlder(value)} />` : html`<${Empty} title="No entries yet" />`)}<//>`;
+    <${Answered} answer=${answer} lines=${8}>${(value) => (value.entries.length ? html`<${Timeline} ...${value} target=${target} branch=${branch} reload=${answer.reload} readOlder=${() => readOlder(value)} />` : html`<${Empty} title="No entries yet" />`)}<//>`;
 }
 
-function Timeline({ model, entries, current, older, id, target, branch, reload, readOlder }) {
+function Timeline({ model, entries, current, older, target, branch, reload, readOlder }) {
   const { query } = place.value;
   const [rolling, setRolling] = useState(false);
   const newest = entries.length - 1;
@@ -65,12 +81,17 @@ function Timeline({ model, entries, current, older, id, target, branch, reload, 
     [entry.seq, against, entries],
   );
   const set = (to) => go(here({ seq: to === newest ? null : entries[to].seq }), { replace: true });
-  const describe = (to) => `entry ${entries[to].seq}, ${entries[to].op} by ${entries[to].actor ?? "unknown"}, ${time(entries[to].ts)}`;
+  const describe = (to) =>
+    `entry ${entries[to].seq}, ${entries[to].op} by ${entries[to].actor ?? "unknown"}, ${time(entries[to].ts)}`;
   const isNewest = position === newest;
   const rollback = async (reason) => {
     await readDocument("POST", target("rollback"), {
       query: { branch },
-      headers: { ...(current ? { "If-Match": current.etag } : {}), ...because(reason), "Idempotency-Key": crypto.randomUUID() },
+      headers: {
+        ...(current ? { "If-Match": current.etag } : {}),
+        ...because(reason),
+        "Idempotency-Key": crypto.randomUUID(),
+      },
       body: { toSeq: entry.seq },
     });
     announce(`Rolled back to entry ${entry.seq}`);
@@ -98,31 +119,38 @@ function Timeline({ model, entries, current, older, id, target, branch, reload, 
           <button type="button" aria-pressed=${against === "now"} onClick=${() => go(here({ against: null }), { replace: true })}>This entry and now</button>
           <button type="button" aria-pressed=${against === "before"} onClick=${() => go(here({ against: "before" }), { replace: true })}>What this entry changed</button>
         </div>
-        ${shown.problem || other.problem
-          ? html`<${ProblemBox} problem=${shown.problem ?? other.problem} retry=${shown.reload} />`
-          : shown.value && other.value
-            ? against === "now"
-              ? html`<${Differences} from=${shown.value.document} to=${other.value.document} fromTitle=${`Entry ${entry.seq}`} toTitle=${current ? "Now" : "Now: deleted"} />`
-              : html`<${Differences} from=${other.value.document} to=${shown.value.document} fromTitle="Before" toTitle=${`Entry ${entry.seq}`} />`
-            : html`<${Waiting} lines=${3} />`}
+        ${
+          shown.problem || other.problem
+            ? html`<${ProblemBox} problem=${shown.problem ?? other.problem} retry=${shown.reload} />`
+            : shown.value && other.value
+              ? against === "now"
+                ? html`<${Differences} from=${shown.value.document} to=${other.value.document} fromTitle=${`Entry ${entry.seq}`} toTitle=${current ? "Now" : "Now: deleted"} />`
+                : html`<${Differences} from=${other.value.document} to=${shown.value.document} fromTitle="Before" toTitle=${`Entry ${entry.seq}`} />`
+              : html`<${Waiting} lines=${3} />`
+        }
         <h2>Document at entry ${entry.seq}</h2>
         ${shown.value ? (shown.value.document === null ? html`<${Empty} title="Deleted at this point" />` : html`<pre class="json" tabindex="0" aria-label="Document as JSON">${pretty(shown.value.document)}</pre>`) : html`<${Waiting} lines=${8} />`}
         ${entry.metadata && Object.keys(entry.metadata).length ? html`<h2>Metadata</h2><pre class="json" tabindex="0" aria-label="Metadata as JSON">${pretty(entry.metadata)}</pre>` : null}
       </div>
     </div>
-    ${rolling
-      ? html`<${Confirm} title=${`Roll back to entry ${entry.seq}?`} action="Roll back" asksReason act=${rollback} close=${() => setRolling(false)}>
+    ${
+      rolling
+        ? html`<${Confirm} title=${`Roll back to entry ${entry.seq}?`} action="Roll back" asksReason act=${rollback} close=${() => setRolling(false)}>
           <p>The document is saved again as it was. History is not rewritten: this adds an entry, which you can roll back as well.</p>
           <${Differences} from=${current?.document ?? null} to=${shown.value?.document} fromTitle="Now" toTitle="After" />
         <//>`
-      : null}
+        : null
+    }
   </div>`;
 }
 
 function Entries({ entries, position, set, readOlder }) {
   const rows = entries.map((entry, index) => [entry, index]).reverse();
   return html`<ol class="entries" aria-label="Entries, newest first">${rows.map(
-    ([entry, index]) => html`<li key=${entry.seq}><button type="button" aria-current=${index === position ? "true" : null} onClick=${() => set(index)}>
+    ([
+      entry,
+      index,
+    ]) => html`<li key=${entry.seq}><button type="button" aria-current=${index === position ? "true" : null} onClick=${() => set(index)}>
       <span class="mono">${entry.seq}</span><span><${Badge} tone=${OP_TONES[entry.op]}>${entry.op}<//> <span class="muted">${relative(entry.ts)}</span><br />${entry.actor ?? "unknown"}</span>
     </button></li>`,
   )}${readOlder ? html`<li key="older"><button type="button" class="small" onClick=${readOlder}>Older entries</button></li>` : null}</ol>`;

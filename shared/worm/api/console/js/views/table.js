@@ -7,7 +7,20 @@ import { call, get, path, request } from "../client.js";
 import { chipsOf, chipText, filterOf, operatorsOf, parse, valueOf as typed } from "../filters.js";
 import { cell, count, number, relative, time } from "../format.js";
 import { FIRST_ROWS, Pages } from "../pages.js";
-import { announce, Answered, Badge, CodeButton, CodePanel, Dialog, Empty, Heading, Menu, ProblemBox, Slider, useAnswer } from "../parts.js";
+import {
+  announce,
+  Answered,
+  Badge,
+  CodeButton,
+  CodePanel,
+  Dialog,
+  Empty,
+  Heading,
+  Menu,
+  ProblemBox,
+  Slider,
+  useAnswer,
+} from "../parts.js";
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../preact.js";
 import { defaultColumns, fieldsOf } from "../schema.js";
 import { snippets } from "../snippets.js";
@@ -46,18 +59,21 @@ function Table({ model }) {
       ${mayCreate(model) && !asked.at ? html`<a class="button primary" href=${address(["models", model.name, "new"])}>New</a>` : null}
     <//>
     <${CodePanel} snippet=${snippets.query({ model: model.name, ...asked, filter, limit: FIRST_ROWS, cursor: query.get("cursor") })} />
-    ${filter === undefined
-      ? html`<${ProblemBox} problem=${{ message: "The filter of this address is not a JSON object" }}><a href=${here({ filter: null })}>Remove the filter</a><//>`
-      : html`<${Filters} fields=${fields} filter=${filter} model=${model} />
+    ${
+      filter === undefined
+        ? html`<${ProblemBox} problem=${{ message: "The filter of this address is not a JSON object" }}><a href=${here({ filter: null })}>Remove the filter</a><//>`
+        : html`<${Filters} fields=${fields} filter=${filter} />
           ${hasPast && (query.has("time") || asked.at) ? html`<${Moment} model=${model} at=${asked.at} />` : null}
           <div class="table-body">
-            <${Facets} model=${model} filter=${filter} fields=${fields} asked=${asked} />
+            <${Facets} model=${model} filter=${filter} asked=${asked} />
             <${Rows} key=${JSON.stringify([asked.filter, asked.sort, asked.select, asked.at, asked.branch])} model=${model} fields=${fields} columns=${columns} asked=${asked} />
-          </div>`}
+          </div>`
+    }
   </div>`;
 }
 
-const setFilter = (filter) => go(here({ filter: Object.keys(filter).length ? JSON.stringify(filter) : null, cursor: null }));
+const setFilter = (filter) =>
+  go(here({ filter: Object.keys(filter).length ? JSON.stringify(filter) : null, cursor: null }));
 
 // Chips
 
@@ -135,12 +151,14 @@ function FieldCondition({ fields, chip, save }) {
   return html`<form onSubmit=${submit} class="condition">
     <label class="field"><span>Field</span><select value=${name} onChange=${pick(setName)}>${choices.map((one) => html`<option key=${one.path} value=${one.path}>${one.path}</option>`)}</select></label>
     <label class="field"><span>Condition</span><select value=${operator.op} onChange=${pick(setOp)}>${operators.map((one) => html`<option key=${one.op} value=${one.op}>${one.label}</option>`)}</select></label>
-    ${operator.fixed
-      ? null
-      : values
-        ? html`<label class="field"><span>Value</span><select value=${shown} onChange=${pick(setText)}>${values.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select></label>`
-        : html`<label class="field"><span>Value ${operator.many ? html`<small>several by commas${field.enum ? `: ${field.enum.join(", ")}` : ""}</small>` : field.kind === "datetime" ? html`<small>UTC, such as 2026-02-24T12:00:00Z</small>` : null}</span>
-            <input type="text" value=${text} onInput=${pick(setText)} inputmode=${["number", "integer"].includes(field.kind) ? "decimal" : null} /></label>`}
+    ${
+      operator.fixed
+        ? null
+        : values
+          ? html`<label class="field"><span>Value</span><select value=${shown} onChange=${pick(setText)}>${values.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select></label>`
+          : html`<label class="field"><span>Value ${operator.many ? html`<small>several by commas${field.enum ? `: ${field.enum.join(", ")}` : ""}</small>` : field.kind === "datetime" ? html`<small>UTC, such as 2026-02-24T12:00:00Z</small>` : null}</span>
+            <input type="text" value=${text} onInput=${pick(setText)} inputmode=${["number", "integer"].includes(field.kind) ? "decimal" : null} /></label>`
+    }
     ${error ? html`<p class="error" role="alert">${error}</p>` : null}
     <div class="dialog-foot"><button type="submit" class="primary">Apply</button></div>
   </form>`;
@@ -155,10 +173,14 @@ function Columns({ fields, columns }) {
     go(here({ columns: order.join(","), cursor: null }), { replace: true });
   };
   return html`<${Menu} title="Columns">
-      ${fields.filter((one) => one.path !== "id").map(
-        (one) => html`<label key=${one.path}><input type="checkbox" checked=${columns.includes(one.path)} disabled=${columns.length === 1 && columns[0] === one.path}
+      ${fields
+        .filter((one) => one.path !== "id")
+        .map(
+          (
+            one,
+          ) => html`<label key=${one.path}><input type="checkbox" checked=${columns.includes(one.path)} disabled=${columns.length === 1 && columns[0] === one.path}
           onChange=${(event) => toggle(one.path, event.target.checked)} /> ${one.path} <small class="muted">${one.kind}</small></label>`,
-      )}
+        )}
       ${place.value.query.has("columns") ? html`<button type="button" class="small" onClick=${() => go(here({ columns: null, cursor: null }), { replace: true })}>Default columns</button>` : null}
     <//>`;
 }
@@ -168,7 +190,8 @@ function Export({ model, asked }) {
   const [problem, setProblem] = useState(null);
   const query = (format) => ({ format, ...asked });
   const target = path("v1", "models", model.name, "export");
-  const href = (format) => `${target}?${new URLSearchParams(Object.entries(query(format)).filter(([, value]) => value))}`;
+  const href = (format) =>
+    `${target}?${new URLSearchParams(Object.entries(query(format)).filter(([, value]) => value))}`;
   const save = async (event, format) => {
     event.preventDefault();
     try {
@@ -184,14 +207,15 @@ function Export({ model, asked }) {
     }
   };
   return html`<${Menu} title="Export">${EXPORTS.map(
-        ([format, title]) => html`<a key=${format} href=${href(format)} download=${`${model.name}.${format}`} onClick=${(event) => save(event, format)}>${title}</a>`,
-      )}<//>
+    ([format, title]) =>
+      html`<a key=${format} href=${href(format)} download=${`${model.name}.${format}`} onClick=${(event) => save(event, format)}>${title}</a>`,
+  )}<//>
     ${problem ? html`<${Dialog} title="The export failed" close=${() => setProblem(null)}><${ProblemBox} problem=${problem} /><//>` : null}`;
 }
 
 // Facets
 
-function Facets({ model, filter, fields, asked }) {
+function Facets({ model, filter, asked }) {
   const indexes = (model.indexes ?? []).filter((one) => !one.unique);
   if (!indexes.length) return null;
   const open = new Set((place.value.query.get("facets") ?? "").split(",").filter(Boolean));
@@ -202,14 +226,16 @@ function Facets({ model, filter, fields, asked }) {
     go(here({ facets: [...open].join(",") }), { replace: true });
   };
   return html`<aside class="facets" aria-label="Facets">${indexes.map(
-    (index) => html`<details key=${index.field} open=${open.has(index.field)} onToggle=${(event) => toggle(index.field, event.target.open)}>
+    (
+      index,
+    ) => html`<details key=${index.field} open=${open.has(index.field)} onToggle=${(event) => toggle(index.field, event.target.open)}>
       <summary>${index.field}</summary>
-      ${open.has(index.field) ? html`<${Facet} model=${model} index=${index} filter=${filter} asked=${asked} field=${fields.find((one) => one.path === index.field)} />` : null}
+      ${open.has(index.field) ? html`<${Facet} model=${model} index=${index} filter=${filter} asked=${asked} />` : null}
     </details>`,
   )}</aside>`;
 }
 
-function Facet({ model, index, filter, asked, field }) {
+function Facet({ model, index, filter, asked }) {
   const name = index.field;
   const others = { ...filter };
   delete others[name];
@@ -275,7 +301,10 @@ function Moment({ model, at }) {
   const set = (to) => {
     setShown(to);
     clearTimeout(timer.current);
-    timer.current = setTimeout(() => go(here({ at: to >= moments.length ? null : moments[to], cursor: null, time: 1 }), { replace: true }), 150);
+    timer.current = setTimeout(
+      () => go(here({ at: to >= moments.length ? null : moments[to], cursor: null, time: 1 }), { replace: true }),
+      150,
+    );
   };
   const describe = (to) => (to >= moments.length ? "now" : time(moments[to]));
   const text = shown === null ? (at ?? "") : shown >= moments.length ? "" : moments[shown];
@@ -334,7 +363,10 @@ function Rows({ model, fields, columns, asked }) {
   const total = useTotal(model.name, asked, length > 0 && !isComplete);
   const last = Math.min(end, isComplete ? length : length + (length ? 3 : Math.ceil(view.height / ROW_PIXELS)));
   const shown = Array.from({ length: Math.max(0, last - first) }, (_, index) => first + index);
-  const all = [{ path: "id", kind: "string" }, ...columns.map((name) => fields.find((one) => one.path === name) ?? { path: name, kind: "any" })];
+  const all = [
+    { path: "id", kind: "string" },
+    ...columns.map((name) => fields.find((one) => one.path === name) ?? { path: name, kind: "any" }),
+  ];
   const rest = Math.max(0, (isComplete ? length : length + 3) - last);
   return html`<div class="rows">
     <div class="grid" ref=${scroller} onScroll=${scrolled} role="region" aria-label=${`Rows of ${model.name}`} tabindex="0" onKeyDown=${moveFocus}>
@@ -404,7 +436,8 @@ function Header({ field, sort }) {
 }
 
 function Row({ model, position, row, columns, at }) {
-  if (!row) return html`<tr aria-rowindex=${position + 2} class="pending"><td colspan=${columns.length + 1}><div class="bone"></div></td></tr>`;
+  if (!row)
+    return html`<tr aria-rowindex=${position + 2} class="pending"><td colspan=${columns.length + 1}><div class="bone"></div></td></tr>`;
   const href = at ? reading.history(model.name, row.id, { seq: row.seq }) : reading.document(model.name, row.id);
   return html`<tr aria-rowindex=${position + 2}>
     ${columns.map(({ path: name, kind }) => {
@@ -422,8 +455,13 @@ function moveFocus(event) {
   if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
   const row = event.target.closest("tbody tr");
   const table = event.currentTarget.querySelector("tbody");
-  let next = row ? (event.key === "ArrowDown" ? row.nextElementSibling : row.previousElementSibling) : table.querySelector("tr:not(.spacer)");
-  while (next && !next.querySelector("a")) next = event.key === "ArrowDown" ? next.nextElementSibling : next.previousElementSibling;
+  let next = row
+    ? event.key === "ArrowDown"
+      ? row.nextElementSibling
+      : row.previousElementSibling
+    : table.querySelector("tr:not(.spacer)");
+  while (next && !next.querySelector("a"))
+    next = event.key === "ArrowDown" ? next.nextElementSibling : next.previousElementSibling;
   if (!next) return;
   event.preventDefault();
   next.querySelector("a").focus();

@@ -1,9 +1,21 @@
 // Deleted documents that can come back, and how long they can.
-import { address, go, here, place, reading } from "../address.js";
+import { go, here, place, reading } from "../address.js";
 import { may, readModels } from "../catalog.js";
 import { call, get, path } from "../client.js";
 import { count, countdown, time } from "../format.js";
-import { announce, Answered, Badge, CodeButton, CodePanel, Confirm, Empty, Heading, ProblemBox, useAnswer, useNow } from "../parts.js";
+import {
+  announce,
+  Answered,
+  Badge,
+  CodeButton,
+  CodePanel,
+  Confirm,
+  Empty,
+  Heading,
+  ProblemBox,
+  useAnswer,
+  useNow,
+} from "../parts.js";
 import { html, useState } from "../preact.js";
 import { snippets } from "../snippets.js";
 
@@ -25,7 +37,9 @@ export function TrashView() {
     <//>
     <${CodePanel} snippet=${snippets.trash({ models: model ? [model] : names, branch })} />
     <${Answered} answer=${answer} lines=${4}>${({ items, cursor }) =>
-      items.length ? html`<${Deleted} items=${items} isCut=${Boolean(cursor)} branch=${branch} reload=${answer.reload} />` : html`<${Empty} title="Trash is empty">Deleted documents of models with <code>softDelete</code> wait here until they expire.<//>`}<//>`;
+      items.length
+        ? html`<${Deleted} items=${items} isCut=${Boolean(cursor)} branch=${branch} reload=${answer.reload} />`
+        : html`<${Empty} title="Trash is empty">Deleted documents of models with <code>softDelete</code> wait here until they expire.<//>`}<//>`;
 }
 
 function Deleted({ items, isCut, branch, reload }) {
@@ -36,7 +50,11 @@ function Deleted({ items, isCut, branch, reload }) {
   const restore = async (one) => {
     setProblem(null);
     try {
-      await call("POST", target(one, "restore"), { query: { branch }, headers: { "Idempotency-Key": crypto.randomUUID() }, body: {} });
+      await call("POST", target(one, "restore"), {
+        query: { branch },
+        headers: { "Idempotency-Key": crypto.randomUUID() },
+        body: {},
+      });
       announce(`${one.id} was restored`);
       go(reading.document(one.model, one.id));
     } catch (error) {
@@ -67,8 +85,10 @@ function Deleted({ items, isCut, branch, reload }) {
         </tr>`;
       })}</tbody>
     </table></div>
-    ${purging
-      ? html`<${Confirm} title=${`Purge ${purging.id}?`} action="Purge" danger act=${purge} close=${() => setPurging(null)}>
+    ${
+      purging
+        ? html`<${Confirm} title=${`Purge ${purging.id}?`} action="Purge" danger act=${purge} close=${() => setPurging(null)}>
           <p>It is removed from trash for good. Its history stays.</p><//>`
-      : null}`;
+        : null
+    }`;
 }
