@@ -187,6 +187,7 @@ REQUESTS: tuple[Request, ...] = (
     Request("changes after nothing", "GET", "/v1/changes?after=x", 400),
     # How it is
     Request("health", "GET", "/v1/health"),
+    Request("upload", "POST", f"{CUSTOMERS}/acme/upload", 501, headers={"if-match": "*"}),
     Request("rejected", "GET", "/v1/rejected"),
     Request("redrive", "POST", "/v1/rejected/1/redrive", 501),
     Request("why", "GET", "/v1/why?key=org%2Fcustomers%2Facme%2Fdata.json"),

@@ -45,8 +45,11 @@ CONTEXT = SimpleNamespace(
     function_name="api", memory_limit_in_mb=512, invoked_function_arn="arn:aws:lambda:x", aws_request_id="r"
 )
 OF_THE_CONNECTION = {"connection", "content-length", "transfer-encoding"}
-UNANSWERED = {("POST", "/v1/rejected/{id}/redrive"): 501}
-"""Routes that no request here succeeds at, and what they say: there is no queue in memory."""
+UNANSWERED = {
+    ("POST", "/v1/rejected/{id}/redrive"): 501,
+    ("POST", "/v1/models/{model}/documents/{id}/upload"): 501,
+}
+"""Routes that no request here succeeds at, and what they say: there is no queue and no bucket in memory."""
 Send = Callable[[Request, Mapping[str, str]], Reply]
 
 

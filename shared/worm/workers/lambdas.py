@@ -45,6 +45,7 @@ ScheduleAnswer = list[dict[str, Any]] | dict[str, str]
 WorkerT = TypeVar("WorkerT")
 AnswerT = TypeVar("AnswerT")
 Handler = Callable[[dict[str, Any], Any], AnswerT]
+NAMESPACE = "S3Worm"
 SAFETY_SECONDS = 20.0
 VALUES_SHOWN = 20
 Facts = Mapping[str, str | None]
@@ -62,7 +63,7 @@ class Reporting:
     def __init__(self) -> None:
         self._is_cold = True
         self.logger = Logger()
-        self.metrics = Metrics()
+        self.metrics = Metrics(namespace=os.environ.get("POWERTOOLS_METRICS_NAMESPACE") or NAMESPACE)
         stack = os.environ.get("WORM_STACK", "")
         if stack:
             self.metrics.set_default_dimensions(stack=stack)
