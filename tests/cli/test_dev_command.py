@@ -18,6 +18,7 @@ import boto3
 import pytest
 
 from worm.model import connect
+from worm_dev import demo
 
 ROOT = Path(__file__).resolve().parents[2]
 WORM = Path(sys.executable).with_name("worm")
@@ -97,3 +98,16 @@ def test_another_shell_uses_what_it_prints_and_ctrl_c_ends_it(served: Served, mo
     served.process.send_signal(signal.SIGINT)
     assert served.process.wait(timeout=20) == 0
     assert not Path(logs[1]).exists()
+
+
+def test_scripts_run_with_serve_is_the_same_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it ends with the address of the console, as `worm dev` does."""
+    begun: list[dict[str, object]] = []
+
+    def serve(**options: object) -> int:
+        begun.append(options)
+        return 0
+
+    monkeypatch.setattr(demo, "serve", serve)
+    assert demo.main(["--serve", "--documents", "3"]) == 0
+    assert begun == [{"aws": "moto", "endpoint_url": None, "documents": 3, "fire": None}]

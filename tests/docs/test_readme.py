@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
+import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -37,6 +40,34 @@ def _run(command: list[str], folder: Path, timeout: float = 60) -> subprocess.Co
     )
 
 
+def _look_at_it(command: str, folder: Path) -> None:
+    """The command shows the console to a browser, which gets the page; then it is ended."""
+    shown, browser = folder / "shown", folder / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {shown}.part && mv {shown}.part {shown}\n')
+    browser.chmod(0o755)
+    environment = _environment() | {"BROWSER": f"{browser} %s"}
+    process = subprocess.Popen(
+        shlex.split(command), cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(3)]
+        assert lines[1].startswith("console: http://127.0.0.1:"), process.communicate()
+        for _ in range(100):
+            if shown.exists():
+                break
+            time.sleep(0.1)
+        link = shown.read_text().strip()
+        assert lines[1] == f"console: {link}\n"
+        with urllib.request.urlopen(link.partition("#")[0], timeout=10) as page:
+            assert b"<html" in page.read()
+        process.terminate()  # a runner in the background ignores Ctrl-C, and so do the commands that it starts
+        assert (process.wait(timeout=10), process.communicate()) == (0, ("", "stopping\n"))
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_every_fenced_command_is_one_that_a_test_runs() -> None:
     others = [command for command in _commands() if not command.startswith("worm ") and command not in BUILDS]
     assert others == ["./scripts/run", "./scripts/test"]
@@ -50,7 +81,9 @@ def test_the_examples_run_in_order_with_the_output_shown(tmp_path: Path) -> None
     assert (ran.stdout, ran.stderr, ran.returncode) == (output, "", 0)
     shown = {}
     for command in _commands():
-        if command.startswith("worm "):
+        if command.startswith("worm serve"):
+            _look_at_it(command, tmp_path)
+        elif command.startswith("worm "):
             ended = _run(["bash", "-c", command], tmp_path)
             assert (ended.stderr, ended.returncode) == ("", 0), command
             shown[command.split()[1:3][-1]] = ended.stdout
