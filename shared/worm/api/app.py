@@ -50,7 +50,7 @@ from worm.api.idempotency import answered_once
 from worm.api.identity import EVERYTHING, Identity
 from worm.api.problems import HttpProblem, problem_of
 from worm.api.routes import Route, RouteTable
-from worm.api.sessions import Lease, SharedSession
+from worm.api.sessions import SessionLease, SharedSession
 from worm.deployment.costs import Prices
 from worm.errors import NotFound, WormError
 from worm.model import Worm
@@ -160,7 +160,7 @@ class Api:
         except HttpProblem as problem:
             return problem_answer(problem, call.request_id)
 
-    def _call(self, event: Event, lease: Lease, parameters: Mapping[str, str]) -> Call:
+    def _call(self, event: Event, lease: SessionLease, parameters: Mapping[str, str]) -> Call:
         body = event.get("body") or ""
         if len(body) > self.settings.max_body_bytes * (4 / 3 if event.get("isBase64Encoded") else 1) + 4:
             raise self._too_large()

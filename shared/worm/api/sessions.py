@@ -32,7 +32,7 @@ class _Open:
         self.is_replaced = False
 
 
-class Lease:
+class SessionLease:
     """The use of the session by one call, from `take` to `close`; also a context manager."""
 
     def __init__(self, shared: SharedSession, opened: _Open) -> None:
@@ -72,13 +72,13 @@ class SharedSession:
         self._etag: str | None = None
         self._looked_at = 0.0
 
-    def lease(self) -> Lease:
+    def lease(self) -> SessionLease:
         """The session for one call."""
         self.refresh()
         with self._lock:
             opened = self._opened()
             opened.calls += 1
-        return Lease(self, opened)
+        return SessionLease(self, opened)
 
     def give_back(self, opened: _Open) -> None:
         with self._lock:
