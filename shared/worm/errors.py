@@ -8,7 +8,7 @@ Whatever a caller passes or a bucket holds may be in a message: `shown` makes an
 longer than `MESSAGE_MAX`. Attributes keep the values themselves.
 
 A hint says what to do. Upkeep is named by its command (`worm repair`), which programs can run too. What a program does
-by a call and a user by a command is a `Hint`, which has words for both.
+by a call, a user by a command and a caller of the HTTP API by a request is a `Hint`, which has words for all of them.
 """
 
 from __future__ import annotations
@@ -43,13 +43,16 @@ def _bounded(text: str) -> str:
 
 
 class Hint(str):
-    """What to do, in the words of a program; `shell` says the same for somebody who uses the `worm` command."""
+    """What to do, in the words of a program; `shell` says the same for somebody who uses the `worm` command, `http` for
+    a caller of the HTTP API."""
 
     shell: str
+    http: str
 
-    def __new__(cls, text: str, shell: str = "") -> Self:
+    def __new__(cls, text: str, shell: str = "", http: str = "") -> Self:
         made = super().__new__(cls, text)
         made.shell = shell or text
+        made.http = http or text
         return made
 
 
@@ -92,6 +95,8 @@ class Invalid(WormError):
     exit_code = 2
     is_of_stored = False
     """True: the mistake is in what somebody stored, not in what the caller gave."""
+    mistakes: tuple[tuple[str, str], ...] = ()
+    """Of a document or a schema: the path and the text of each mistake."""
 
     def __init__(
         self, message: str, *, path: str | None = None, key: str | None = None, hint: str | None = None

@@ -415,7 +415,8 @@ class Worm(Upkeep):
             opened = self.spaces.get(one)
             if opened is not None and any(row.name == name for row in opened.branches()):
                 return BranchSession(self, name)
-        hint = Hint(f"db.create_branch({name!r}) makes it", f"`worm branch create {name}` makes it")
+        http = "POST /v1/branches creates it, GET /v1/branches lists those that there are"
+        hint = Hint(f"db.create_branch({name!r}) makes it", f"`worm branch create {name}` makes it", http)
         raise NotFound(f"there is no branch {shown(name)}", hint=hint)
 
     def delete_branch(self, name: str, *, space: str | None = None) -> None:
@@ -476,7 +477,11 @@ class Worm(Upkeep):
         spaces = self._branched_spaces(space)
         found = [one for one in spaces if any(row.name == branch for row in self.space(one).branches())]
         if not found:
-            hint = Hint("db.branches() names those that there are", "`worm branch list` shows those that there are")
+            hint = Hint(
+                "db.branches() names those that there are",
+                "`worm branch list` shows those that there are",
+                "GET /v1/branches lists those that there are",
+            )
             raise NotFound(f"there is no branch {shown(branch)}", hint=hint)
         return found
 

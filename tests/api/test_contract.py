@@ -38,6 +38,7 @@ from worm.api.call import ApiSettings
 from worm.api.credentials import DeployedCallers, Trust
 from worm.api.local import ACTOR, LocalApi
 from worm.api.openapi import openapi
+from worm.api.problems import PYTHON
 from worm.api.routes import Route
 
 TOKEN = "of-this-test"
@@ -190,6 +191,13 @@ def test_problems_of_all_kinds_are_among_the_answers() -> None:
     problems = [one for one in answers(ACTOR).values() if one[0] >= 400]
     assert {headers["content-type"] for _, headers, _ in problems} == {"application/problem+json"}
     assert all(isinstance(shape, dict) and shape["status"] == status for status, _, shape in problems)
+
+
+def test_no_problem_speaks_of_calls_in_python() -> None:
+    problems = [shape for status, _, shape in answers(ACTOR).values() if status >= 400]
+    told = [f"{shape.get('detail')} {shape.get('hint', '')}" for shape in problems if isinstance(shape, dict)]
+    assert told
+    assert [one for one in told if PYTHON.search(one) or "a function" in one] == []
 
 
 def test_the_description_has_every_status_that_came() -> None:

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.api.client import Client
+from tests.api.client import Client, memory_session
+from worm.api import models
+from worm.api.app import Api
 from worm.api.json_schema import json_schema_of
 from worm.errors import Invalid
 from worm.model import Worm
@@ -24,6 +26,40 @@ def test_the_list_of_models_has_counts_and_tables(client: Client, session: Worm)
     assert customer["table"]["updatedAt"].startswith("2026-")
     assert customer["indexes"][0] == {"name": "byEmail", "field": "email", "type": "standard", "unique": True}
     assert (items["Plain"]["table"]["state"], items["Order"]["table"]["state"]) == ("none", "missing")
+
+
+def _spread() -> Worm:
+    """A session whose table has a base and a delta: two more documents, one fewer, one changed."""
+    manifest = {"enabled": True, "partitionThreshold": 20, "maxPartitions": 3}
+    model = {"path": "#org/@customers/(id:string)", "oplog": True, "manifest": manifest, "fields": {}}
+    session = memory_session({"version": "1.0", "models": {"Customer": model}})
+    customers = session.model("Customer")
+    customers.insert_many([{"id": f"c{number}", "n": 0} for number in range(60)])
+    customers.insert_many([{"id": "d0"}, {"id": "d1"}])
+    customers.delete("c3")
+    customers.patch("c4", {"n": 1})
+    root = customers.table.manifest.root()
+    assert root is not None
+    assert root.deltas
+    assert root.count == 60
+    return session
+
+
+def test_the_count_of_a_spread_table_has_what_its_deltas_say() -> None:
+    session = _spread()
+    client = Client(Api(lambda: Worm(session.store, session.schema, probe=False)))
+    first, second = client.get("/v1/models/Customer"), client.get("/v1/models/Customer")
+    assert [(one.json["count"], one.json["isCountExact"]) for one in (first, second)] == [(61, True), (61, True)]
+    assert int(second.headers["Worm-Requests"]) == 1
+    assert client.get("/v1/models").json["items"][0]["count"] == 61
+
+
+def test_the_count_of_a_table_with_many_files_is_that_of_its_base_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "COUNT_REQUESTS_MAX", 2)
+    session = _spread()
+    client = Client(Api(lambda: Worm(session.store, session.schema, probe=False)))
+    found = client.get("/v1/models/Customer").json
+    assert (found["count"], found["isCountExact"]) == (60, False)
 
 
 def test_a_model_shows_its_schema_and_its_definition(client: Client) -> None:

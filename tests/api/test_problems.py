@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.api.client import Client, event, reply
-from worm.api.app import Api
+from worm.api.app import NO_STORE, Api
 from worm.api.call import ApiSettings, Call
+from worm.api.documents import MERGE_PATCH, OPERATORS
 from worm.api.identity import Identity
 from worm.api.problems import HttpProblem, pointer_of, problem_of
 from worm.errors import (
@@ -21,6 +22,7 @@ from worm.errors import (
     Denied,
     Expired,
     Fenced,
+    Hint,
     Invalid,
     NotFound,
     SnapshotExpired,
@@ -64,7 +66,7 @@ def test_every_error_of_the_library_has_its_status(error: WormError, status: int
 
 def test_a_conflict_with_a_condition_is_a_failed_precondition() -> None:
     problem = problem_of(Conflict("x", expected="1", found="2"), has_precondition=True)
-    assert (problem.status, problem.members["expected"], problem.members["found"]) == (412, "1", "2")
+    assert (problem.status, problem.members) == (412, {})
 
 
 def test_what_is_stored_although_it_failed_is_not_to_be_tried_again() -> None:
@@ -72,6 +74,89 @@ def test_what_is_stored_although_it_failed_is_not_to_be_tried_again() -> None:
     error.is_stored = True
     problem = problem_of(error)
     assert (problem.status, problem.headers, problem.members["isStored"]) == (503, {}, True)
+
+
+def test_hints_speak_of_requests(client: Client) -> None:
+    created = client.call("POST", DOCUMENTS, {"id": "a", "name": "A"})
+    stale = {"If-Match": created.etag, **JSON}
+    assert client.call("PUT", f"{DOCUMENTS}/a", {"name": "B"}, stale).status == 200
+    merge, update = ({"Content-Type": one} for one in (MERGE_PATCH, OPERATORS))
+    asked = {
+        "stale": client.call("PUT", f"{DOCUMENTS}/a", {"name": "C"}, stale),
+        "missing": client.get(f"{DOCUMENTS}/none"),
+        "exists": client.call("POST", DOCUMENTS, {"id": "a", "name": "A"}),
+        "operator in a patch": client.call("PATCH", f"{DOCUMENTS}/a", '{"$inc": {"visits": 1}}', merge),
+        "dot in a patch": client.call("PATCH", f"{DOCUMENTS}/a", '{"address.city": "x"}', merge),
+        "no operator": client.call("PATCH", f"{DOCUMENTS}/a", '{"visits": 1}', update),
+        "no entry": client.get(f"{DOCUMENTS}/a/at", {"seq": "99"}),
+        "method": client.call("DELETE", "/v1/models"),
+    }
+    assert {name: (one.status, one.json.get("hint")) for name, one in asked.items()} == {
+        "stale": (412, "read it again, apply your change to that, and send its new version"),
+        "missing": (
+            404,
+            "if it was deleted, it may be in trash: GET /v1/trash, POST /v1/trash/{model}/{id}/restore",
+        ),
+        "exists": (409, "PATCH changes what is there; PUT with If-Match replaces it"),
+        "operator in a patch": (422, "the media type application/vnd.worm.update+json takes operators"),
+        "dot in a patch": (
+            422,
+            (
+                'write {"address": {"city": …}}; the media type application/vnd.worm.update+json takes operators: '
+                '{"$set": {"address.city": …}}'
+            ),
+        ),
+        "no operator": (
+            422,
+            (
+                "it takes $set, $unset, $inc, $push, $pull, $addToSet; the media type application/merge-patch+json "
+                "takes plain fields"
+            ),
+        ),
+        "no entry": (404, "GET …/{id}/history shows which there are"),
+        "method": (405, "possible: GET, HEAD"),
+    }
+
+
+def test_a_hint_for_programs_only_is_left_out() -> None:
+    assert problem_of(NotFound("x", hint="db.push() it")).members == {}
+    assert problem_of(NotFound("x", hint=Hint("refresh() it", "run it again", "read it again"))).members == {
+        "hint": "read it again"
+    }
+
+
+def test_a_mistake_of_a_whole_patch_names_no_member(client: Client) -> None:
+    client.call("POST", DOCUMENTS, {"id": "a", "name": "A"})
+    for kind, body in ((MERGE_PATCH, {"$inc": {}}), (OPERATORS, {"visits": 1})):
+        found = client.call("PATCH", f"{DOCUMENTS}/a", json.dumps(body), {"Content-Type": kind}).json
+        assert found.keys().isdisjoint({"field", "pointer"})
+        assert not found["detail"].startswith(("changes", "update"))
+
+
+def test_every_mistake_of_a_document_has_its_place(client: Client) -> None:
+    wrong = {"id": "a", "visits": "x", "address": {"city": 1}}
+    found = client.call("POST", DOCUMENTS, wrong)
+    assert found.status == 422
+    assert [(one["field"], one["pointer"]) for one in found.json["errors"]] == [
+        ("name", "/name"),
+        ("visits", "/visits"),
+        ("address.city", "/address/city"),
+    ]
+    assert all(one["detail"] for one in found.json["errors"])
+
+
+def test_a_plus_that_became_a_space_is_explained(client: Client) -> None:
+    for path, name in ((DOCUMENTS, "at"), ("/v1/history", "since")):
+        found = client.get(path, f"{name}=2026-02-24T10:00:00+01:00")
+        assert (found.status, found.json["hint"]) == (400, "in a URL, + is a space: write %2B")
+
+
+def test_a_bucket_that_does_not_exist_is_answered_with_what_to_do() -> None:
+    def open_session() -> Worm:
+        raise NotFound("the bucket does not exist")
+
+    found = Client(Api(open_session)).get("/v1")
+    assert (found.status, found.slug, found.json["hint"]) == (503, "no-schema", NO_STORE)
 
 
 def test_a_pointer_names_the_same_place() -> None:

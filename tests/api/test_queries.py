@@ -54,6 +54,37 @@ def test_both_ways_of_asking_give_the_same_answer(client: Client) -> None:
     assert "plan" not in by_text.json
 
 
+def test_a_body_takes_conditions_as_text_too(client: Client) -> None:
+    for conditions in ("status=active,visits>2", ["status=active", "visits>2"], '{"status": "active"}'):
+        found = client.call("POST", QUERY, {"filter": conditions})
+        assert found.status == 200, found.json
+        assert {"c3", "c5", "c7", "c9"} <= {*ids(found.json)} <= {"c1", "c3", "c5", "c7", "c9"}
+    assert client.call("POST", AGGREGATE, {"filter": "visits>=8"}).json == {"count": 2}
+
+
+def test_a_field_that_no_schema_declares_is_noted(client: Client) -> None:
+    """An empty answer to a mistyped field would be believed."""
+    note = ["the schema of Customer declares no field 'statsu'"]
+    asked = [
+        client.get(DOCUMENTS, {"filter": "statsu=active"}),
+        client.get(DOCUMENTS, {"sort": "statsu"}),
+        client.get(DOCUMENTS, {"select": "name,statsu"}),
+        client.get(DOCUMENTS, {"filter": "statsu=active", "explain": "true"}),
+        client.call("POST", QUERY, {"filter": {"statsu": "active"}}),
+        client.get("/v1/models/Customer/count", {"filter": "statsu=active"}),
+        client.call("POST", AGGREGATE, {"groupBy": "statsu"}),
+        client.call("POST", AGGREGATE, {"metrics": {"sum": ["statsu"]}}),
+    ]
+    assert [one.json.get("notes") for one in asked] == [note] * len(asked)
+    assert "notes" not in client.get(DOCUMENTS, {"filter": "status=active"}).json
+
+
+def test_broken_json_in_a_filter_is_named(client: Client) -> None:
+    found = client.get(DOCUMENTS, {"filter": '{"status": '})
+    assert (found.status, found.json["field"]) == (400, "filter")
+    assert found.json["detail"].startswith("filter: is not JSON")
+
+
 def test_pages_follow_each_other_to_the_end(client: Client) -> None:
     found: list[str] = []
     cursor: str | None = ""

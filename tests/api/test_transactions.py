@@ -89,7 +89,7 @@ def test_a_delete_says_whether_something_was_there(shop: Shop) -> None:
 def test_one_that_is_refused_refuses_all_and_is_named(shop: Shop) -> None:
     refused = commit(shop, save("b", 30), {"op": "save", "model": "Account", "document": {"id": "a", "balance": "x"}})
     assert refused.status == 422
-    assert refused.json["pointer"] == "/operations/1/balance"
+    assert refused.json["pointer"] == "/operations/1/document/balance"
     assert balances(shop) == {"a": 100, "b": 0}
 
 
@@ -124,6 +124,14 @@ def test_a_wrong_operation_is_named(shop: Shop, operation: object, pointer: str)
 @pytest.mark.parametrize("body", [{}, {"operations": []}, {"operations": {}}, {"operations": [5] * 1001}, [], 5])
 def test_a_wrong_body_is_refused(shop: Shop, body: object) -> None:
     assert shop.call("POST", "/v1/transactions", body).status == 422
+
+
+def test_a_mistake_in_a_document_has_its_place_in_the_body(shop: Shop) -> None:
+    wrong = {"op": "save", "model": "Account", "id": "a", "document": {"name": 1, "balance": "x"}}
+    found = shop.call("POST", "/v1/transactions", {"operations": [wrong]}).json
+    places = [f"/operations/0/document/{name}" for name in ("name", "balance")]
+    assert [one["pointer"] for one in found["errors"]] == places
+    assert found["pointer"] == places[0]
 
 
 def test_an_unknown_model_is_not_found(shop: Shop) -> None:

@@ -19,14 +19,15 @@ def test_history_shows_every_change_with_its_actor(worm: Command, url: str, sess
     ended = worm("history", "Customer", "acme", "--url", url)
     created, changed = "2026-01-01T00:00:00.000Z", "2026-01-01T00:00:03.000Z"
     assert (ended.exit_code, ended.stderr) == (0, "")
-    assert [line.split(maxsplit=4) for line in ended.stdout.splitlines()] == [
-        ["Seq", "Op", "Time", "Actor", "Change"],
-        ["---", "------", "--------------------", "--------", ended.stdout.splitlines()[1].split()[-1]],
+    assert [line.split(maxsplit=5) for line in ended.stdout.splitlines()] == [
+        ["Seq", "Op", "Time", "Actor", "Reason", "Change"],
+        ["---", "------", "--------------------", "--------", "------", ended.stdout.splitlines()[1].split()[-1]],
         [
             "1",
             "create",
             "2026-01-01T00:00:00Z",
             "user:ann",
+            "--",
             "9 fields: createdAt, id, name, score, seats, status, tags, updatedAt, vip",
         ],
         [
@@ -34,6 +35,7 @@ def test_history_shows_every_change_with_its_actor(worm: Command, url: str, sess
             "update",
             "2026-01-01T00:00:03Z",
             "user:ann",
+            "--",
             f"status: active → churned; updatedAt: {created} → {changed}",
         ],
     ]

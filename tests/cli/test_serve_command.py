@@ -184,6 +184,12 @@ def test_a_token_reads_what_it_was_made_for_until_it_is_revoked(worm: Command, s
     assert "revoked" in worm("token", "list", "--url", url).stdout
 
 
+def test_the_list_of_tokens_has_no_null(worm: Command, session: Worm, url: str) -> None:
+    worm("token", "create", "--url", url)
+    *_, line = worm("token", "list", "--url", url).stdout.splitlines()
+    assert (line.split()[3], line.split()[5:]) == ("all", ["--", "--"])
+
+
 def test_a_token_of_no_model_is_not_made(worm: Command, session: Worm, url: str) -> None:
     ended = worm("token", "create", "Nothing", "--url", url)
     assert (ended.exit_code, ended.stdout) == (3, "")

@@ -18,12 +18,14 @@ from worm.cli.cost import ChangeKind, dollars
 from worm.deployment.costs import (
     ALARM_METRICS,
     CHANGES,
+    METRICS,
     PRICE_NAMES,
     RUNS_A_MONTH,
     Prices,
     Usage,
     bill,
     idle,
+    per_call,
     per_change,
     rebuild,
 )
@@ -70,6 +72,24 @@ def test_the_cost_of_queries_sweeps_and_rebuilds_is_computed() -> None:
         costs = [RUNS_A_MONTH["sweep"] * sweep, 30 * sweep, rebuild(documents, PRICES)]
         expected.append([f"{documents:,}", *map(dollars, costs)])
     assert rows(r"[\d,]+") == expected
+
+
+def test_the_cost_of_calls_is_computed() -> None:
+    expected = []
+    for by_http_api in (False, True):
+        parts = {what: MILLION * usd for what, usd in per_call(Usage(by_http_api=by_http_api), PRICES).items()}
+        costs = [parts["functions"], parts["S3 requests"], parts["HTTP API"], sum(parts.values())]
+        expected.append([dollars(one) for one in costs])
+    assert [cells for _, *cells in rows(r"(?:Function URL|HTTP API) \(.*?\)")] == expected
+    assert f"five metrics cost up to {dollars(METRICS['api'] * PRICES.usd['metricMonth'])}" in PAGE.read_text()
+
+
+def test_calls_of_the_api_are_part_of_the_bill() -> None:
+    found = cost("--calls", "2e6", "--requests-per-call", "3", "--address", "http-api")
+    lines = {one["what"]: one["usd"] for one in found["lines"] if one["group"] == "calls"}
+    assert lines.keys() == {"functions", "S3 requests", "HTTP API", "metrics of api"}
+    assert (lines["S3 requests"], lines["HTTP API"]) == (pytest.approx(6e6 * 0.0004 / 1000), pytest.approx(2))
+    assert "calls" not in {one["group"] for one in cost()["lines"]}
 
 
 def test_the_prices_of_the_page_are_those_of_the_file() -> None:

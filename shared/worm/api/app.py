@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import logging
+import re
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -52,7 +53,7 @@ from worm.api.problems import HttpProblem, problem_of
 from worm.api.routes import Route, RouteTable
 from worm.api.sessions import SessionLease, SharedSession
 from worm.deployment.costs import Prices
-from worm.errors import NotFound, WormError
+from worm.errors import Invalid, NotFound, WormError
 from worm.model import Worm
 from worm.store.base import RequestMeter, metered
 
@@ -76,6 +77,9 @@ ROUTES: tuple[Route, ...] = (
 """The routes of all modules. A module with endpoints adds its own here."""
 
 TEXTUAL = ("application/json", "application/problem+json", "text/", "application/x-ndjson", "application/javascript")
+NO_STORE = "create it and push a schema (`worm push schema.json`), or correct the address that this API serves"
+PLUS_AS_SPACE = re.compile(r"\d\d:\d\d(:\d\d(\.\d+)?)? \d\d:?\d\d")
+"""A time whose zone lost its sign: in a query + is a space."""
 log = logging.getLogger("worm.api")
 
 
@@ -145,7 +149,7 @@ class Api:
                 if not isinstance(answer.body, bytes):
                     answer = replace(answer, body=StreamedBody(answer.body, ending.pop_all().close))
         except NotFound as error:  # those of the endpoint are answers by now: the session could not be opened
-            problem = HttpProblem(503, "no-schema", error.message, hint=error.hint)
+            problem = HttpProblem(503, "no-schema", error.message, hint=error.hint or NO_STORE)
             answer = problem_answer(problem, _request_id(event))
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets an answer
             answer = _failed(error, _request_id(event))
@@ -229,6 +233,8 @@ def _attempted(call: Call, route: Route) -> HttpAnswer:
         result = route.endpoint(call)
         return result if isinstance(result, HttpAnswer) else json_answer(result)
     except WormError as error:
+        if isinstance(error, Invalid) and any(PLUS_AS_SPACE.search(value) for _, value in call.query.pairs):
+            error.hint = "in a URL, + is a space: write %2B"
         known = problem_of(error, has_precondition=call.has_precondition, invalid=route.invalid_status)
         return problem_answer(known, call.request_id)
     except Exception as error:  # noqa: BLE001 - the answer says so, the log says what

@@ -39,6 +39,7 @@ from worm.codec.strict_json import JsonObject, JsonValue
 from worm.errors import Invalid, NotFound
 from worm.model import Model
 from worm.sdk.document import DocumentDict
+from worm.sdk.operators import check_operators, check_patch
 
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -144,9 +145,21 @@ def change_document(call: Call) -> HttpAnswer:
         return document_answer(_json_patched(call, model, tags))
     if not isinstance(body, dict):
         raise Invalid("a change of a document is a JSON object")
+    _check_change(kind, body)
     verb = model.patch if kind == MERGE_PATCH else model.update
     entity_id, about = call.parameters["id"], call.about
     return document_answer(under_condition(tags, lambda version: verb(entity_id, body, if_version=version, **about)))
+
+
+def _check_change(kind: str, body: JsonObject) -> None:
+    """The mistakes of a whole change name an argument of the SDK, which the body does not have."""
+    check, argument = (check_patch, "changes") if kind == MERGE_PATCH else (check_operators, "update")
+    try:
+        check(body)
+    except Invalid as mistake:
+        if mistake.path == argument:
+            mistake.message, mistake.path = mistake.message.removeprefix(f"{argument}: "), None
+        raise
 
 
 def _json_patched(call: Call, model: Model[DocumentDict], tags: Tags | None) -> DocumentDict:

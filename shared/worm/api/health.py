@@ -182,6 +182,9 @@ def estimate(call: Call) -> JsonObject:
     change, events = call.query.one("change") or "create", call.query.one("events") or "eventbridge"
     if change not in CHANGES:
         raise Invalid(f"must be one of {', '.join(CHANGES)}, not {shown(change)}", path="change")
+    address = call.query.one("address") or "function-url"
+    if address not in ("function-url", "http-api"):
+        raise Invalid(f"must be function-url or http-api, not {shown(address)}", path="address")
     if events not in ("eventbridge", "sqs"):
         raise Invalid(f"must be eventbridge or sqs, not {shown(events)}", path="events")
     usage = Usage(
@@ -196,6 +199,9 @@ def estimate(call: Call) -> JsonObject:
         sweeps=_number(call, "sweeps", RUNS_A_MONTH["sweep"]),
         rebuilds=_number(call, "rebuilds", 0),
         by_eventbridge=events == "eventbridge",
+        calls=_number(call, "calls", 0),
+        requests_per_call=_number(call, "requestsPerCall", 1),
+        by_http_api=address == "http-api",
     )
     return bill_shape(usage, Prices.read())
 
@@ -233,6 +239,8 @@ _NUMBERS = (
     "batch",
     "queries",
     "requestsPerQuery",
+    "calls",
+    "requestsPerCall",
     "documents",
     "documentBytes",
     "models",
@@ -293,6 +301,7 @@ ROUTES = (
             *(Parameter(name, "As the option of `worm cost`.", {"type": "number", "minimum": 0}) for name in _NUMBERS),
             Parameter("change", "What kind of changes.", {"enum": list[JsonValue](CHANGES)}),
             Parameter("events", "Who tells capture of changes.", {"enum": ["eventbridge", "sqs"]}),
+            Parameter("address", "What brings calls of the API.", {"enum": ["function-url", "http-api"]}),
         ),
         answer={"type": "object"},
         models="filtered",

@@ -14,7 +14,11 @@ from worm.codec.strict_json import JsonObject, JsonValue, loads
 from worm.errors import Corrupt
 from worm.query.execute import counted
 from worm.store.parallel import in_parallel
+from worm.tables.view import TableView
 from worm.version import VERSION
+
+COUNT_REQUESTS_MAX = 16
+"""How many files of a table are read to count it exactly. The session keeps them for the next call."""
 
 
 def show_api(call: Call) -> JsonObject:
@@ -43,9 +47,10 @@ def show_model(call: Call) -> JsonObject:
 
 
 def _summary(call: Call, name: str) -> JsonObject:
-    """What the list of models says of one: at most two requests."""
+    """What the list of models says of one. It takes two requests at most, and one per file of a table that is spread
+    over `COUNT_REQUESTS_MAX` files at most."""
     definition = call.session.schema.model(name)
-    count, table = _table(call, name)
+    count, is_exact, table = _table(call, name)
     return {
         "name": name,
         "path": definition.path,
@@ -58,24 +63,37 @@ def _summary(call: Call, name: str) -> JsonObject:
             for one, index in definition.indexes.items()
         ],
         "count": count,
+        "isCountExact": is_exact,
         "table": table,
     }
 
 
-def _table(call: Call, name: str) -> tuple[int | None, JsonObject]:
-    """How many documents there are, as far as a table or a note of the last fold tells, and the state of the table:
-    `ready`, `missing` (or damaged, or stale: queries read the documents), `none` (the model keeps none)."""
+def _table(call: Call, name: str) -> tuple[int | None, bool, JsonObject]:
+    """How many documents there are, as far as a table or a note of the last fold tells; whether that is exact; and the
+    state of the table: `ready`, `missing` (or damaged, or stale: queries read the documents), `none` (the model keeps
+    none)."""
     model = call.session.model(name)
     with call.session.table_lock(name):
         try:
             view = model.table.view()
-        except Corrupt:
-            view = None
-        if view is not None:
-            table: JsonObject = {"state": "ready", "revision": view.revision, "updatedAt": view.last_updated or None}
-            return view.count_hint, table
+            if view is not None:
+                table: JsonObject = {
+                    "state": "ready",
+                    "revision": view.revision,
+                    "updatedAt": view.last_updated or None,
+                }
+                return *_count(view), table
+        except Corrupt as damage:
+            model.table.distrust(damage)
         state = "missing" if call.session.schema.model(name).keeps_manifest else "none"
-        return counted(model.table), {"state": state, "revision": None, "updatedAt": None}
+        return counted(model.table), False, {"state": state, "revision": None, "updatedAt": None}
+
+
+def _count(view: TableView) -> tuple[int, bool]:
+    """A root counts its base. A delta may add rows, replace them or take them away, so the files tell."""
+    if view.deltas == 0:
+        return view.count_hint, True
+    return (view.count, True) if view.requests <= COUNT_REQUESTS_MAX else (view.count_hint, False)
 
 
 _MODEL: JsonObject = {
@@ -88,7 +106,8 @@ _MODEL: JsonObject = {
         "softDelete": {"type": "boolean"},
         "space": {"type": ["string", "null"]},
         "indexes": {"type": "array", "items": {"type": "object"}},
-        "count": {"type": ["integer", "null"]},
+        "count": {"type": ["integer", "null"], "description": "How many documents it has; null: nothing tells."},
+        "isCountExact": {"type": "boolean", "description": "False: as of the last merge of the table's files."},
         "table": {"type": "object"},
     },
 }

@@ -34,8 +34,6 @@ PROBLEM: JsonObject = {
         "field": {"type": "string"},
         "pointer": {"type": "string", "description": "Where in the body, as a JSON pointer."},
         "holder": {"type": "string", "description": "The document that has the unique value."},
-        "expected": {"type": "string"},
-        "found": {"type": "string"},
         "mayHaveLanded": {
             "type": "boolean",
             "description": "The write may have taken place: look first.",

@@ -18,6 +18,7 @@ A problem that is no error of the library (a path that does not exist, a missing
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 
@@ -29,6 +30,7 @@ from worm.errors import (
     Denied,
     Expired,
     Fenced,
+    Hint,
     Invalid,
     NotFound,
     Unavailable,
@@ -40,6 +42,9 @@ from worm.errors import (
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = "2"
 NO_HEADERS: Mapping[str, str] = {}
+MISTAKES_MAX = 100
+PYTHON = re.compile(r"[A-Za-z_]\w*\(|\bdb\.|\btx\.")
+"""A call of the SDK, which says nothing to a caller of the API."""
 
 
 class HttpProblem(Exception):
@@ -60,7 +65,8 @@ class HttpProblem(Exception):
         self.slug = slug
         self.detail = detail
         self.headers = headers
-        self.members: JsonObject = {**({} if hint is None else {"hint": str(hint)}), **members}
+        told = hint_of(hint)
+        self.members: JsonObject = {**({} if told is None else {"hint": told}), **members}
 
     def shape(self, request_id: str = "") -> JsonObject:
         known: JsonObject = {
@@ -71,6 +77,12 @@ class HttpProblem(Exception):
             **self.members,
         }
         return {**known, "requestId": request_id} if request_id else known
+
+
+def hint_of(hint: str | None) -> str | None:
+    """A hint in the words of the API; none where there are only words for programs."""
+    told = hint.http if isinstance(hint, Hint) else hint
+    return None if told is None or PYTHON.search(told) else str(told)
 
 
 KINDS: Mapping[type[WormError], tuple[int, str]] = {
@@ -109,9 +121,9 @@ def _facts(error: WormError) -> JsonObject:
     if isinstance(error, UniqueViolation):
         facts |= {"field": error.field, "holder": error.holder, "pointer": pointer_of(error.field)}
     elif isinstance(error, Invalid) and error.path:
-        facts |= {"field": error.path, "pointer": pointer_of(error.path)}
-    elif isinstance(error, Conflict):
-        facts |= {"expected": error.expected, "found": error.found}
+        facts |= _place(error.path)
+    if isinstance(error, Invalid) and error.mistakes:
+        facts["errors"] = [{**_place(path), "detail": text} for path, text in error.mistakes[:MISTAKES_MAX]]
     if isinstance(error, CommitStateUnknown):
         facts["mayHaveLanded"] = True
     if error.is_stored:
@@ -119,6 +131,11 @@ def _facts(error: WormError) -> JsonObject:
     if error.request_id:
         facts["storeRequestId"] = error.request_id
     return {name: fact for name, fact in facts.items() if fact is not None}
+
+
+def _place(path: str) -> JsonObject:
+    """Where a mistake is. `$` is the whole document."""
+    return {"pointer": ""} if path in ("", "$") else {"field": path, "pointer": pointer_of(path)}
 
 
 def pointer_of(path: str) -> str:

@@ -11,7 +11,7 @@ A module of its own because it has the endpoints of one noun; `app.py` only list
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
 from itertools import accumulate
@@ -26,11 +26,13 @@ from worm.api.routes import BRANCH, DOCUMENT, Parameter, Route
 from worm.codec.strict_json import JsonObject, JsonValue, loads
 from worm.errors import Invalid, shown
 from worm.model import DocumentDict, Model
+from worm.query.aggregate import Aggregate
 from worm.query.budget import TooExpensive, at_most
-from worm.query.filter_text import both, parse_filter, parse_names, parse_sort
+from worm.query.filter_text import both, filter_fields, parse_filter, parse_names, parse_sort
 from worm.query.planner import Actual, Cost, Plan
 from worm.query.query import Query, Sort
 from worm.schema import ModelDef
+from worm.schema.definition import undeclared_notes
 from worm.sdk.past import CHANGED_MAX
 from worm.sdk.reading import populated_fields, referred_model
 from worm.sdk.rows import Rows
@@ -85,6 +87,10 @@ class AskedRows:
             "max_changed": self.max_changed(most),
         }
 
+    def fields(self) -> set[str]:
+        """Every field that it names."""
+        return Query.of(filter=self.filter, sort=self.sort, select=self.select).fields()
+
     def max_changed(self, most: int) -> int | None:
         """Each document that changed since a moment takes a look-up."""
         return None if self.allow_scan else min(most, CHANGED_MAX)
@@ -120,8 +126,26 @@ def filter_of(definition: ModelDef, texts: list[str]) -> Mapping[str, JsonValue]
     chosen = parse_filter(definition, [text for text in texts if not text.lstrip().startswith("{")])
     for text in texts:
         if text.lstrip().startswith("{"):
-            chosen = both(chosen, cast("JsonObject", loads(text.encode())))
+            chosen = both(chosen, _json_filter(text))
     return chosen
+
+
+def _json_filter(text: str) -> JsonObject:
+    try:
+        return cast("JsonObject", loads(text.encode()))
+    except Invalid as mistake:
+        hint = 'such as {"status": "active"}, percent-encoded; or conditions such as status=active'
+        raise Invalid(f"is not JSON: {mistake.message}", path="filter", hint=hint) from None
+
+
+def filter_member(definition: ModelDef, body: JsonObject) -> Mapping[str, JsonValue]:
+    """That of a POST: an object, or text as a parameter has it, or a list of such."""
+    given = body.get("filter") or {}
+    texts = [given] if isinstance(given, str) else given
+    if isinstance(texts, list) and all(isinstance(one, str) for one in texts):
+        with spoken():
+            return filter_of(definition, cast("list[str]", texts))
+    return cast("JsonObject", given)
 
 
 @contextmanager
@@ -136,7 +160,7 @@ def spoken() -> Iterator[None]:
         raise
 
 
-def asked_by_members(body: JsonObject) -> AskedRows:
+def asked_by_members(definition: ModelDef, body: JsonObject) -> AskedRows:
     """Of a POST. What the library itself checks is left to it."""
     check_members(body, MEMBERS)
     explain = body.get("explain")
@@ -146,7 +170,7 @@ def asked_by_members(body: JsonObject) -> AskedRows:
     if not isinstance(cursor, str | None):
         raise Invalid(f"must be a text, not {shown(cursor)}", path="cursor")
     return AskedRows(
-        filter=cast("JsonObject", body.get("filter") or {}),
+        filter=filter_member(definition, body),
         sort=cast("Sort | None", body.get("sort")),
         select=names_of(body, "select"),
         populate=names_of(body, "populate"),
@@ -212,6 +236,11 @@ def within(call: Call, *, allow_scan: bool) -> Iterator[None]:
     except TooExpensive as refused:
         hint = "filter by an indexed field, ask for less, or say allowScan"
         raise HttpProblem(400, "too-expensive", refused.message, hint=hint, plan=refused.plan.shape()) from None
+    except Invalid as mistake:
+        if mistake.path == "max_changed":  # the name that it has in the SDK
+            what = mistake.message.removeprefix("max_changed: ").replace("max_changed is", "the limit is")
+            mistake.message, mistake.path = what, None
+        raise
 
 
 def list_documents(call: Call) -> HttpAnswer:
@@ -221,14 +250,16 @@ def list_documents(call: Call) -> HttpAnswer:
 
 def query_documents(call: Call) -> HttpAnswer:
     body = call.json_object()
-    return _rows_answer(call, model_of(call, body), asked_by_members(body))
+    model = model_of(call, body)
+    return _rows_answer(call, model, asked_by_members(call.session.schema.model(model.name), body))
 
 
 def _rows_answer(call: Call, model: Model[DocumentDict], asked: AskedRows) -> HttpAnswer:
     check_populated(call, model.name, asked.populate)
     chosen = asked.chosen(call.settings.max_requests)
     if asked.explain == "true":
-        return json_answer({"plan": model.explain(**chosen).shape()})
+        explained: JsonObject = {"plan": model.explain(**chosen).shape()}
+        return json_answer(noted(call, model.name, explained, asked.fields()))
     with within(call, allow_scan=asked.allow_scan):
         with metered() as meter:
             rows, items = _page(model, chosen)
@@ -238,7 +269,13 @@ def _rows_answer(call: Call, model: Model[DocumentDict], asked: AskedRows) -> Ht
     if asked.explain == "analyze":
         cost = Cost(dict(meter.requests), meter.bytes_read)
         shape["plan"] = _analyzed(rows.plan, model.explain(**chosen), Actual(cost, len(rows))).shape()
-    return json_answer(shape)
+    return json_answer(noted(call, model.name, shape, asked.fields()))
+
+
+def noted(call: Call, model: str, shape: dict[str, Any], fields: Iterable[str]) -> dict[str, Any]:
+    """The answer, with `notes` on fields that no schema declares, which may be mistyped."""
+    notes = undeclared_notes(call.session.schema.model(model), sorted(fields))
+    return {**shape, "notes": notes} if notes else shape
 
 
 def _page(model: Model[DocumentDict], chosen: Chosen) -> tuple[Rows[DocumentDict], list[orjson.Fragment]]:
@@ -272,7 +309,8 @@ def count_documents(call: Call) -> JsonObject:
     allow_scan = call.query.flag("allowScan")
     most = AskedRows(allow_scan=allow_scan).max_changed(call.settings.max_requests)
     with within(call, allow_scan=allow_scan):
-        return {"count": model.count(chosen, at=call.query.one("at"), max_changed=most)}
+        count = model.count(chosen, at=call.query.one("at"), max_changed=most)
+    return noted(call, model.name, {"count": count}, filter_fields(chosen))
 
 
 def aggregate_documents(call: Call) -> JsonValue:
@@ -286,11 +324,14 @@ def aggregate_documents(call: Call) -> JsonValue:
     if groups is None and not body.keys().isdisjoint({"sort", "limit", "having"}):
         raise Invalid("sort, limit and having are for groups", path="groupBy", hint='{"groupBy": ["status"], …}')
     given: dict[str, Any] = {**metrics, "count": flag_of(metrics, "count")}
-    given |= {name: body.get(name) for name in ("filter", "having", "at")}
-    given["max_changed"] = AskedRows(allow_scan=allow_scan).max_changed(call.settings.max_requests)
+    model = model_of(call, body)
+    given |= {"having": body.get("having"), "group_by": groups}
+    given["filter"] = filter_member(call.session.schema.model(model.name), body)
+    most = AskedRows(allow_scan=allow_scan).max_changed(call.settings.max_requests)
     with within(call, allow_scan=allow_scan):
-        found: JsonObject = model_of(call, body).aggregate(**given, group_by=groups)
-    return found if groups is None else {"groups": _arranged(found, body)}
+        found: JsonObject = model.aggregate(**given, at=cast(Any, body.get("at")), max_changed=most)
+    answer = found if groups is None else {"groups": _arranged(found, body)}
+    return noted(call, model.name, answer, Aggregate.of(**given).fields())
 
 
 def _arranged(found: JsonObject, body: JsonObject) -> JsonValue:
@@ -322,6 +363,11 @@ EXPLAIN = Parameter(
 AT = Parameter("at", "As it was at a time, or at a commit of the model's space.")
 ALLOW_SCAN = Parameter("allowScan", "Allow any number of requests.", {"type": "boolean"})
 _PLAN: JsonObject = {"type": "object", "description": "Strategy, reason, and what it costs."}
+_NOTES: JsonObject = {
+    "type": "array",
+    "items": {"type": "string"},
+    "description": "What may be a mistake: fields that the schema does not declare.",
+}
 _LIST: JsonObject = {
     "type": "object",
     "properties": {
@@ -329,14 +375,19 @@ _LIST: JsonObject = {
         "cursor": {"type": ["string", "null"], "description": "Where the next page begins; null: this was the last."},
         "count": {"type": "integer"},
         "plan": _PLAN,
+        "notes": _NOTES,
     },
+}
+_FILTER: JsonObject = {
+    "oneOf": [{"type": "object"}, {"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+    "description": "A filter, or conditions as text.",
 }
 _NAMES: JsonObject = {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 _QUESTION: JsonObject = {
     "type": "object",
     "additionalProperties": False,
     "properties": {
-        "filter": {"type": "object"},
+        "filter": _FILTER,
         "sort": {"oneOf": [{"type": "string"}, {"type": "array"}, {"type": "object"}]},
         "select": _NAMES,
         "populate": _NAMES,
@@ -353,7 +404,7 @@ _TOTALS: JsonObject = {
     "type": "object",
     "additionalProperties": False,
     "properties": {
-        "filter": {"type": "object"},
+        "filter": _FILTER,
         "groupBy": _NAMES,
         "metrics": {
             "type": "object",

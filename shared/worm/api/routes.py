@@ -195,7 +195,8 @@ class RouteTable:
                 404, "no-such-path", f"there is nothing at {shown(path)}", hint="GET /openapi.json lists all paths"
             )
         what = f"{shown(method)} is not possible here"
-        return HttpProblem(405, "method-not-allowed", what, headers={"Allow": ", ".join(allowed)})
+        methods = ", ".join(allowed)
+        return HttpProblem(405, "method-not-allowed", what, hint=f"possible: {methods}", headers={"Allow": methods})
 
 
 def _deliver(app: _Resolver, next_middleware: Any) -> Response[str]:

@@ -123,8 +123,16 @@ def _naming(at: int) -> Iterator[None]:
     try:
         yield
     except Invalid as mistake:
-        mistake.path = f"operations[{at}]" + (f".{mistake.path}" if mistake.path else "")
+        place = f"operations[{at}]"
+        if mistake.mistakes:  # of the document
+            place = f"{place}.document"
+            mistake.mistakes = tuple((_joined(place, path), text) for path, text in mistake.mistakes)
+        mistake.path = _joined(place, mistake.path)
         raise
+
+
+def _joined(place: str, path: str | None) -> str:
+    return f"{place}.{path}" if path and path != "$" else place
 
 
 def _operations(call: Call) -> list[AskedOperation]:

@@ -21,7 +21,7 @@ from worm.cli.options import DEFAULT_URL, Target
 from worm.cli.output import echo
 from worm.errors import Invalid, NotFound, WormError, shown
 from worm.schema import ModelDef
-from worm.schema.definition import undeclared_fields
+from worm.schema.definition import undeclared_notes
 from worm.schema.fields import SINGLETON_ID
 
 if TYPE_CHECKING:
@@ -85,8 +85,8 @@ def chosen_models(session: Worm, names: list[str] | None) -> list[str]:
 
 
 def note_undeclared(definition: ModelDef, names: Iterable[str]) -> None:
-    for name in undeclared_fields(definition, names):
-        echo(f"worm: note: the schema of {definition.name} declares no field {name!r}", err=True)
+    for note in undeclared_notes(definition, names):
+        echo(f"worm: note: {note}", err=True)
 
 
 def parse_moment(text: str) -> int | datetime:

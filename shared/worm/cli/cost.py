@@ -34,6 +34,13 @@ class EventRoute(StrEnum):
     sqs = "sqs"
 
 
+class Address(StrEnum):
+    """What brings calls to the HTTP API: IAM callers use a Function URL, tokens an HTTP API."""
+
+    function_url = "function-url"
+    http_api = "http-api"
+
+
 def cost(
     changes: Annotated[float, typer.Option("--changes", metavar="N", help="Changes a month, such as 1e6.")] = 0,
     change: Annotated[ChangeKind, typer.Option("--change", help="What kind of changes.")] = ChangeKind.create,
@@ -44,6 +51,13 @@ def cost(
     requests_per_query: Annotated[
         float, typer.Option("--requests-per-query", metavar="N", help="As `worm table query --explain` says.")
     ] = 1,
+    calls: Annotated[float, typer.Option("--calls", metavar="N", help="Calls of the HTTP API a month.")] = 0,
+    requests_per_call: Annotated[
+        float, typer.Option("--requests-per-call", metavar="N", help="As `Worm-Requests` says.")
+    ] = 1,
+    address: Annotated[
+        Address, typer.Option("--address", help="What brings the calls: http-api for tokens.")
+    ] = Address.function_url,
     documents: Annotated[float, typer.Option("--documents", metavar="N", help="Documents in the bucket.")] = 0,
     document_bytes: Annotated[
         float, typer.Option("--document-bytes", metavar="N", help="Bytes of a document, on average.")
@@ -76,6 +90,9 @@ def cost(
         sweeps=_number("--sweeps", sweeps),
         rebuilds=_number("--rebuilds", rebuilds),
         by_eventbridge=events is EventRoute.eventbridge,
+        calls=_number("--calls", calls),
+        requests_per_call=_number("--requests-per-call", requests_per_call),
+        by_http_api=address is Address.http_api,
     )
     _show(usage, table, format)
 

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from worm.sdk.restoring import RestoreChange
     from worm.sdk.searching import HistoryEntry, HistoryRows
 
-COLUMNS = ("Seq", "Op", "Time", "Actor", "Change")
-FOUND_COLUMNS = ("Model", "Id", "Seq", "Op", "Time", "Actor", "Reason", "Change")
+COLUMNS = ("Seq", "Op", "Time", "Actor", "Reason", "Change")
+FOUND_COLUMNS = ("Model", "Id", *COLUMNS)
 LIMIT = 100
 MEMBERS = ("seq", "op", "ts", "actor", "snapshot", "diff", "absent", "metadata")
 DIFF_MEMBERS = ("field", "before", "after")
@@ -114,11 +114,7 @@ def _show_one(session: Worm, model: str, id: str, limit: int | None, before: int
 def _show_found(found: HistoryRows[HistoryEntry], format: RowFormat) -> None:
     """The entries; on stderr how to go on, and what could not be read."""
     if format is RowFormat.table:
-        rows = [
-            [one.model, one.id, str(one.seq), one.op, one.ts, one.actor or "--", one.reason or "--", _row(one)[-1]]
-            for one in found
-        ]
-        echo_table(FOUND_COLUMNS, rows, right=["Seq"])
+        echo_table(FOUND_COLUMNS, [[one.model, one.id, *_row(one)] for one in found], right=["Seq"])
     else:
         echo_rows(
             ("model", "id", *MEMBERS), [{"model": one.model, "id": one.id, **_shape(one)} for one in found], format
@@ -246,4 +242,4 @@ def _shape(entry: OplogEntry) -> dict[str, JsonValue]:
 
 
 def _row(entry: OplogEntry) -> list[str]:
-    return [str(entry.seq), entry.op, entry.ts, entry.actor or "--", change_text(entry, cell)]
+    return [str(entry.seq), entry.op, entry.ts, entry.actor or "--", entry.reason or "--", change_text(entry, cell)]

@@ -14,6 +14,7 @@ from worm.clock import SystemClock, iso_seconds
 from worm.codec.strict_json import JsonObject, JsonValue
 
 COLUMNS = ("id", "state", "expiresAt", "models", "createdAt", "createdBy", "note")
+UNKNOWN = {"models": "all", "createdBy": "--", "note": "--"}
 
 
 def create(
@@ -37,7 +38,10 @@ def create(
 def list_all(target: Target, format: Rows = RowFormat.table) -> None:
     """List the tokens: whether each still counts, what it reads, and whom it is for."""
     now = SystemClock().now()
-    echo_rows(COLUMNS, [_row(one, one.state(now)) for one in list_tokens(target.store())], format)
+    rows = [_row(one, one.state(now)) for one in list_tokens(target.store())]
+    if format is RowFormat.table:  # for people: all models are all, and nobody is --
+        rows = [{**row, **{name: text for name, text in UNKNOWN.items() if row[name] is None}} for row in rows]
+    echo_rows(COLUMNS, rows, format)
 
 
 def revoke(

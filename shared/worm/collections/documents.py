@@ -36,10 +36,12 @@ EXISTS = Hint(
     "get() it, change that and save it; or use modify(), update() or patch() to change what is there, upsert() to "
     "replace it",
     "`worm get` shows it; run the command again to replace it",
+    "PATCH changes what is there; PUT with If-Match replaces it",
 )
 AGAIN = Hint(
     "refresh() it, apply your change to that and save; or use modify()",
     "look at it with `worm get`, then run the command again",
+    "read it again, apply your change to that, and send its new version",
 )
 """After a conflict."""
 

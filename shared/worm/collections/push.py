@@ -22,7 +22,8 @@ from worm.schema.fields import SINGLETON_ID
 from worm.store.base import Lost, Object, Read, Store, Won
 from worm.values import dataclass
 
-NO_SCHEMA = Hint("give connect() a schema or models, and push it with db.push()", "push one: `worm push schema.json`")
+PUSH = "push one: `worm push schema.json`"
+NO_SCHEMA = Hint("give connect() a schema or models, and push it with db.push()", PUSH, PUSH)
 STRANDED_HINT = Hint(
     "move the documents first, or push with force=True to leave them behind",
     "move the documents first, or push with --force to leave them behind",

@@ -62,7 +62,9 @@ MEMORY_GB = {
 RUNS_A_MONTH = {"sweep": 2_880, "purge": 720, "compact": 4_320}
 RUN_SECONDS = {"sweep": 1.0, "purge": 0.5, "compact": 0.5}
 """A run that finds nothing to do."""
-METRICS = {"capture": 11, "tables": 12, "sweep": 9, "purge": 7, "compact": 11}
+CALL_SECONDS = 0.01
+"""Of a call of the HTTP API, in a function that is warm."""
+METRICS = {"capture": 11, "tables": 12, "sweep": 9, "purge": 7, "compact": 11, "api": 5}
 """Names of metrics that a function sends while it runs at all; each is billed by the hours in which it was sent."""
 ALARM_METRICS = 31
 """Metrics that the alarms of functions/observability.yaml look at: one alarm may look at those of every function."""
@@ -83,6 +85,7 @@ PRICE_NAMES = (
     "sqsPerMillion",
     "lambdaPerMillion",
     "lambdaGbSecond",
+    "httpApiPerMillion",
     "metricMonth",
     "alarmMetricMonth",
     "dashboardMonth",
@@ -146,7 +149,7 @@ class Prices:
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What a month is made of. `batch`: changes of one collection that capture finds together. `by_eventbridge` False:
-    the bucket notifies capture's queue itself."""
+    the bucket notifies capture's queue itself. `by_http_api` False: calls come by a Function URL."""
 
     changes: float = 0
     change: str = "create"
@@ -159,6 +162,9 @@ class Usage:
     sweeps: float = RUNS_A_MONTH["sweep"]
     rebuilds: float = 0
     by_eventbridge: bool = True
+    calls: float = 0
+    requests_per_call: float = 1
+    by_http_api: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +185,7 @@ def bill(usage: Usage, prices: Prices) -> list[BillLine]:
         *idle(usage, prices),
         *(of_changes(usage, prices) if usage.changes else ()),
         BillLine("queries", "S3 requests", usage.queries * prices.s3({"GET": usage.requests_per_query})),
+        *(of_calls(usage, prices) if usage.calls else ()),
         BillLine(
             "sweep", "listing versions of documents", usage.sweeps * prices.s3({"VERSIONS": usage.documents / 1000})
         ),
@@ -192,6 +199,7 @@ def units(usage: Usage, prices: Prices) -> dict[str, float]:
     found = {
         "a million changes": MILLION * sum(per_change(usage, prices).values()),
         "a million queries": MILLION * prices.s3({"GET": usage.requests_per_query}),
+        "a million calls": MILLION * sum(per_call(usage, prices).values()),
     }
     return found | ({"a rebuild by Spark": rebuild(usage.documents, prices)} if usage.documents else {})
 
@@ -249,6 +257,23 @@ def per_change(usage: Usage, prices: Prices) -> dict[str, float]:
         "events": prices.events(events) if usage.by_eventbridge else 0.0,
         "messages": prices.queue(messages * SQS_REQUESTS_OF_A_MESSAGE),
         "functions": prices.functions(2 * batches, gb_seconds),
+    }
+
+
+def of_calls(usage: Usage, prices: Prices) -> list[BillLine]:
+    """What calls of the HTTP API cost, the metrics of the function included."""
+    return [
+        *(BillLine("calls", what, usage.calls * usd) for what, usd in per_call(usage, prices).items()),
+        BillLine("calls", "metrics of api", METRICS["api"] * prices.usd["metricMonth"]),
+    ]
+
+
+def per_call(usage: Usage, prices: Prices) -> dict[str, float]:
+    """US dollars for one call that reads. One that writes costs what the change costs, too."""
+    return {
+        "functions": prices.functions(1, CALL_SECONDS * MEMORY_GB["api"]),
+        "S3 requests": prices.s3({"GET": usage.requests_per_call}),
+        "HTTP API": prices.usd["httpApiPerMillion"] / 1e6 if usage.by_http_api else 0.0,
     }
 
 

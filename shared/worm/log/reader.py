@@ -28,7 +28,9 @@ from worm.store.parallel import chunked
 ATTEMPTS_MAX = 5
 AHEAD_MAX = 32
 POLL_SECONDS = 0.5
-KEPT_LATER = Hint("start from a snapshot, or from `earliest()`", "leave --after out, or name a later LSN")
+KEPT_LATER = Hint(
+    "start from a snapshot, or from `earliest()`", "leave --after out, or name a later LSN", "name a later moment"
+)
 GAP_SECONDS = 1.0
 """Who looks at the end of a log often asks no more than that whether there is something behind it."""
 

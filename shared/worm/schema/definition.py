@@ -399,6 +399,11 @@ def find_field(fields: Mapping[str, FieldDef], dotted: str) -> tuple[bool, Field
     return field is not None, field
 
 
+def undeclared_notes(model: ModelDef, names: Iterable[str]) -> list[str]:
+    """What to tell somebody who asks for fields that the schema does not declare: they may be mistyped."""
+    return [f"the schema of {model.name} declares no field {name!r}" for name in undeclared_fields(model, names)]
+
+
 def undeclared_fields(model: ModelDef, names: Iterable[str]) -> list[str]:
     """Those of the (dotted) names that the schema does not declare. `Invalid` where the model is strict and no document
     can have one: it is mistyped. Objects inside a document are not strict, and filters look through arrays."""

@@ -156,10 +156,12 @@ class Definition:
 def invalid(what: str, problems: list[Problem], *, key: str | None = None) -> Invalid:
     """One error for all problems: a single one has its path in front, several are listed."""
     if len(problems) == 1:
-        return Invalid(problems[0].message, path=problems[0].path or "$", key=key)
-    listed = "; ".join(str(problem) for problem in problems)
-    error = Invalid(f"{what} has {len(problems)} mistakes: {listed}", key=key)
-    error.path = problems[0].path
+        error = Invalid(problems[0].message, path=problems[0].path or "$", key=key)
+    else:
+        listed = "; ".join(str(problem) for problem in problems)
+        error = Invalid(f"{what} has {len(problems)} mistakes: {listed}", key=key)
+        error.path = problems[0].path
+    error.mistakes = tuple((problem.path, problem.message) for problem in problems)
     return error
 
 

@@ -58,15 +58,18 @@ AHEAD_MAX = 100
 DELETED = Hint(
     "insert() creates it again, restore() brings it back",
     "`worm put` creates it again, `worm trash restore` brings it back",
+    "POST creates it again, POST /v1/trash/{model}/{id}/restore brings it back",
 )
-REPLACEABLE = Hint("replace() or upsert() replaces it", "`worm put` replaces it")
+REPLACEABLE = Hint("replace() or upsert() replaces it", "`worm put` replaces it", "PUT with If-Match: * replaces it")
 RECORDED_BEFORE = Hint(
     "replace() or upsert() replaces it, get_history() has its last valid state",
     "`worm put` replaces it, `worm history` shows its last valid state",
+    "PUT with If-Match: * replaces it, GET …/{id}/history shows its last valid state",
 )
 IN_TRASH = Hint(
     "if it was deleted, it may be in trash: list_trashed(), restore()",
     "if it was deleted, it may be in trash: `worm trash list`, `worm trash restore`",
+    "if it was deleted, it may be in trash: GET /v1/trash, POST /v1/trash/{model}/{id}/restore",
 )
 __all__ = ["Access", "D", "Result", "Seen", "Touched", "check_time", "missing"]
 

@@ -155,14 +155,24 @@ class BranchedModel(Model[D]):
         entity = entity_name(self.name, entity_id)
         state = space.read(entity, branch=self._branch)
         if self._log.exists(entity_id, None):
-            hint = Hint("rollback() goes back to an earlier entry", "`worm rollback` goes back to an earlier entry")
+            hint = Hint(
+                "rollback() goes back to an earlier entry",
+                "`worm rollback` goes back to an earlier entry",
+                "POST …/{id}/rollback goes back to an earlier entry",
+            )
             raise Conflict(f"{self.name} '{entity_id}' is there", hint=hint)
         before = space.read(entity, branch=self._branch, at=state.seq - 1) if state.seq else state
         if before.value is None:
-            hint = Hint("get_history() shows its past", "`worm history` shows its past")
+            hint = Hint(
+                "get_history() shows its past", "`worm history` shows its past", "GET …/{id}/history shows its past"
+            )
             raise NotFound(f"{self._title} never had {self.name} '{entity_id}'", hint=hint)
         if if_version is not None:
-            hint = Hint("rollback() goes to an exact entry", "`worm rollback` goes to an exact entry")
+            hint = Hint(
+                "rollback() goes to an exact entry",
+                "`worm rollback` goes to an exact entry",
+                "POST …/{id}/rollback goes to an exact entry",
+            )
             raise Invalid("takes no version on a branch", path="if_version", hint=hint)
         document = before.value
         return self._finish(

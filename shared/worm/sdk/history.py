@@ -112,7 +112,11 @@ class History(Writing[D]):
             raise Invalid(
                 f"{self.name} '{entity_id}' was deleted at seq {to_seq}, there is no document to go back to",
                 key=self._document_key(entity_id),
-                hint=Hint("choose another entry of get_history()", "choose another entry of `worm history`"),
+                hint=Hint(
+                    "choose another entry of get_history()",
+                    "choose another entry of `worm history`",
+                    "choose another entry of GET …/{id}/history",
+                ),
             )
         return self._bring_back(entity_id, state, about, {"rollback": to_seq}, if_version)
 
@@ -221,6 +225,7 @@ class History(Writing[D]):
                 damage.hint = Hint(
                     f"get_history(before_seq={missing[0]}) has those before it; {damage.hint}",
                     f"`worm history --before {missing[0]}` shows those before it; {damage.hint}",
+                    f"GET …/{{id}}/history?before={missing[0]} has those before it; {damage.hint}",
                 )
                 raise damage
 
@@ -232,7 +237,11 @@ class History(Writing[D]):
             raise NotFound(
                 f"{self.name} '{entity_id}' has no entry {shown(seq)}",
                 key=self._document_key(entity_id),
-                hint=Hint("get_history() tells which there are", "`worm history` shows which there are"),
+                hint=Hint(
+                    "get_history() tells which there are",
+                    "`worm history` shows which there are",
+                    "GET …/{id}/history shows which there are",
+                ),
             )
         return found.document
 

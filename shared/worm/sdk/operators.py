@@ -23,10 +23,12 @@ from typing import cast
 
 from worm.codec.strict_json import MISSING, JsonValue, Missing, as_json, check_json, type_name
 from worm.collections.entries import Document
-from worm.errors import Invalid, shown
+from worm.errors import Hint, Invalid, shown
 
 Container = dict[str, JsonValue] | list[JsonValue]
 FIXED = frozenset({"id", "createdAt", "updatedAt"})
+_OPERATORS = "the media type application/vnd.worm.update+json takes operators"
+_FIELDS = "the media type application/merge-patch+json takes plain fields"
 
 
 # Merge patch
@@ -38,13 +40,18 @@ def check_patch(changes: object) -> dict[str, object]:
         raise Invalid(f"takes an object with the fields to change, not {type_name(changes)}", path="changes")
     for name in changes:
         if name.startswith("$"):
-            raise Invalid(f"{name} is an operator", path="changes", hint="update(id, {…}) takes operators")
+            raise Invalid(
+                f"{name} is an operator", path="changes", hint=Hint("update(id, {…}) takes operators", http=_OPERATORS)
+            )
         if "." in name:
             nested = name.replace(".", '": {"')
             raise Invalid(
                 f"{shown(name)} would be a field with a dot in its name",
                 path="changes",
-                hint=f'write {{"{nested}": …}}{"}" * name.count(".")}, or update(id, {{"$set": {{"{name}": …}}}})',
+                hint=Hint(
+                    f'write {{"{nested}": …}}{"}" * name.count(".")}, or update(id, {{"$set": {{"{name}": …}}}})',
+                    http=f'write {{"{nested}": …}}{"}" * name.count(".")}; {_OPERATORS}: {{"$set": {{"{name}": …}}}}',
+                ),
             )
     return dict(changes)
 
@@ -73,12 +80,18 @@ def _merged(target: object, changes: Mapping[str, object]) -> dict[str, object]:
 def check_operators(operators: object) -> dict[str, dict[str, JsonValue]]:
     """`{"$set": {"a.b": 1}, …}`, checked; `Invalid` says what to write."""
     if not isinstance(operators, Mapping) or not operators:
-        raise Invalid("takes operators", path="update", hint='{"$set": {"status": "active"}}; patch() takes fields')
+        example = '{"$set": {"status": "active"}}'
+        raise Invalid(
+            "takes operators",
+            path="update",
+            hint=Hint(f"{example}; patch() takes fields", http=f"{example}; {_FIELDS}"),
+        )
     checked: dict[str, dict[str, JsonValue]] = {}
     taken: dict[str, str] = {}
     for operator, changes in operators.items():
         if operator not in OPERATORS:
-            hint = f"it takes {', '.join(OPERATORS)}; patch() takes plain fields"
+            known = f"it takes {', '.join(OPERATORS)}"
+            hint = Hint(f"{known}; patch() takes plain fields", http=f"{known}; {_FIELDS}")
             raise Invalid(f"unknown operator {shown(operator)}", path="update", hint=hint)
         if not isinstance(changes, Mapping):
             raise Invalid(f'takes an object such as {{"a.b": 1}}, not {type_name(changes)}', path=operator)

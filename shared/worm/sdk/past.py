@@ -49,6 +49,7 @@ class PastMoment:
             hint = Hint(
                 "give a time; get_at(id, seq=…) has one document by its seq",
                 "give a time; `worm get MODEL ID --at SEQ` has one document by its seq",
+                "give a time; GET …/{id}/at?seq= has one document by its seq",
             )
             raise Invalid("a number is no moment of a collection: seqs count per document", path="at", hint=hint)
         return cls(position, iso_seconds(position))
@@ -71,6 +72,7 @@ def check_changed(model: str, moment: PastMoment, most: int | None, changed: int
             hint=Hint(
                 f"max_changed={changed} allows it, None any number; explain(at=…) tells what it costs",
                 f"`--max-changed {changed}` allows it; `worm table query --explain` tells what it costs",
+                "allowScan=true allows it; explain=true tells what it costs",
             ),
         )
 

@@ -22,8 +22,9 @@ from pydantic import BaseModel
 
 from worm.bridge.commits import KnownDocument, SpaceModel, Write
 from worm.bridge.origins import entity_name
+from worm.collections.documents import AGAIN
 from worm.collections.entries import Document
-from worm.errors import Conflict, Invalid, shown
+from worm.errors import Conflict, Hint, Invalid, shown
 from worm.schema.fields import SINGLETON_ID
 from worm.sdk.access import D, Touched
 from worm.sdk.document import DocumentDict, Provenance, decode_version
@@ -116,7 +117,7 @@ class DocumentTransaction:
         try:
             entry.logged.match(entry.id, known, entry.model._version_seen(entry.id, origin.at))
         except Conflict as conflict:
-            conflict.hint = "read it inside the transaction: tx.get(…)"
+            conflict.hint = Hint("read it inside the transaction: tx.get(…)", http=AGAIN.http)
             raise
 
     def require(

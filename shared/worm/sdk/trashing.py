@@ -80,6 +80,7 @@ class Trashing(Writing[D]):
                 hint=Hint(
                     "list_trashed() says what is there; restore() without if_version brings that back",
                     "`worm trash list` shows what is there, `worm trash restore` brings that back",
+                    "GET /v1/trash shows what is there; leave If-Match out to bring that back",
                 ),
             )
 
@@ -134,7 +135,7 @@ class Trashing(Writing[D]):
                 "the deleted one stays in trash, do not delete the new one: that would replace it; save the new one "
                 "under another id if you need it, then go back to the entry before the delete with"
             )
-            return Hint(f"{stays} rollback()", f"{stays} `worm rollback`")
+            return Hint(f"{stays} rollback()", f"{stays} `worm rollback`", f"{stays} POST …/{{id}}/rollback")
         copy = self._collection.trash.copy_key(entity_id)
         return (
             "the deleted one stays in trash, do not delete the new one: that would replace it; save the copy "

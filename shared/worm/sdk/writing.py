@@ -19,7 +19,7 @@ from worm.collections.documents import DocumentVersion
 from worm.collections.entries import Document
 from worm.collections.reconcile import Sighting
 from worm.collections.trash import Deletion, delete_unchanged
-from worm.errors import Conflict, Invalid, NotFound
+from worm.errors import Conflict, Hint, Invalid, NotFound
 from worm.schema.fields import SINGLETON_ID, new_id
 from worm.sdk.access import Access, D, Seen, Touched, check_time, missing
 from worm.sdk.document import About, DocumentDict, Provenance, decode_version, is_same
@@ -309,7 +309,11 @@ class Writing(Access[D]):
             return SINGLETON_ID
         given = document.get("id")
         if given is None:
-            raise Invalid("the document has no id", path="id", hint="insert() gives it one")
+            raise Invalid(
+                "the document has no id",
+                path="id",
+                hint=Hint("insert() gives it one", http="POST …/documents gives it one"),
+            )
         return self._checked(given)
 
     def _made(self, document: Mapping[str, JsonValue], entity_id: str) -> Document:

@@ -10,7 +10,7 @@ from enum import StrEnum
 import orjson
 
 from worm.codec.strict_json import JsonObject, loads_own
-from worm.errors import Conflict, Corrupt, shown
+from worm.errors import Conflict, Corrupt, Hint, shown
 from worm.spaces.operations import ConfirmedRead
 from worm.spaces.rows import ACTIVE, BranchRow, CommitRow, branch_name, branch_title, moment_of
 
@@ -209,7 +209,8 @@ class MergeConflict(Conflict):
     def __init__(self, conflicts: Sequence[BothChanged]) -> None:
         names = ", ".join(_conflict(one) for one in conflicts[:3])
         more = f" and {len(conflicts) - 3} more" if len(conflicts) > 3 else ""
-        hint = "merge with a policy: `fields`, `ours`, `theirs`, `fields-ours`, `fields-theirs`, or a function"
+        named = "merge with a policy: `fields`, `ours`, `theirs`, `fields-ours`, `fields-theirs`"
+        hint = Hint(f"{named}, or a function", f"{named}, or a function", named)
         super().__init__(f"both branches changed {names}{more}", hint=hint)
         self.conflicts = tuple(conflicts)
 
