@@ -42,6 +42,7 @@ MEMBERS = frozenset(
     {"filter", "sort", "select", "populate", "limit", "cursor", "at", "branch", "explain", "allowScan", "count"}
 )
 TOTALS = frozenset({"filter", "groupBy", "metrics", "having", "sort", "limit", "at", "branch", "allowScan"})
+OPTIONS = {"--filter": "filter", "--where": "filter=", "--sort": "sort", "--select": "select"}
 METRICS = frozenset({"count", "sum", "avg", "min", "max", "percentiles"})
 
 
@@ -130,7 +131,7 @@ def spoken() -> Iterator[None]:
     try:
         yield
     except Invalid as mistake:
-        for option, name in (("--filter", "filter"), ("--where", "filter="), ("--sort", "sort")):
+        for option, name in OPTIONS.items():
             mistake.message = mistake.message.replace(option, name)
             mistake.hint = None if mistake.hint is None else mistake.hint.replace(option, name)
         raise
@@ -146,7 +147,7 @@ def asked_by_members(body: JsonObject) -> AskedRows:
     if not isinstance(cursor, str | None):
         raise Invalid(f"must be a text, not {shown(cursor)}", path="cursor")
     return AskedRows(
-        filter=cast("JsonObject", body.get("filter") or {}),
+        filter=cast("JsonObject", {} if body.get("filter") is None else body["filter"]),
         sort=cast("Sort | None", body.get("sort")),
         select=names_of(body, "select"),
         populate=names_of(body, "populate"),
