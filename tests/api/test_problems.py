@@ -235,7 +235,8 @@ def test_a_scope_includes_those_below_it(session: Worm) -> None:
 def test_a_readonly_api_takes_no_writes_from_anybody(session: Worm) -> None:
     client = as_identity(session, "admin", is_readonly=True)
     assert client.get("/v1").json["mode"] == "readonly"
-    assert client.call("POST", DOCUMENTS, {"name": "A"}).slug == "read-only"
+    refused = client.call("POST", DOCUMENTS, {"name": "A"})
+    assert (refused.slug, refused.json["hint"]) == ("read-only", "start it without --read-only")
 
 
 def test_a_model_that_the_caller_may_not_see_does_not_exist(session: Worm) -> None:
