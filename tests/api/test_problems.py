@@ -14,6 +14,7 @@ from worm.api.app import Api
 from worm.api.call import ApiSettings, Call
 from worm.api.identity import Identity
 from worm.api.problems import HttpProblem, pointer_of, problem_of
+from worm.codec.strict_json import child_path
 from worm.errors import (
     CommitStateUnknown,
     Conflict,
@@ -77,6 +78,8 @@ def test_what_is_stored_although_it_failed_is_not_to_be_tried_again() -> None:
 def test_a_pointer_names_the_same_place() -> None:
     assert pointer_of("address.city") == "/address/city"
     assert pointer_of("tags[2].a/b~c") == "/tags/2/a~1b~0c"
+    for name in ("a.b", "odd name", 'quo"te', "a]b[0]", "é", "", "\\"):
+        assert pointer_of(child_path("o", name)) == f"/o/{name}"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ A problem that is no error of the library (a path that does not exist, a missing
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 
@@ -40,6 +42,7 @@ from worm.errors import (
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = "2"
 NO_HEADERS: Mapping[str, str] = {}
+_SEGMENT = re.compile(r'\["(?:[^"\\]|\\.)*"\]|\[[^\]"]*\]|[^.\[\]]+')
 
 
 class HttpProblem(Exception):
@@ -122,6 +125,12 @@ def _facts(error: WormError) -> JsonObject:
 
 
 def pointer_of(path: str) -> str:
-    """The JSON pointer (RFC 6901) of a path as errors write it: `address.city`, `tags[2]`."""
-    segments = [one for one in path.replace("]", "").replace("[", ".").split(".") if one != ""]
+    """The JSON pointer (RFC 6901) of a path as errors write it: `address.city`, `tags[2]`, `tags["odd name"]`."""
+    segments = [_name(one) for one in _SEGMENT.findall(path)]
     return "".join(f"/{one.replace('~', '~0').replace('/', '~1')}" for one in segments)
+
+
+def _name(segment: str) -> str:
+    if not segment.startswith("["):
+        return segment
+    return str(json.loads(segment[1:-1])) if segment.startswith('["') else segment[1:-1]
