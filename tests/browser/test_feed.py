@@ -36,3 +36,14 @@ def test_a_feed_goes_on_after_a_pause_with_what_it_missed(tab: Tab, served: Serv
     served.create("Customer", {"id": "meanwhile", "name": "Meanwhile"})
     tab.button("Resume").click()
     expect(tab.page.locator("tr", has_text="meanwhile")).to_have_count(1)
+
+
+def test_a_feed_sends_its_cursor_once(tab: Tab, served: Served) -> None:
+    """It grows with the number of models, and the head of a request has a limit: 10 kB at an HTTP API."""
+    tab.open("changes", model="Customer")
+    expect(tab.page.locator("h1 + .actions .badge")).to_have_text("live")
+    tab.button("Pause").click()
+    with tab.page.expect_request("**/v1/changes?*") as asked:
+        tab.button("Resume").click()
+    assert "after=" in asked.value.url
+    assert "last-event-id" not in asked.value.headers
