@@ -81,3 +81,9 @@ def test_a_branch_has_documents_of_its_own(client: Client) -> None:
 def test_a_branch_that_does_not_exist_is_404(client: Client) -> None:
     for reply in (client.get(AT, {"branch": "none"}), client.get(DOCUMENTS, {"branch": "none"})):
         assert (reply.status, reply.slug) == (404, "not-found")
+
+
+def test_an_id_that_no_log_can_have_is_the_mistake_of_the_caller(client: Client) -> None:
+    """It was reported as damage of what is stored."""
+    found = client.get(f"{DOCUMENTS}/%00", DRAFT)
+    assert (found.status, found.slug) == (400, "invalid")

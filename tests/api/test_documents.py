@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote
@@ -297,3 +298,14 @@ def test_the_author_is_who_calls_and_the_reason_is_what_they_say(client: Client,
 def test_a_branch_has_documents_of_its_own(client: Client) -> None:
     reply = client.get(AT, {"branch": "draft"})
     assert (reply.status, reply.slug) == (400, "invalid"), "no model of this schema is in a space"
+
+
+@pytest.mark.parametrize(
+    "inside", ["[null,null,0]", "[null,null,-1]", "[null,-1,null]", "[null,null,10000000000000000000]"]
+)
+def test_a_version_that_nobody_can_have_been_given_does_not_match(client: Client, inside: str) -> None:
+    client.call("POST", DOCUMENTS, {"id": "acme", "name": "Acme"})
+    forged = base64.urlsafe_b64encode(inside.encode()).decode().rstrip("=")
+    for method, body in (("PUT", {"name": "B"}), ("DELETE", None)):
+        refused = client.call(method, f"{DOCUMENTS}/acme", body, {"If-Match": f'"{forged}"'})
+        assert (refused.status, refused.slug) == (412, "precondition-failed")

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
-from tests.api.shop import Shop
+from tests.api.client import Client
+from tests.api.shop import SCHEMA, Shop
 from worm.api import health
+from worm.api.app import Api
 from worm.api.call import ApiSettings
 from worm.deployment.dead_letters import DeadLetterQueue
+from worm.model import connect
 
 
 @pytest.fixture
@@ -135,6 +139,15 @@ def test_why_explains_a_key(shop: Shop) -> None:
     assert (found["verdict"], found["model"], found["id"], found["entry"]["seq"]) == ("recorded", "Note", "a", 1)
     assert shop.get("/v1/why", {"key": "nowhere"}).json["verdict"] == "unmatched"
     assert shop.get("/v1/why").status == 400
+
+
+@pytest.mark.parametrize("key", ["%00", "org/%00", "x" * 5000])
+def test_why_takes_a_key_that_no_file_can_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    session = connect(str(tmp_path), schema=SCHEMA)
+    found = Client(Api(lambda: session)).get("/v1/why", f"key={key}")
+    assert found.status in (200, 400)
+    session.close()
 
 
 def test_cost_is_estimated_from_what_a_month_is_made_of(shop: Shop) -> None:

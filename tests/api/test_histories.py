@@ -157,3 +157,12 @@ def test_the_history_of_a_branch_is_that_of_the_branch() -> None:
     assert len(shop.get(path).json["items"]) == 1
     newest = shop.get(path, {"branch": "trial"}).json["items"][0]
     assert (newest["seq"], newest["branch"]) == (2, "trial")
+
+
+def test_whoever_sees_some_models_searches_the_history_of_a_branch() -> None:
+    """Of their models only some are in a space, and the others have no branches."""
+    shop = Shop(models=frozenset({"Note", "Account"}))
+    shop.session.model("Account").insert({"id": "x"})
+    shop.session.create_branch("draft")
+    found = shop.get("/v1/history", {"branch": "draft"})
+    assert (found.status, [one["id"] for one in found.json["items"]]) == (200, ["x"])

@@ -15,6 +15,7 @@ from worm.api.call import ApiSettings, Call
 from worm.api.documents import MERGE_PATCH, OPERATORS
 from worm.api.identity import Identity
 from worm.api.problems import HttpProblem, pointer_of, problem_of
+from worm.codec.strict_json import child_path
 from worm.errors import (
     CommitStateUnknown,
     Conflict,
@@ -162,6 +163,8 @@ def test_a_bucket_that_does_not_exist_is_answered_with_what_to_do() -> None:
 def test_a_pointer_names_the_same_place() -> None:
     assert pointer_of("address.city") == "/address/city"
     assert pointer_of("tags[2].a/b~c") == "/tags/2/a~1b~0c"
+    for name in ("a.b", "odd name", 'quo"te', "a]b[0]", "é", "", "\\"):
+        assert pointer_of(child_path("o", name)) == f"/o/{name}"
 
 
 @pytest.mark.parametrize(
@@ -320,7 +323,8 @@ def test_a_scope_includes_those_below_it(session: Worm) -> None:
 def test_a_readonly_api_takes_no_writes_from_anybody(session: Worm) -> None:
     client = as_identity(session, "admin", is_readonly=True)
     assert client.get("/v1").json["mode"] == "readonly"
-    assert client.call("POST", DOCUMENTS, {"name": "A"}).slug == "read-only"
+    refused = client.call("POST", DOCUMENTS, {"name": "A"})
+    assert (refused.slug, refused.json["hint"]) == ("read-only", "start it without --read-only")
 
 
 def test_a_model_that_the_caller_may_not_see_does_not_exist(session: Worm) -> None:

@@ -271,3 +271,17 @@ def test_a_page_of_large_rows_ends_early_and_goes_on(
         found += ids(reply.json)
         cursor = reply.json["cursor"]
     assert found == [f"c{n}" for n in range(10)]
+
+
+@pytest.mark.parametrize("given", [[], "", 0, False])
+def test_a_filter_that_is_no_object_is_refused_not_left_out(client: Client, given: object) -> None:
+    """Otherwise a mistake of the caller means all documents."""
+    refused = client.call("POST", "/v1/models/Customer/query", {"filter": given})
+    assert (refused.status, refused.json["field"]) == (400, "filter")
+    assert client.call("POST", "/v1/models/Customer/query", {"filter": None}).status == 200
+
+
+def test_an_error_names_the_parameter_not_the_option_of_the_command(client: Client) -> None:
+    refused = client.get("/v1/models/Customer/export", {"select": ","})
+    assert refused.status == 400
+    assert "--" not in refused.json["detail"]

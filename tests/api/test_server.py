@@ -255,6 +255,13 @@ def test_a_client_that_sends_too_much_all_the_same_can_read_the_answer() -> None
         assert parsed(everything(connection)).status == 413
 
 
+def test_a_client_that_sends_before_it_reads_learns_that_it_is_too_much(server: Server) -> None:
+    client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    client.request("POST", "/v1/models", body=b"x" * (16 * 1024 * 1024))
+    assert client.getresponse().status == 413
+    client.close()
+
+
 def test_headers_are_bounded(server: Server, echo: Echo) -> None:
     long = request(headers={"X": "a" * HEAD_BYTES_MAX})
     many = request(headers={f"X-{at}": "a" for at in range(HEADERS_MAX)})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from tests.api.shop import Shop
@@ -92,3 +94,31 @@ def test_trash_of_a_branch_is_what_the_branch_deleted() -> None:
     assert shop.get("/v1/trash").json["items"] == []
     found = shop.get("/v1/trash", {"branch": "trial"}).json["items"]
     assert [(one["id"], one["deletedBy"], one["expiresAt"]) for one in found] == [("a", "bob", None)]
+
+
+@pytest.mark.parametrize("name", ["Note", "Account"])
+def test_the_version_that_was_deleted_is_restored_and_no_other(shop: Shop, name: str) -> None:
+    """In a space the ETag is a commit alone, and the tombstone knows an etag: nothing matched."""
+    place = f"/v1/models/{name}/documents/v"
+    old = shop.call("POST", f"/v1/models/{name}/documents", {"id": "v"}).etag
+    shop.tick()
+    patch = {"Content-Type": "application/merge-patch+json"}
+    last = shop.call("PATCH", place, '{"title": "w", "name": "w"}', patch).etag
+    assert shop.call("DELETE", place).status == 204
+    refused = shop.call("POST", f"/v1/trash/{name}/v/restore", None, {"If-Match": old})
+    assert (refused.status, refused.slug) == (412, "precondition-failed")
+    assert shop.call("POST", f"/v1/trash/{name}/v/restore", None, {"If-Match": last}).status == 200
+
+
+def test_of_many_restores_of_a_document_in_a_space_one_happens_and_leaves_no_tombstone(shop: Shop) -> None:
+    """Two threads took each other's restore for their own. The tombstone stayed without its copy, and each later
+    restore was a 500."""
+    trash = shop.session.collection("Account").trash
+    for at in range(12):
+        shop.session.model("Account").insert({"id": f"r{at}"})
+        shop.session.model("Account").delete(f"r{at}")
+        with ThreadPoolExecutor(6) as threads:
+            calls = [threads.submit(shop.call, "POST", f"/v1/trash/Account/r{at}/restore") for _ in range(6)]
+            found = sorted(one.result().status for one in calls)
+        assert (found[0], set(found[1:]) <= {404, 409}) == (200, True)
+        assert trash.tombstone(f"r{at}") is None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import expect
+import re
+from urllib.parse import quote
+
+from playwright.sync_api import Route, expect
 
 from tests.browser.conftest import Opener
 from tests.browser.serving import Served, Tab
@@ -172,3 +175,67 @@ def test_what_is_purged_is_asked_about_first_and_gone(tab: Tab, served: Served) 
 def test_a_model_that_is_read_only_offers_no_changes(tab: Tab) -> None:
     tab.open("models", "Archive")
     expect(tab.page.get_by_role("link", name="New", exact=True)).to_have_count(0)
+
+
+def test_a_number_that_a_browser_cannot_keep_is_not_rewritten_with_its_list(tab: Tab, served: Served) -> None:
+    """A list is written as a whole: its other numbers would have been stored as the browser rounds them."""
+    served.call("POST", "/v1/models/Reading/documents", {"id": "large", "list": [9007199254740993, 1]})
+    tab.open("models", "Reading", "documents", "large", tab="json")
+    editor = tab.page.get_by_label("The document as JSON")
+    editor.fill(re.sub(r"\b1\n", "2\n", editor.input_value()))
+    tab.button("Save").click()
+    expect(tab.page.locator(".problem")).to_contain_text("Browsers cannot keep a whole number of this size exactly")
+    assert served.document("Reading", "large")["list"] == [9007199254740993, 1]
+
+
+def test_a_document_whose_answer_got_lost_is_created_once(tab: Tab, served: Served) -> None:
+    tab.open("models", "Customer", "new")
+    tab.field("/name").fill("Only Once")
+
+    def lose(route: Route) -> None:
+        route.fetch()
+        route.abort()
+
+    tab.page.route("**/v1/models/Customer/documents", lose)
+    tab.button("Create").click()
+    expect(tab.page.locator(".problem")).to_contain_text("does not answer")
+    tab.page.unroute("**/v1/models/Customer/documents")
+    tab.complaints.remove("error: Failed to load resource: net::ERR_FAILED")
+    tab.button("Create").click()
+    tab.announced("Created")
+    found = served.get("/v1/models/Customer/documents?filter=name%3D%22Only%20Once%22")["items"]
+    assert len(found) == 1
+
+
+HOSTILE = """<img src=x onerror="window.broken=1">'"><script>window.broken=1</script>${window.broken=1}"""
+
+
+def test_what_documents_hold_is_text_wherever_it_is_shown(tab: Tab, served: Served) -> None:
+    """Ids, values, names of fields, reasons, and what errors repeat."""
+    tab.allowed = {400, 404, 422}
+    document = {"id": HOSTILE, "name": HOSTILE, "tags": [HOSTILE], HOSTILE: {HOSTILE: HOSTILE}}
+    served.create("Customer", document)
+    place = f"/v1/models/Customer/documents/{quote(HOSTILE, safe='')}"
+    served.patch("Customer", HOSTILE, {"email": HOSTILE})
+    views: list[tuple[tuple[str, ...], dict[str, str]]] = [
+        (("models", "Customer"), {"filter": f'name="{HOSTILE}"'}),
+        (("models", "Customer"), {"filter": HOSTILE}),
+        (("models", "Customer", "documents", HOSTILE), {}),
+        (("models", "Customer", "documents", HOSTILE), {"tab": "json"}),
+        (("models", "Customer", "documents", HOSTILE, "history"), {}),
+        (("models", HOSTILE), {}),
+        (("changes",), {}),
+        (("branches",), {"compare": HOSTILE}),
+        (("health",), {"key": HOSTILE}),
+        ((HOSTILE,), {}),
+    ]
+    tab.enter()
+    for parts, query in views:
+        tab.page.goto(served.address(*parts, **query))
+        expect(tab.page.locator("main h1, main .problem").first).to_be_visible()
+        tab.page.wait_for_timeout(200)
+        assert tab.page.evaluate("window.broken === undefined && !document.querySelector('img[src=x]')"), parts
+    served.call("DELETE", place)
+    tab.open("trash")
+    expect(tab.page.get_by_text(HOSTILE).first).to_be_visible()
+    assert tab.page.evaluate("window.broken === undefined && !document.querySelector('img[src=x]')")

@@ -54,3 +54,14 @@ def test_where_the_server_cannot_stream_the_feed_polls(tab: Tab, served: Served)
         expect(tab.page.locator("tr[data-live]", has_text=name)).to_have_count(1)
     assert "after=" not in asked[0]
     assert all("after=" in url for url in asked[1:])
+
+
+def test_a_feed_sends_its_cursor_once(tab: Tab, served: Served) -> None:
+    """It grows with the number of models, and the head of a request has a limit: 10 kB at an HTTP API."""
+    tab.open("changes", model="Customer")
+    expect(tab.page.locator("h1 + .actions .badge")).to_have_text("live")
+    tab.button("Pause").click()
+    with tab.page.expect_request("**/v1/changes?*") as asked:
+        tab.button("Resume").click()
+    assert "after=" in asked.value.url
+    assert "last-event-id" not in asked.value.headers

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from tests.collections.trash_room import ACME, BETA, DAY, Room
-from worm.clock import iso_seconds
+from worm.clock import VirtualClock, iso_seconds
 from worm.codec.strict_json import loads_document
 from worm.collections.trash import Deletion, Tombstone, delete_unchanged
 from worm.errors import Conflict, Corrupt, NotFound, UnsafeStore
@@ -427,6 +427,23 @@ def test_a_lost_copy_without_versions_is_said_and_nothing_changes() -> None:
     with pytest.raises(Corrupt, match="no copy"):
         room.restore()
     assert room.objects() == before
+
+
+def test_a_copy_that_another_restore_has_just_removed_is_not_called_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two restores of a document in a space the loser frees the tombstone, while the winner removes first the copy
+    and then the tombstone. A third one in between reported damage."""
+    room = Room()
+    room.put()
+    room.delete()
+    room.store.delete(COPY)
+
+    def remove(clock: VirtualClock, seconds: float) -> None:
+        if seconds:
+            room.store.delete(TOMBSTONE)
+
+    monkeypatch.setattr(VirtualClock, "sleep", remove)
+    with pytest.raises(NotFound, match="not in the trash"):
+        room.restore()
 
 
 # Stores without conditional deletes

@@ -196,7 +196,8 @@ class Api:
             return call
         identity = self._identify(call, call.event)
         if self.settings.is_readonly and route.scope != "read":
-            raise HttpProblem(403, "read-only", "this API only reads", hint="deploy it with ApiMode=readwrite")
+            way = "start it without --read-only" if self.settings.is_local else "deploy it with ApiMode=readwrite"
+            raise HttpProblem(403, "read-only", "this API only reads", hint=way)
         if not identity.may(route.scope):
             what = f"this needs the scope {route.scope}"
             raise HttpProblem(

@@ -116,8 +116,9 @@ def search(call: Call) -> JsonObject:
     for name in names:
         call.check_model(name)
     if not names and call.identity.models is not None:
-        models = call.session.schema.models.items()
-        names = [name for name, known in models if known.oplog and call.identity.sees(name)]
+        models, is_branch = call.session.schema.models.items(), query.one("branch") not in (None, "main")
+        seen = [(name, known) for name, known in models if known.oplog and call.identity.sees(name)]
+        names = [name for name, known in seen if known.space is not None or not is_branch]
         if not names:
             return {"items": [], "cursor": None, "damages": []}
     found = call.on_branch().history(

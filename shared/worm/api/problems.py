@@ -18,6 +18,7 @@ A problem that is no error of the library (a path that does not exist, a missing
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -45,6 +46,7 @@ NO_HEADERS: Mapping[str, str] = {}
 MISTAKES_MAX = 100
 PYTHON = re.compile(r"[A-Za-z_]\w*\(|\bdb\.|\btx\.")
 """A call of the SDK, which says nothing to a caller of the API."""
+_SEGMENT = re.compile(r'\["(?:[^"\\]|\\.)*"\]|\[[^\]"]*\]|[^.\[\]]+')
 
 
 class HttpProblem(Exception):
@@ -139,6 +141,12 @@ def _place(path: str) -> JsonObject:
 
 
 def pointer_of(path: str) -> str:
-    """The JSON pointer (RFC 6901) of a path as errors write it: `address.city`, `tags[2]`."""
-    segments = [one for one in path.replace("]", "").replace("[", ".").split(".") if one != ""]
+    """The JSON pointer (RFC 6901) of a path as errors write it: `address.city`, `tags[2]`, `tags["odd name"]`."""
+    segments = [_name(one) for one in _SEGMENT.findall(path)]
     return "".join(f"/{one.replace('~', '~0').replace('/', '~1')}" for one in segments)
+
+
+def _name(segment: str) -> str:
+    if not segment.startswith("["):
+        return segment
+    return str(json.loads(segment[1:-1])) if segment.startswith('["') else segment[1:-1]

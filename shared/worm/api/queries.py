@@ -44,6 +44,7 @@ MEMBERS = frozenset(
     {"filter", "sort", "select", "populate", "limit", "cursor", "at", "branch", "explain", "allowScan", "count"}
 )
 TOTALS = frozenset({"filter", "groupBy", "metrics", "having", "sort", "limit", "at", "branch", "allowScan"})
+OPTIONS = {"--filter": "filter", "--where": "filter=", "--sort": "sort", "--select": "select"}
 METRICS = frozenset({"count", "sum", "avg", "min", "max", "percentiles"})
 
 
@@ -140,7 +141,7 @@ def _json_filter(text: str) -> JsonObject:
 
 def filter_member(definition: ModelDef, body: JsonObject) -> Mapping[str, JsonValue]:
     """That of a POST: an object, or text as a parameter has it, or a list of such."""
-    given = body.get("filter") or {}
+    given = {} if body.get("filter") is None else body["filter"]
     texts = [given] if isinstance(given, str) else given
     if isinstance(texts, list) and all(isinstance(one, str) for one in texts):
         with spoken():
@@ -154,7 +155,7 @@ def spoken() -> Iterator[None]:
     try:
         yield
     except Invalid as mistake:
-        for option, name in (("--filter", "filter"), ("--where", "filter="), ("--sort", "sort")):
+        for option, name in OPTIONS.items():
             mistake.message = mistake.message.replace(option, name)
             mistake.hint = None if mistake.hint is None else mistake.hint.replace(option, name)
         raise

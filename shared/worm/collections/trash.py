@@ -24,6 +24,7 @@ the version that the tombstone names is read instead.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 from datetime import datetime, timedelta
@@ -61,6 +62,7 @@ IsWanted = Callable[[datetime | None], bool]
 """Asked with the older of the dates of tombstone and copy. None: there is no copy, so something was under way."""
 __all__ = ["Tombstone", "Trash", "Trashed", "delete_unchanged"]
 ROUNDS_MAX = 10
+COPY_GONE_SECONDS = (0.05, 0.25)
 SAME_DELETION = timedelta(hours=1)
 """A tombstone that is older than the delete by more is left from an attempt that never deleted anything."""
 
@@ -190,6 +192,14 @@ class Trashed:
         return expires is not None and expires <= now
 
 
+class _BegunRestores(threading.local):
+    """What this thread's restores have begun with, by id. Several threads may restore one document at once; one that
+    took another's for its own would leave the tombstone behind."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, tuple[Trashed, Object]] = {}
+
+
 class Trash:
     """The trash of one model."""
 
@@ -200,7 +210,7 @@ class Trash:
         self._ttl_days = documents.definition.trash_ttl_days
         self._clock = clock or SystemClock()
         self._tombstones = Tombstones(documents)
-        self._begun: dict[str, tuple[Trashed, Object]] = {}
+        self._begun = _BegunRestores()
 
     def copy_key(self, entity_id: str) -> str:
         return self._documents.resolver.trash_key(self._name, entity_id)
@@ -363,7 +373,7 @@ class Trash:
             wanted = found.tombstone.swapped("restoring")
             outcome = self._store.put_if_match(self.tombstone_key(entity_id), wanted.to_bytes(), found.etag)
             if isinstance(outcome, Won):
-                self._begun[entity_id] = (Trashed(entity_id, wanted, outcome.etag, outcome.version_id), copy)
+                self._begun.by_id[entity_id] = (Trashed(entity_id, wanted, outcome.etag, outcome.version_id), copy)
                 return copy.body
         raise self._busy(entity_id)
 
@@ -390,10 +400,14 @@ class Trash:
         return copy
 
     def _say_why_no_copy(self, found: Trashed) -> None:
-        """Returns where the tombstone is not this one any more: the copy went with it."""
-        key, now = self.tombstone_key(found.id), self._tombstones.read(found.id)
-        if now is None or now.etag != found.etag:
-            return
+        """Returns where the tombstone is not this one any more: the copy went with it. A restore that has just removed
+        the copy is about to remove the tombstone, too: it gets a moment."""
+        key = self.tombstone_key(found.id)
+        for seconds in (0.0, *COPY_GONE_SECONDS):
+            self._clock.sleep(seconds)
+            now = self._tombstones.read(found.id)
+            if now is None or now.etag != found.etag:
+                return
         hint = "the delete entry of the history holds the document: roll back to the entry before it"
         if found.tombstone.state == "restoring":  # the copy goes only when the document is back
             raise NotFound(f"{self._name} {found.id} was restored, and then deleted again", key=key, hint=hint)
@@ -401,7 +415,7 @@ class Trash:
 
     def finish_restore(self, entity_id: str) -> None:
         """The document is back: the deletion that was restored leaves the trash. A newer deletion stays."""
-        begun, copy = self._begun.pop(entity_id, (None, None))
+        begun, copy = self._begun.by_id.pop(entity_id, (None, None))
         for _ in range(ROUNDS_MAX):
             found = self._tombstones.read(entity_id)
             if found is None:
@@ -419,7 +433,7 @@ class Trash:
 
     def abort_restore(self, entity_id: str) -> None:
         """The document could not be put back: the trash is as before, unless another restore is under way."""
-        begun, _ = self._begun.pop(entity_id, (None, None))
+        begun, _ = self._begun.by_id.pop(entity_id, (None, None))
         found = self._tombstones.read(entity_id)
         if found is None or found.tombstone.state != "restoring" or (begun is not None and begun.etag != found.etag):
             return

@@ -78,10 +78,13 @@ def key_of(store: Store, text: str) -> str:
 
 def _key_of_path(root: Path, text: str) -> str:
     path = Path(text)
-    inside = path.is_absolute() or path.resolve().is_relative_to(root)
-    if not inside or (not path.is_absolute() and (root / text).exists()):
+    try:
+        resolved = path.resolve()
+        inside = path.is_absolute() or resolved.is_relative_to(root)
+        if not inside or (not path.is_absolute() and (root / text).exists()):
+            return text
+    except (OSError, ValueError):  # no path can be so long, or have a null character; a key can
         return text
-    resolved = path.resolve()
     if not resolved.is_relative_to(root):
         raise Invalid(f"{shown(text)} is not in {root}", hint=ELSEWHERE)
     return resolved.relative_to(root).as_posix()

@@ -30,6 +30,7 @@ from worm.sdk.searching import HistorySource
 from worm.sdk.shapes import Shape
 from worm.sdk.tabling import IndexStatus, ManifestStatus
 from worm.session import Session
+from worm.spaces.rows import check_id
 from worm.store.base import Object
 from worm.tables.build import Progress, silent
 
@@ -51,6 +52,12 @@ class BranchedModel(Model[D]):
 
     def __repr__(self) -> str:
         return f"<Model {self.name} on branch {self._branch!r} at {self._session.store.url}>"
+
+    def _checked(self, entity_id: object) -> str:
+        """Also what a log can have no entity for, before it is taken for damage of what is stored."""
+        checked = super()._checked(entity_id)
+        check_id(entity_name(self.name, checked), "id")
+        return checked
 
     def _seen_collection(self, collection: Collection) -> Collection:
         """With the history of the branch."""

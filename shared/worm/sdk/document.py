@@ -32,6 +32,10 @@ ATTRIBUTE = "__worm__"
 dumped nor compared, but copied and pickled."""
 
 
+SEQ_END = 10**19
+"""Of oplog entries: no seq has more than 19 digits."""
+
+
 class About(TypedDict, total=False):
     """What every writing verb takes: who writes, why, and any more context. All of it goes into the history."""
 
@@ -173,6 +177,8 @@ def decode_version(version: object) -> DocumentVersion:
     except (ValueError, NotBase64, Invalid, TypeError):
         raise _no_version(version) from None
     if not isinstance(etag, str | None) or type(commit) not in (int, NoneType) or type(seq) not in (int, NoneType):
+        raise _no_version(version)
+    if (commit is not None and cast(int, commit) < 0) or (seq is not None and not 1 <= cast(int, seq) < SEQ_END):
         raise _no_version(version)
     return DocumentVersion(etag, None, cast("int | None", commit), cast("int | None", seq))
 

@@ -14,10 +14,10 @@ from typing import Unpack
 from worm.codec.strict_json import JsonObject
 from worm.collections.documents import OP, DocumentVersion, write_metadata
 from worm.collections.entries import Document
-from worm.collections.trash import Trashed
+from worm.collections.trash import Tombstone, Trashed
 from worm.errors import Conflict, Hint, Invalid, UniqueViolation, WormError
 from worm.schema.fields import SINGLETON_ID
-from worm.sdk.access import D, Touched
+from worm.sdk.access import D, Seen, Touched
 from worm.sdk.document import About, DocumentDict, Provenance, decode_version
 from worm.sdk.writing import Writing
 from worm.store.base import Lost, Object
@@ -72,7 +72,7 @@ class Trashing(Writing[D]):
             return
         wanted = self._version_seen(entity_id, decode_version(if_version))
         tombstone = self._collection.trash.tombstone(entity_id)
-        if tombstone is not None and tombstone.etag != wanted.etag:
+        if tombstone is not None and not self._is_deleted_version(entity_id, tombstone, wanted):
             raise Conflict(
                 f"another version of {self.name} '{entity_id}' is in trash",
                 expected=wanted.etag,
@@ -83,6 +83,16 @@ class Trashing(Writing[D]):
                     "GET /v1/trash shows what is there; leave If-Match out to bring that back",
                 ),
             )
+
+    def _is_deleted_version(self, entity_id: str, tombstone: Tombstone, wanted: Seen) -> bool:
+        """The etag tells. A version of a space may only be a commit: then it is the last one before the delete."""
+        if self.logged is None or wanted.etag or wanted.commit is None:
+            return tombstone.etag == wanted.etag
+        from worm.bridge.origins import entity_name  # only models in a space need it
+
+        space, entity = self.logged.space, entity_name(self.name, entity_id)
+        deleted = space.read(entity)
+        return deleted.seq > 1 and space.recall(entity, deleted.seq - 1).seq == wanted.commit
 
     def _put_back(self, entity_id: str, body: bytes, document: Document | None, about: About) -> Touched:
         """The document under its key again, if nothing is there and its unique values are free."""

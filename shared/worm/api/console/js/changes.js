@@ -81,6 +81,12 @@ export function patch(from, to) {
   });
 }
 
+/** Is there a whole number that a browser cannot keep? It would be written with other digits than it was read or typed with. */
+export function isRounded(value) {
+  if (typeof value === "number") return Number.isInteger(value) && !Number.isSafeInteger(value) && Math.abs(value) <= 2 ** 64;
+  return typeof value === "object" && value !== null && Object.values(value).some(isRounded);
+}
+
 export const pointer = (path) =>
   path.map((name) => "/" + String(name).replace(/~/g, "~0").replace(/\//g, "~1")).join("");
 

@@ -1,7 +1,7 @@
 // One document: a form from the schema, or its JSON. A save holds only for the version that was read; where somebody else
 // saved first, three versions are shown by field, and the choice is saved on top of theirs.
 import { address, go, here, place, reading } from "../address.js";
-import { changes, label, merged, patch, SYSTEM_FIELDS, threeWay } from "../changes.js";
+import { changes, isRounded, label, merged, patch, SYSTEM_FIELDS, threeWay } from "../changes.js";
 import { mayChange, mayCreate, readModel } from "../catalog.js";
 import { because, call, path, Problem, readDocument } from "../client.js";
 import { count, pretty, relative, time } from "../format.js";
@@ -18,7 +18,7 @@ import {
   ReasonField,
   useAnswer,
 } from "../parts.js";
-import { html, useEffect, useId, useRef, useState } from "../preact.js";
+import { html, useEffect, useId, useMemo, useRef, useState } from "../preact.js";
 import { emptyDocument } from "../schema.js";
 import { snippets } from "../snippets.js";
 
@@ -66,6 +66,13 @@ function useDraft(document) {
   return { draft, setDraft, reset, fail, tell: setTold, errors: new Map([...told, ...wrong]), isWrong: wrong.size > 0 };
 }
 
+/** What stands in the way of writing these values, or null. */
+function refused(values) {
+  if (!values.some(isRounded)) return null;
+  const detail = "It is part of what you changed, and would be stored with other digits.";
+  return new Problem(0, { title: "Browsers cannot keep a whole number of this size exactly", detail, hint: "Use the API or the SDK for this change." });
+}
+
 /** A problem that names a member of the document is shown at its control as well. */
 function pointed(problem) {
   const { pointer, field, detail, title } = problem.body ?? {};
@@ -103,8 +110,10 @@ function Editor({ model, id, found: loaded }) {
       type: PATCH,
     });
   const save = async (base = found, wanted = draft) => {
+    const obstacle = refused(patch(base.document, wanted).map((one) => one.value));
+    setProblem(obstacle);
+    if (obstacle) return;
     setBusy(true);
-    setProblem(null);
     try {
       keep(await write(base, wanted), "Saved");
     } catch (error) {
@@ -322,19 +331,23 @@ function Creator({ model }) {
   const [isBusy, setBusy] = useState(false);
   const [reason, setReason] = useState("");
   const branch = branchOf();
+  // Who does not know whether it arrived sends it again: the same document makes one, not two.
+  const key = useMemo(() => crypto.randomUUID(), [draft, id, reason, branch]);
   const isSingleton = !/\(id:/.test(model.path);
   useUnsaved(changes(emptyDocument(model.schema), draft).length > 0 && !isBusy);
   if (!mayCreate(model))
     return html`<${Heading} title=${`New ${model.name}`} trail=${trailOf(model.name)} /><p class="muted">You may not create documents here.</p>`;
   const create = async (event) => {
     event.preventDefault();
+    const obstacle = refused([draft]);
+    setProblem(obstacle);
+    if (obstacle) return;
     setBusy(true);
-    setProblem(null);
     try {
       const document = Object.fromEntries(Object.entries(draft).filter(([field]) => !SYSTEM_FIELDS.has(field)));
       const made = await readDocument("POST", path("v1", "models", model.name, "documents"), {
         query: { branch },
-        headers: { ...because(reason), "Idempotency-Key": crypto.randomUUID() },
+        headers: { ...because(reason), "Idempotency-Key": key },
         body: id ? { ...document, id } : document,
       });
       announce("Created");

@@ -20,10 +20,7 @@ export async function follow({ model, cursor, signal, heard, told }) {
   let failures = 0;
   while (!signal.aborted) {
     try {
-      const headers = {
-        Accept: "text/event-stream, application/json",
-        ...(cursor.after ? { "Last-Event-ID": cursor.after } : {}),
-      };
+      const headers = { Accept: "text/event-stream, application/json" };
       const response = await request("GET", "/v1/changes", {
         query: { model, after: cursor.after, wait: WAIT_SECONDS },
         headers,
