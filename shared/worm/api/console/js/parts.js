@@ -8,6 +8,17 @@ import { html, signal, useEffect, useId, useLayoutEffect, useRef, useState } fro
 export const announcement = signal("");
 export const announce = (text) => (announcement.value = text);
 
+/** The same for everybody, for a moment: what was done. */
+export const toast = signal(null);
+const TOAST_MILLISECONDS = 4000;
+
+export function tell(text) {
+  announce(text);
+  const own = { text, at: Date.now() };
+  toast.value = own;
+  setTimeout(() => toast.value === own && (toast.value = null), TOAST_MILLISECONDS);
+}
+
 /** `{value, problem, isLoading, reload, set}` of an answer. The last value stays while the next one is on its way. */
 export function useAnswer(load, inputs) {
   const [state, setState] = useState({ isLoading: true });
@@ -48,16 +59,19 @@ const SHOWN_MEMBERS = [
 export function ProblemBox({ problem, retry, children }) {
   if (!problem) return null;
   const body = problem.body ?? { title: problem.message };
-  const facts = SHOWN_MEMBERS.filter(([name]) => body[name] !== undefined && body[name] !== null);
+  const facts = SHOWN_MEMBERS.filter(
+    ([name]) => body[name] !== undefined && body[name] !== null && !(name === "field" && body.errors?.length > 1),
+  );
   const title = body.title ?? problem.message;
   return html`<div class="problem" role="alert">
     <p class="problem-title">${title}${problem.status ? html` <span class="tag">${problem.status}</span>` : null}</p>
-    ${body.detail && body.detail !== title ? html`<p>${body.detail}</p>` : null}
+    ${body.detail && body.detail !== title && !(body.errors?.length > 1) ? html`<p>${body.detail}</p>` : null}
     ${
       facts.length
         ? html`<dl class="facts">${facts.map(([name, title]) => html`<div key=${name}><dt>${title}</dt><dd><code>${cell(body[name])}</code></dd></div>`)}</dl>`
         : null
     }
+    ${body.errors?.length > 1 ? html`<ul class="mistakes">${body.errors.map((one, index) => html`<li key=${index}>${one.field ? html`<code>${one.field}</code> ` : null}${one.detail}</li>`)}</ul>` : null}
     ${body.mayHaveLanded ? html`<p>The write may have landed. Look before you try again.</p>` : null}
     ${body.hint ? html`<p class="hint"><b>Hint</b> ${body.hint}</p>` : null}
     ${retry ? html`<button type="button" onClick=${retry}>Try again</button>` : null} ${children}
@@ -166,6 +180,12 @@ export function Confirm({ title, action, act, close, danger = false, asksReason 
 export function ReasonField({ value, set }) {
   return html`<label class="field"><span>Reason <small>optional, the history keeps it</small></span>
     <input type="text" value=${value} maxlength="500" onInput=${(event) => set(event.target.value)} /></label>`;
+}
+
+/** On a narrow screen the reason would cover the form: there it is folded. */
+export function FoldedReason(props) {
+  const [isOpen] = useState(() => matchMedia("(min-width: 761px)").matches);
+  return html`<details class="folded" open=${isOpen}><summary>Reason</summary><${ReasonField} ...${props} /></details>`;
 }
 
 export function CopyButton({ text, label: name = "Copy" }) {
