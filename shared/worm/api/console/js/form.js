@@ -59,7 +59,7 @@ function Field(props) {
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 const isFree = (field) => !Object.keys(field.properties ?? {}).length;
 const kindText = (field) =>
-  field.enum ? "" : field.kind === "any" ? "JSON" : field.kind === "object" && isFree(field) ? "object, as JSON" : field.kind;
+  field.enum || field.model ? "" : field.kind === "any" ? "JSON" : field.kind === "object" && isFree(field) ? "object, as JSON" : field.kind;
 const isListable = (items) => !["any", "array"].includes(items.kind) && !(items.kind === "object" && isFree(items));
 
 /** An object without declared members is free: it is edited as JSON, like everything that has no control of its own. */

@@ -216,11 +216,12 @@ export function CodeButton() {
 export function CodePanel({ snippet }) {
   const chosen = place.value.query.get("code");
   if (!chosen) return null;
-  const language = LANGUAGES.some(([name]) => name === chosen) ? chosen : "curl";
+  const known = LANGUAGES.filter(([name]) => snippet[name]);
+  const language = known.some(([name]) => name === chosen) ? chosen : "curl";
   return html`<section class="code-panel" aria-label="This view as code">
     <div class="code-head">
       <div role="group" aria-label="Language" class="segments">
-        ${LANGUAGES.map(
+        ${known.map(
           ([name, title]) =>
             html`<button key=${name} type="button" aria-pressed=${name === language} onClick=${() => go(here({ code: name }), { replace: true })}>${title}</button>`,
         )}
@@ -229,6 +230,7 @@ export function CodePanel({ snippet }) {
       <button type="button" class="plain" aria-label="Close the code" onClick=${() => go(here({ code: null }), { replace: true })}>×</button>
     </div>
     <pre tabindex="0" data-code=${language}>${snippet[language]}</pre>
+    ${language === "curl" ? html`<p class="code-note"><code>$WORM_TOKEN</code> is the token: what follows <code>#token=</code> in the address that <code>worm serve</code> printed. Set it once: <code>export WORM_TOKEN=…</code></p>` : null}
   </section>`;
 }
 

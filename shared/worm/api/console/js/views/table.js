@@ -102,8 +102,21 @@ function Filters({ model, fields, filter, branch }) {
     )}
     <button type="button" class="chip-add" onClick=${() => setEditing({})}>+ Filter</button>
     ${chips.length > 1 ? html`<button type="button" class="plain small" onClick=${() => setFilter({})}>Clear all</button>` : null}
+    ${/\(id:/.test(model.path) ? html`<${OpenById} model=${model} />` : null}
     ${editing ? html`<${ChipDialog} fields=${fields} chip=${editing.chip} save=${save} close=${() => setEditing(null)} />` : null}
   </div>`;
+}
+
+function OpenById({ model }) {
+  const open = (event) => {
+    event.preventDefault();
+    const id = event.target.elements.id.value.trim();
+    if (id) go(reading.document(model.name, id));
+  };
+  return html`<form class="open-by-id" onSubmit=${open}>
+    <input type="text" name="id" class="mono" aria-label="Open by id" placeholder="Open by id" spellcheck="false" autocomplete="off" />
+    <button type="submit" class="small">Open</button>
+  </form>`;
 }
 
 function ChipDialog({ fields, chip, save, close }) {
@@ -175,8 +188,10 @@ function FieldCondition({ fields, chip, save }) {
 
 function Columns({ fields, columns }) {
   const toggle = (name, isOn) => {
-    const chosen = isOn ? [...columns, name] : columns.filter((one) => one !== name);
-    const order = fields.map((one) => one.path).filter((one) => chosen.includes(one));
+    const order = columns.filter((one) => one !== name);
+    const later = fields.slice(fields.findIndex((one) => one.path === name) + 1).map((one) => one.path);
+    const before = order.findIndex((one) => later.includes(one));
+    if (isOn) order.splice(before < 0 ? order.length : before, 0, name);
     go(here({ columns: order.join(","), cursor: null }), { replace: true });
   };
   return html`<${Menu} title="Columns">
@@ -236,7 +251,7 @@ function Facets({ model, filter, asked }) {
     (
       index,
     ) => html`<details key=${index.field} open=${open.has(index.field)} onToggle=${(event) => toggle(index.field, event.target.open)}>
-      <summary>${index.field}</summary>
+      <summary>Values of ${index.field}</summary>
       ${open.has(index.field) ? html`<${Facet} model=${model} index=${index} filter=${filter} asked=${asked} />` : null}
     </details>`,
   )}</aside>`;
@@ -327,13 +342,13 @@ function Moment({ model, at }) {
 
 // Rows
 
-const WIDTHS = { integer: 9, number: 11, boolean: 8, datetime: 21, array: 18, object: 26 };
+const WIDTHS = { integer: 9, number: 11, boolean: 8, datetime: 22, array: 18, object: 24 };
 const ID_WIDTHS = { uuid: 26, ulid: 22, int: 10 };
 
-/** By the type alone, so that no column moves when rows come. */
+/** By the type alone: no column moves when rows come, and a long text takes no more than a short one. */
 function widthOf({ path: name, kind, enum: values }, model) {
   if (name === "id") return ID_WIDTHS[/\(id:(\w+)\)/.exec(model.path)?.[1]] ?? 18;
-  return Math.max(WIDTHS[kind] ?? (values ? 12 : 24), name.length + 4);
+  return Math.max(WIDTHS[kind] ?? (values ? 12 : 21), Math.min(name.length, 24) + 5);
 }
 
 function Rows({ model, fields, columns, asked }) {
@@ -379,7 +394,7 @@ function Rows({ model, fields, columns, asked }) {
   const isFailed = Boolean(problem) && !length;
   return html`<div class="rows">
     <div class="grid" hidden=${isFailed} ref=${scroller} onScroll=${scrolled} role="region" aria-label=${`Rows of ${model.name}`} tabindex="0" onKeyDown=${moveFocus}>
-      <table class="data" aria-rowcount=${isComplete ? length + 1 : -1} aria-busy=${pages.isLoading} data-rows-held=${pages.rowsHeld} data-rows-known=${length}>
+      <table class="data" style=${{ width: `${all.reduce((sum, one) => sum + widthOf(one, model), 0)}ch` }} aria-rowcount=${isComplete ? length + 1 : -1} aria-busy=${pages.isLoading} data-rows-held=${pages.rowsHeld} data-rows-known=${length}>
         <colgroup>${all.map((one) => html`<col key=${one.path} style=${{ width: `${widthOf(one, model)}ch` }} />`)}<col /></colgroup>
         <thead><tr aria-rowindex="1">${all.map((one) => html`<${Header} key=${one.path} field=${one} sort=${asked.sort} />`)}<td class="filler" aria-hidden="true"></td></tr></thead>
         <tbody>
@@ -449,14 +464,23 @@ function Row({ model, position, row, columns, at }) {
     return html`<tr aria-rowindex=${position + 2} class="pending"><td colspan=${columns.length + 1}><div class="bone"></div></td></tr>`;
   const href = at ? reading.history(model.name, row.id, { seq: row.seq }) : reading.document(model.name, row.id);
   return html`<tr aria-rowindex=${position + 2}>
-    ${columns.map(({ path: name, kind }) => {
+    ${columns.map(({ path: name, kind, model: other }) => {
       if (name === "id") return html`<th scope="row" key="id" class="key"><a href=${href}>${row.id}</a></th>`;
       const value = valueOf(row.document, name);
+      if (other && value) return html`<td key=${name} title=${cell(value)}><${References} model=${other} value=${value} /></td>`;
       const text = kind === "datetime" ? time(value) : cell(value);
       return html`<td key=${name} class=${["integer", "number"].includes(kind) ? "number" : ""} title=${text.length > 20 ? text.slice(0, 300) : null}>${value === null ? html`<span class="muted">null</span>` : kind === "boolean" && value !== undefined ? html`<span class="mono">${text}</span>` : text}</td>`;
     })}
     <td class="filler" aria-hidden="true"></td>
   </tr>`;
+}
+
+function References({ model, value }) {
+  const ids = Array.isArray(value) ? value : [value];
+  return ids.map(
+    (id, index) =>
+      html`${index ? ", " : ""}<a key=${index} href=${reading.document(model, String(id))} title=${`Open ${model} ${id}`}>${cell(id)}</a>`,
+  );
 }
 
 /** Up and down go from row to row. */
