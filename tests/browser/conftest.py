@@ -36,8 +36,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("browser"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """One for each module: while Playwright is open, `asyncio.run` fails in its thread, and other tests come after."""
     try:
         from playwright.sync_api import expect, sync_playwright
     except ImportError:
@@ -60,9 +61,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    """Tabs of all tests share its cache; each has a session storage of its own."""
+    """Tabs of a module share its cache; each has a session storage of its own."""
     made = browser.new_context(viewport={"width": 1200, "height": 800}, reduced_motion="reduce")
     made.grant_permissions(["clipboard-read", "clipboard-write"])
     yield made

@@ -76,6 +76,20 @@ SCHEMA: dict[str, Any] = {
             "fields": {"sensor": {"type": "string"}, "value": {"type": "number"}},
             "manifest": {"enabled": True},
         },
+        "Order": {
+            "path": "#shop/@orders/(id:string)",
+            "fields": {
+                "customer": {"type": "ref", "model": "Customer"},
+                "also": {"type": "array", "items": {"type": "ref", "model": "Customer"}},
+                "address": {"type": "object"},
+                "note": {"type": "string"},
+                "amount": {"type": "integer"},
+            },
+            "oplog": True,
+            "softDelete": True,
+            "manifest": {"enabled": True},
+            "indexes": {"byCustomer": {"field": "customer"}},
+        },
         "Archive": {
             "path": "#org/@archive/(id:string)",
             "mode": "readonly",
@@ -130,6 +144,13 @@ def fill(url: str) -> None:
         accounts = db.model("Account")
         for owner in ("Ann", "Bob"):
             accounts.insert({"id": owner.lower(), "owner": owner, "balance": 100})
+        note = "Leave it with the neighbour, not at the door. " * 6
+        db.model("Order").insert_many(
+            [
+                {"id": f"o{at}", "customer": f"c00{at}", "address": {"city": "Oslo", "floor": at}, "note": note}
+                for at in range(3)
+            ]
+        )
         readings = [{"id": f"r{at:05d}", "sensor": f"s{at % 7}", "value": at / 2} for at in range(READINGS)]
         db.model("Reading").insert_many(readings)
 

@@ -29,10 +29,26 @@ def test_without_a_token_a_form_asks_for_it(browser: Browser, served: Served) ->
     tab.page.get_by_label("Token").fill("wrong")
     tab.button("Continue").click()
     expect(tab.page.locator(".problem")).to_contain_text("401")
+    expect(tab.page.locator(".problem")).to_contain_text("that `worm serve` printed")
+    expect(tab.page.locator(".problem")).not_to_contain_text("Bearer")
     tab.page.get_by_label("Token").fill(TOKEN)
     tab.button("Continue").click()
     expect(tab.page.get_by_role("heading", level=1)).to_have_text("Trash")
     assert tab.complaints == []
+    context.close()
+
+
+def test_a_new_tab_gets_the_token_from_another_and_both_forget_it(browser: Browser, served: Served) -> None:
+    context = browser.new_context()
+    first = Tab.of(context, served).enter()
+    second = Tab.of(context, served)
+    second.page.goto(served.address("trash"))
+    expect(second.page.get_by_role("heading", level=1)).to_have_text("Trash")
+    second.button("local").click()
+    second.button("Forget the token").click()
+    for tab in (first, second):
+        expect(tab.page.get_by_label("Token")).to_be_visible()
+        assert tab.complaints == []
     context.close()
 
 

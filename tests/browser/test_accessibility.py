@@ -88,6 +88,37 @@ def test_nothing_sticks_out_of_a_narrow_screen(tab: Tab, branched: None) -> None
     assert widths == dict.fromkeys(VIEWS, 360)
 
 
+def test_a_narrow_screen_cuts_and_covers_nothing(tab: Tab) -> None:
+    tab.page.set_viewport_size({"width": 360, "height": 740})
+    show(tab, "collections")
+    assert tab.page.evaluate(
+        "() => { const box = document.querySelector('.scroll'); return box.scrollWidth <= box.clientWidth }"
+    )
+    show(tab, "history")
+    tops = "() => [...document.querySelectorAll('.history-main .segments button')].map((one) => one.offsetTop)"
+    assert len(set(tab.page.evaluate(tops))) == 1
+    show(tab, "new")
+    expect(tab.page.get_by_label("Reason")).to_be_hidden()
+    assert tab.page.evaluate("() => document.querySelector('.save-bar').offsetHeight") < 70
+    tab.page.locator("summary", has_text="Reason").click()
+    tab.page.get_by_label("Reason").fill("because")
+
+
+def test_a_long_name_of_a_token_is_cut_with_dots(tab: Tab, served: Served) -> None:
+    about = served.get("/v1")
+    name = "token:the-nightly-export-of-the-data-warehouse-in-frankfurt"
+    identity = {**about["identity"], "actor": name}
+    tab.page.route("**/v1", lambda route: route.fulfill(json={**about, "identity": identity}))
+    tab.enter()
+    button = tab.page.get_by_title(name)
+    assert button.locator("span").evaluate(
+        "one => [one.scrollWidth > one.clientWidth, getComputedStyle(one).textOverflow]"
+    ) == [
+        True,
+        "ellipsis",
+    ]
+
+
 def test_a_table_does_not_move_when_its_rows_come(tab: Tab) -> None:
     tab.page.add_init_script(
         "window.shifts = 0; const heard = (list) => list.getEntries().forEach((entry) => {"

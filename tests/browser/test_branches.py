@@ -19,6 +19,7 @@ def test_a_change_on_a_branch_is_seen_there_compared_and_merged(tab: Tab, served
     served.create("Account", {"id": "cid", "owner": "Cid", "balance": 100})
     make_branch(tab, "raise")
     expect(tab.page.get_by_text("Nothing to merge")).to_be_visible()
+    expect(tab.page.locator("table.branches tr", has_text="raise")).to_contain_text("0 changes")
 
     tab.open("models", "Account", "documents", "cid", branch="raise")
     expect(tab.page.get_by_role("combobox", name="Branch")).to_have_value("raise")
@@ -83,3 +84,15 @@ def test_the_branch_stays_in_the_address_from_view_to_view(tab: Tab) -> None:
     tab.page.get_by_role("link", name="Account").click()
     expect(tab.page.get_by_role("heading", level=1)).to_have_text("Account")
     assert "branch=sticky" in tab.page.url
+
+
+def test_a_model_in_no_space_is_not_offered_on_a_branch(tab: Tab) -> None:
+    make_branch(tab, "small")
+    tab.open(branch="small")
+    row = tab.page.locator("tbody tr", has_text="#org/@customers")
+    expect(row).to_contain_text("only on main")
+    expect(row.get_by_role("link")).to_have_count(0)
+    tab.open("models", "Customer", branch="small")
+    expect(tab.page.locator(".empty")).to_contain_text("Customer is not on the branch small")
+    tab.page.get_by_role("link", name="Open it on main").click()
+    expect(tab.page.get_by_role("link", name="c000")).to_be_visible()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from urllib.parse import quote
 
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Dialog, Route, expect
 
 from tests.browser.conftest import Opener
 from tests.browser.serving import Served, Tab
@@ -49,6 +50,83 @@ def test_a_document_that_breaks_the_schema_says_so_at_its_field(tab: Tab) -> Non
     tab.field("/email").fill("info0@example.com")
     tab.button("Create").click()
     expect(problem).to_contain_text("c000")  # who holds the unique value
+
+
+def test_every_mistake_of_a_document_is_marked_at_its_field(tab: Tab) -> None:
+    mistakes = [
+        {"field": "name", "pointer": "/name", "detail": "is required"},
+        {"field": "address.city", "pointer": "/address/city", "detail": "must be a string"},
+        {"field": "id", "pointer": "/id", "detail": "must not be empty"},
+    ]
+    answer = {"title": "Unprocessable", "status": 422, "detail": "name: is required", **mistakes[0], "errors": mistakes}
+    tab.allowed = {422}
+    tab.page.route("**/v1/models/Customer/documents", lambda route: route.fulfill(status=422, json=answer))
+    tab.open("models", "Customer", "new")
+    tab.button("Create").click()
+    for mistake in mistakes:
+        expect(tab.page.locator(f'.field[data-pointer="{mistake["pointer"]}"] .error')).to_have_text(mistake["detail"])
+    expect(tab.page.locator(".mistakes li")).to_have_count(len(mistakes))
+
+
+def test_an_object_without_declared_members_is_edited_as_json(tab: Tab, served: Served) -> None:
+    tab.open("models", "Order", "new")
+    tab.page.get_by_label("id").fill("free")
+    tab.field("/address").fill('{"city": "Oslo"}')
+    tab.field("/customer").fill("c003")
+    tab.button("Create").click()
+    expect(tab.page.get_by_role("heading", level=1)).to_have_text("free")
+    assert json.loads(tab.field("/address").input_value()) == {"city": "Oslo"}
+    tab.field("/address").fill('{"city": "Bergen", "floor": 2}')
+    tab.button("Save").click()
+    expect(tab.page.locator(".toast")).to_have_text("Saved")
+    assert served.document("Order", "free")["address"] == {"city": "Bergen", "floor": 2}
+    tab.page.get_by_role("link", name="Open Customer c003").click()
+    expect(tab.page.get_by_role("heading", level=1)).to_have_text("c003")
+
+
+def test_whoever_leaves_unsaved_changes_is_asked(tab: Tab) -> None:
+    tab.open("models", "Customer")
+    tab.page.get_by_role("link", name="c001", exact=True).click()
+    tab.field("/name").fill("Unsaved")
+    tab.button("JSON").click()  # the same document: nothing is left
+    tab.button("Form").click()
+    tab.page.get_by_role("link", name="Trash").click()
+    tab.dialog().get_by_role("button", name="Stay").click()
+    expect(tab.field("/name")).to_have_value("Unsaved")
+    tab.page.go_back()
+    expect(tab.dialog()).to_contain_text("not saved")
+    tab.page.keyboard.press("Escape")
+    expect(tab.field("/name")).to_have_value("Unsaved")
+    assert tab.page.url == tab.served.address("models", "Customer", "documents", "c001")
+    tab.page.go_back()
+    tab.dialog().get_by_role("button", name="Leave without saving").click()
+    expect(tab.page.get_by_role("heading", level=1)).to_have_text("Customer")
+    tab.page.go_forward()
+    expect(tab.field("/name")).not_to_have_value("Unsaved")
+    tab.page.get_by_role("link", name="Trash").click()
+    expect(tab.page.get_by_role("heading", level=1)).to_have_text("Trash")
+
+
+def test_the_browser_asks_before_a_tab_with_unsaved_changes_closes(tab: Tab) -> None:
+    asked: list[str] = []
+
+    def answer(dialog: Dialog) -> None:
+        asked.append(dialog.type)
+        dialog.accept()
+
+    tab.page.on("dialog", answer)
+    tab.open("models", "Customer", "documents", "c001")
+    tab.field("/name").fill("Unsaved")
+    tab.page.reload()
+    expect(tab.field("/name")).not_to_have_value("Unsaved")
+    assert asked == ["beforeunload"]
+
+
+def test_a_document_that_is_gone_leads_to_trash(tab: Tab) -> None:
+    tab.allowed = {404}
+    tab.open("models", "Customer", "documents", "c059")
+    tab.page.get_by_role("link", name="Look in trash").click()
+    expect(tab.page.locator("tbody tr", has_text="c059")).to_be_visible()
 
 
 def test_a_number_that_is_none_is_refused_before_it_is_sent(tab: Tab, served: Served) -> None:

@@ -14,6 +14,7 @@ def test_changes_of_others_arrive_by_themselves(tab: Tab, served: Served) -> Non
     served.patch("Customer", "newborn", {"score": 5})
     live = tab.page.locator("tr[data-live]", has_text="newborn")
     expect(live).to_have_count(2)
+    expect(live.locator(".badge")).to_have_text(["update", "create"])
     tab.announced("new change")
     live.first.get_by_role("link", name="newborn").click()
     expect(tab.page.locator(".entry")).to_contain_text("Entry 2")
@@ -36,6 +37,20 @@ def test_a_feed_goes_on_after_a_pause_with_what_it_missed(tab: Tab, served: Serv
     served.create("Customer", {"id": "meanwhile", "name": "Meanwhile"})
     tab.button("Resume").click()
     expect(tab.page.locator("tr", has_text="meanwhile")).to_have_count(1)
+
+
+def test_older_changes_are_a_click_away(tab: Tab) -> None:
+    def ten(route: Route) -> None:
+        route.continue_(url=route.request.url.replace("limit=100", "limit=10"))
+
+    tab.page.route("**/v1/history*", ten)
+    tab.open("changes", model="Customer")
+    rows = tab.page.locator("table.feed tbody tr")
+    expect(rows).to_have_count(10)
+    shown = rows.all_inner_texts()
+    tab.button("Older").click()
+    expect(rows).to_have_count(20)
+    assert [text.split("\t")[1:] for text in rows.all_inner_texts()[:10]] == [text.split("\t")[1:] for text in shown]
 
 
 def test_where_the_server_cannot_stream_the_feed_polls(tab: Tab, served: Served) -> None:

@@ -70,3 +70,13 @@ def test_a_dead_letter_shows_its_reason_and_is_sent_again(open_tab: Opener, stac
     assert deployed.waiting("capture") == [body]
     assert deployed.waiting("capture-dlq") == []
     expect(letters).not_to_contain_text(KEY)
+
+
+def test_who_may_not_see_it_is_told_once(tab: Tab) -> None:
+    denied = {"type": "urn:worm:denied", "title": "Forbidden", "status": 403, "detail": "not with this token"}
+    tab.allowed = {403}
+    for path in ("health", "rejected", "why*"):
+        tab.page.route(f"**/v1/{path}", lambda route: route.fulfill(status=403, json=denied))
+    tab.open("health", key="org/customers/c003/data.json")
+    expect(tab.page.locator(".sum b")).to_be_visible()  # the cost is no secret
+    expect(tab.page.locator(".problem")).to_have_count(1)

@@ -86,7 +86,11 @@ def test_the_code_of_every_view_runs(tab: Tab) -> None:
     shown: dict[str, list[str]] = {"curl": [], "python": [], "cli": []}
     for parts, query in VIEWS:
         tab.open(*parts, **query, code="curl")
+        expect(tab.page.locator(".code-note")).to_contain_text("export WORM_TOKEN")
         for language, title in (("curl", "curl"), ("python", "Python"), ("cli", "CLI")):
+            if tab.button(title).count() == 0:  # there is no way to ask for it in this language
+                assert (language, parts, query) == ("python", ("health",), {})
+                continue
             tab.button(title).click()
             shown[language].append(snippet(tab, language))
     in_shell("set -e\n" + "\n".join(f"{text} --fail --silent --output /dev/null" for text in shown["curl"]))

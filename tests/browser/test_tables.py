@@ -91,6 +91,41 @@ def test_a_mistake_in_the_filter_is_shown_as_the_server_says_it(tab: Tab) -> Non
     problem = tab.page.locator(".problem")
     expect(problem).to_contain_text("$above")
     expect(problem).to_contain_text("Hint")
+    expect(problem).to_be_in_viewport()
+    for hidden in (".grid", ".row-count"):
+        expect(tab.page.locator(hidden)).to_be_hidden()
+
+
+def test_a_mistake_in_a_condition_is_said_in_its_dialog(tab: Tab) -> None:
+    tab.allowed = {400}
+    tab.open("models", "Customer")
+    tab.button("+ Filter").click()
+    tab.dialog().get_by_role("button", name="JSON").click()
+    tab.dialog().get_by_label("Filter").fill('{"score": {"$above": 1}}')
+    tab.dialog().get_by_role("button", name="Apply").click()
+    expect(tab.dialog().locator(".problem")).to_contain_text("$above")
+    assert "filter" not in query_of(tab.page)
+    tab.dialog().get_by_label("Filter").fill('{"score": {"$gt": 1}}')
+    tab.dialog().get_by_role("button", name="Apply").click()
+    expect(tab.page.locator(".chip-text")).to_have_text(["score > 1"])
+
+
+def test_a_long_text_leaves_room_and_a_reference_is_a_link(tab: Tab) -> None:
+    tab.open("models", "Order")
+    expect(tab.page.get_by_role("columnheader", name="updatedAt")).to_be_in_viewport()
+    note = tab.page.locator("tbody td", has_text="neighbour").first.bounding_box()
+    assert note is not None
+    assert note["width"] < 250
+    tab.page.get_by_role("link", name="c001").click()
+    expect(tab.page.locator(".trail")).to_contain_text("Customer")
+    expect(tab.page.get_by_role("heading", level=1)).to_have_text("c001")
+
+
+def test_a_document_is_opened_by_its_id(tab: Tab) -> None:
+    tab.open("models", "Customer")
+    tab.page.get_by_label("Open by id").fill("c042")
+    tab.page.get_by_label("Open by id").press("Enter")
+    expect(tab.page.get_by_role("heading", level=1)).to_have_text("c042")
 
 
 def test_facets_count_the_values_of_an_index_and_filter_by_a_click(tab: Tab, served: Served) -> None:
@@ -213,6 +248,8 @@ def test_the_page_says_what_it_cost(tab: Tab) -> None:
     tab.open("models", "Customer")
     before = int(tab.page.locator("[data-total-requests]").get_attribute("data-total-requests") or 0)
     assert before > 0
+    expect(tab.page.locator(".cost")).not_to_contain_text("S3")  # a directory: no S3, and no price
+    expect(tab.page.locator(".cost")).not_to_contain_text("$")
     tab.page.locator(".cost > button").click()
     calls = tab.page.get_by_role("region", name="Calls of this page")
     expect(calls).to_contain_text("GET /v1/models/Customer/documents")

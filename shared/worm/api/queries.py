@@ -143,7 +143,7 @@ def filter_member(definition: ModelDef, body: JsonObject) -> Mapping[str, JsonVa
     """That of a POST: an object, or text as a parameter has it, or a list of such."""
     given = {} if body.get("filter") is None else body["filter"]
     texts = [given] if isinstance(given, str) else given
-    if isinstance(texts, list) and all(isinstance(one, str) for one in texts):
+    if isinstance(texts, list) and any(texts) and all(isinstance(one, str) for one in texts):
         with spoken():
             return filter_of(definition, cast("list[str]", texts))
     return cast("JsonObject", given)

@@ -36,9 +36,38 @@ export function here(changes) {
 /** Has the reader moved since the page was loaded? */
 export let hasMoved = false;
 
-export function go(href, { replace = false } = {}) {
+/** Where something is unsaved: what would leave it, until the reader has answered. */
+export const leaving = signal(null);
+let isGuarded = false;
+export const guard = (isUnsaved) => (isGuarded = isUnsaved);
+
+// Each entry of the browser's history has a number, so that a step back can be taken back.
+let step = history.state?.step ?? 0;
+history.replaceState({ step }, "");
+
+/** Is it another page, or the same one on another branch? */
+function leaves(from, to) {
+  return from.pathname !== to.pathname || from.searchParams.get("branch") !== to.searchParams.get("branch");
+}
+
+let current = new URL(location.href);
+
+function ask(leave) {
+  leaving.value = () => {
+    isGuarded = false;
+    leave();
+  };
+  place.value = { ...place.value }; // a control that was changed shows again what is
+}
+
+/** `isSure`: nothing unsaved is left behind. */
+export function go(href, { replace = false, isSure = false } = {}) {
+  const to = new URL(href, location.href);
+  if (isGuarded && !isSure && leaves(current, to)) return ask(() => go(href, { replace }));
   hasMoved ||= !replace;
-  history[replace ? "replaceState" : "pushState"](null, "", href);
+  if (!replace) step += 1;
+  history[replace ? "replaceState" : "pushState"]({ step }, "", href);
+  current = to;
   place.value = read();
 }
 
@@ -48,7 +77,18 @@ export const reading = {
   table: (model, query) => address(["models", model], query),
 };
 
-addEventListener("popstate", () => (place.value = read()));
+addEventListener("popstate", (event) => {
+  const next = event.state?.step ?? 0;
+  const by = next - step;
+  if (isGuarded && by && leaves(current, new URL(location.href))) {
+    history.go(-by);
+    ask(() => history.go(by));
+    return;
+  }
+  step = next;
+  current = new URL(location.href);
+  place.value = read();
+});
 
 // Links within the console change the address without loading the page. Anything but a plain click is the browser's.
 document.addEventListener("click", (event) => {

@@ -20,6 +20,9 @@ export function may(scope) {
   return scopes.has(scope);
 }
 
+/** A directory costs nothing, whatever is asked of it. */
+export const isPriced = () => !about.value?.url || about.value.url.startsWith("s3://");
+
 export const mayChange = (model) => may("write") && model?.mode === "readwrite";
 export const mayCreate = (model) => may("write") && model?.mode !== "readonly";
 

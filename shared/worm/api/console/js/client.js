@@ -18,12 +18,29 @@ export function setToken(text) {
   token.value = text || null;
 }
 
+const tabs = new BroadcastChannel("worm.token");
+
+/** A new tab asks the others of this origin for the token, once; whoever has one answers. Nothing else can listen. */
+export function shareToken() {
+  tabs.onmessage = ({ data }) => {
+    if (data.asks && token.value) tabs.postMessage({ token: token.value });
+    else if (data.forgets) setToken(null);
+    else if (data.token && !token.value && !refusal.value) setToken(data.token);
+  };
+  if (!token.value) tabs.postMessage({ asks: true });
+}
+
+export function forgetToken() {
+  setToken(null);
+  tabs.postMessage({ forgets: true });
+}
+
 /** `#token=…` of the link that `worm serve` prints. It leaves the address at once, so that it is in no history. */
 export function takeTokenFromAddress() {
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
   if (given === null) return;
   setToken(given);
-  history.replaceState(null, "", location.pathname + location.search);
+  history.replaceState(history.state, "", location.pathname + location.search);
 }
 
 /** What the server answered instead (RFC 9457), or why there is no answer. */

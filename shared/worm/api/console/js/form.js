@@ -1,4 +1,5 @@
 // A form made from a JSON Schema. Values are JSON; what cannot be one yet (a half-typed number) is an error of its field.
+import { reading } from "./address.js";
 import { at, pointer, replaced } from "./changes.js";
 import { cell, pretty } from "./format.js";
 import { html, useEffect, useId, useState } from "./preact.js";
@@ -23,7 +24,8 @@ function Field(props) {
   const field = shape(node, schema);
   const value = at(document, path);
   const place = pointer(path);
-  const error = errors.get(place);
+  const own = shownAs(field, schema) === "control";
+  const error = errors.get(place) ?? (own ? errorWithin(errors, place) : undefined);
   const name = String(path[path.length - 1]);
   const set = (next) => change(replaced(document, path, next));
   const control = {
@@ -37,22 +39,45 @@ function Field(props) {
   };
   const title = html`${name}${required ? html`<span class="required" title="required" aria-hidden="true"> *</span>` : null}<small>${[note, field.model && `→ ${field.model}`, kindText(field)].filter(Boolean).join(" · ")}</small>`;
   const below = html`${field.description ? html`<p class="about" id=${`${id}-about`}>${field.description}</p>` : null}
+    ${field.model && value ? html`<p class="about"><${Reference} model=${field.model} id=${value} /></p>` : null}
     ${error ? html`<p class="error" id=${`${id}-error`}>${error}</p>` : null}`;
-  if (field.kind === "object" && field.properties)
+  if (shownAs(field, schema) === "members") {
+    const others = isObject(value) ? Object.keys(value).filter((inner) => !(inner in field.properties)) : [];
     return html`<fieldset class="nested" data-pointer=${place}><legend>${title}</legend>${below}
       ${Object.entries(field.properties).map(
         ([inner, child]) =>
           html`<${Field} key=${inner} ...${props} note=${null} node=${child} path=${[...path, inner]} required=${field.required?.includes?.(inner)} />`,
       )}
+      ${others.map((inner) => html`<${Field} key=${inner} ...${props} node=${{}} path=${[...path, inner]} required=${false} note="not in the schema" />`)}
     </fieldset>`;
-  if (field.kind === "array" && field.items && isListable(shape(field.items, schema)))
+  }
+  if (shownAs(field, schema) === "list")
     return html`<fieldset class="nested" data-pointer=${place}><legend>${title}</legend>${below}<${List} ...${control} note=${null} /></fieldset>`;
   return html`<div class=${`field ${error ? "wrong" : ""}`} data-pointer=${place}><label for=${id}>${title}</label><${Control} ...${control} />${below}</div>`;
 }
 
-const kindText = (field) => (field.enum ? "" : field.kind === "any" ? "JSON" : field.kind);
-const isListable = (items) =>
-  items.kind !== "any" && items.kind !== "array" && !(items.kind === "object" && !items.properties);
+const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+const isFree = (field) => !Object.keys(field.properties ?? {}).length;
+const kindText = (field) =>
+  field.enum || field.model ? "" : field.kind === "any" ? "JSON" : field.kind === "object" && isFree(field) ? "object, as JSON" : field.kind;
+const isListable = (items) => !["any", "array"].includes(items.kind) && !(items.kind === "object" && isFree(items));
+
+/** An object without declared members is free: it is edited as JSON, like everything that has no control of its own. */
+function shownAs(field, schema) {
+  if (field.kind === "object" && !isFree(field)) return "members";
+  return field.kind === "array" && field.items && isListable(shape(field.items, schema)) ? "list" : "control";
+}
+
+/** Of a value that is edited as JSON, the first mistake below it. */
+function errorWithin(errors, place) {
+  const found = [...errors].find(([pointer]) => pointer.startsWith(`${place}/`));
+  return found && `${found[0].slice(place.length + 1).replace(/\//g, ".")}: ${found[1]}`;
+}
+
+/** The way to the document that a value names. */
+function Reference({ model, id }) {
+  return html`<a href=${reading.document(model, String(id))} aria-label=${`Open ${model} ${id}`}>Open ${model} <code>${id}</code></a>`;
+}
 
 function Control(props) {
   const { id, field, value, set, disabled, described, required } = props;
@@ -169,5 +194,6 @@ function Element(props) {
   const error = props.errors.get(place);
   return html`<label class="unseen" for=${id}>${`${path[path.length - 2]}, element ${index + 1}`}</label>
     <${Control} ...${props} id=${id} field=${item} value=${value} set=${set} place=${place} required=${true} described=${error ? `${id}-error` : null} />
+    ${item.model && value ? html`<${Reference} model=${item.model} id=${value} />` : null}
     ${error ? html`<p class="error" id=${`${id}-error`}>${error}</p>` : null}`;
 }

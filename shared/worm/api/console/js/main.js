@@ -1,9 +1,9 @@
 // The console begins here: token, shell, and the view that the address names.
-import { address, base, go, here, place } from "./address.js";
-import { about, branches, loadAbout, loadBranches } from "./catalog.js";
-import { refusal, setToken, spent, takeTokenFromAddress, token } from "./client.js";
+import { address, base, go, here, leaving, place } from "./address.js";
+import { about, branches, isPriced, loadAbout, loadBranches, readModel } from "./catalog.js";
+import { forgetToken, Problem, refusal, setToken, shareToken, spent, takeTokenFromAddress, token } from "./client.js";
 import { count, usd } from "./format.js";
-import { announcement, Badge, Dialog, Empty, Heading, ProblemBox, Waiting } from "./parts.js";
+import { announcement, Badge, Dialog, Empty, Heading, ProblemBox, toast, useAnswer, Waiting } from "./parts.js";
 import { html, render, signal, useEffect, useState } from "./preact.js";
 import { BranchesView } from "./views/branches.js";
 import { CollectionsView } from "./views/collections.js";
@@ -24,13 +24,19 @@ const NAVIGATION = [
 ];
 
 function viewOf({ parts }) {
-  const [first, model, second, id, third] = parts;
+  const [first, model] = parts;
   if (parts.length === 0) return html`<${CollectionsView} />`;
   if (parts.length === 1 && first === "changes") return html`<${FeedView} />`;
   if (parts.length === 1 && first === "trash") return html`<${TrashView} />`;
   if (parts.length === 1 && first === "branches") return html`<${BranchesView} />`;
   if (parts.length === 1 && first === "health") return html`<${HealthView} />`;
-  if (first !== "models") return null;
+  if (first !== "models" || parts.length < 2) return null;
+  const view = viewOfModel(parts, model);
+  return view && html`<${OnBranch} key=${model} name=${model} branch=${place.value.query.get("branch")}>${view}<//>`;
+}
+
+function viewOfModel(parts, model) {
+  const [second, id, third] = parts.slice(2);
   if (parts.length === 2) return html`<${TableView} key=${model} name=${model} />`;
   if (parts.length === 3 && second === "explain") return html`<${ExplainView} key=${model} name=${model} />`;
   if (parts.length === 3 && second === "new") return html`<${NewDocumentView} key=${model} name=${model} />`;
@@ -40,6 +46,32 @@ function viewOf({ parts }) {
   if (parts.length === 5 && second === "documents" && third === "history")
     return html`<${HistoryView} key=${key} name=${model} id=${id} />`;
   return null;
+}
+
+/** A branch has the models that are in a space. Of another one there is nothing to see there. */
+function OnBranch({ name, branch, children }) {
+  const model = useAnswer(async (signal) => (branch ? readModel(name, signal) : null), [name, branch]);
+  if (!branch || model.problem) return children;
+  if (!model.value) return html`<${Waiting} lines=${6} />`;
+  if (model.value.space) return children;
+  return html`<${Heading} title=${name} trail=${html`<a href=${address([])}>Collections</a>`} />
+    <${Empty} title=${`${name} is not on the branch ${branch}`}>A branch has only models that are in a space, and ${name} is in none. Its documents are on main.<br />
+      <a class="button primary" href=${here({ branch: null })}>Open it on main</a><//>`;
+}
+
+/** The question of whoever leaves something unsaved. */
+function Leaving() {
+  const leave = leaving.value;
+  if (!leave) return null;
+  const stay = () => (leaving.value = null);
+  const go = () => (stay(), leave());
+  return html`<${Dialog} title="Leave without saving?" close=${stay}>
+    <p>Your changes to this document are not saved yet.</p>
+    <div class="dialog-foot">
+      <button type="button" class="danger-quiet" onClick=${go}>Leave without saving</button>
+      <button type="button" class="primary" onClick=${stay}>Stay</button>
+    </div>
+  <//>`;
 }
 
 function NotHere() {
@@ -102,7 +134,7 @@ function TopBar() {
 function Account() {
   const [isOpen, setOpen] = useState(false);
   const { identity, url, version } = about.value ?? {};
-  return html`<button type="button" class="plain account" onClick=${() => setOpen(true)} title=${identity?.actor}>${identity?.actor ?? "…"}</button>
+  return html`<button type="button" class="plain account" onClick=${() => setOpen(true)} title=${identity?.actor}><span>${identity?.actor ?? "…"}</span></button>
     ${
       isOpen
         ? html`<${Dialog} title="This session" close=${() => setOpen(false)}>
@@ -113,7 +145,7 @@ function Account() {
             <div><dt>Version</dt><dd>${version}</dd></div>
             <div><dt>API</dt><dd><a href="/openapi.json" target="_blank" rel="noreferrer">openapi.json</a></dd></div>
           </dl>
-          <div class="dialog-foot"><button type="button" onClick=${() => setToken(null)}>Forget the token</button></div>
+          <div class="dialog-foot"><button type="button" onClick=${forgetToken}>Forget the token</button></div>
         <//>`
         : null
     }`;
@@ -125,22 +157,25 @@ function CostBar() {
   const { requests, usd: sum, calls } = spent.value;
   return html`<footer class="cost">
     <button type="button" class="plain" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>
-      <span data-total-requests=${requests}>${count(requests, "S3 request")}</span> · <span data-total-usd=${sum}>${usd(sum)}</span>
+      <span data-total-requests=${requests}>${count(requests, isPriced() ? "S3 request" : "request")}</span>${isPriced() ? html` · <span data-total-usd=${sum}>${usd(sum)}</span>` : null}
       <span class="muted"> on this page</span>
     </button>
     ${
       isOpen
         ? html`<div class="calls" role="region" aria-label="Calls of this page" tabindex="0"><table>
-          <thead><tr><th scope="col">Call</th><th scope="col">Status</th><th scope="col" class="number">Requests</th><th scope="col" class="number">USD</th><th scope="col" class="number">ms</th></tr></thead>
+          <thead><tr><th scope="col">Call</th><th scope="col">Status</th><th scope="col" class="number">Requests</th>${isPriced() ? html`<th scope="col" class="number">USD</th>` : null}<th scope="col" class="number">ms</th></tr></thead>
           <tbody>${calls.map(
             (one, index) => html`<tr key=${calls.length - index}>
               <td><code>${one.method} ${one.path}</code></td><td>${one.status}</td><td class="number">${one.requests}</td>
-              <td class="number">${usd(one.usd)}</td><td class="number">${Math.round(one.milliseconds)}</td></tr>`,
+              ${isPriced() ? html`<td class="number">${usd(one.usd)}</td>` : null}<td class="number">${Math.round(one.milliseconds)}</td></tr>`,
           )}</tbody></table></div>`
         : null
     }
   </footer>`;
 }
+
+const TOKEN_HINT =
+  "Copy it again from the address that `worm serve` printed: it is what follows #token=. Every start makes a new one.";
 
 function TokenForm() {
   const [text, setText] = useState("");
@@ -151,10 +186,10 @@ function TokenForm() {
   return html`<main class="sign-in" id="main">
     <form onSubmit=${submit}>
       <h1><img src=${`${base}icon.svg`} alt="" width="24" height="24" /> S3WORM</h1>
-      <${ProblemBox} problem=${refusal.value} />
+      <${ProblemBox} problem=${refusal.value && new Problem(refusal.value.status, { ...refusal.value.body, hint: TOKEN_HINT })} />
       <label class="field"><span>Token</span>
         <input type="password" autocomplete="off" required value=${text} onInput=${(event) => setText(event.target.value)} autofocus /></label>
-      <p class="muted"><code>worm serve</code> prints a link that contains it. The token stays in this tab and is forgotten when you close it.</p>
+      <p class="muted"><code>worm serve</code> prints a link that contains it. Only open tabs of this console keep the token: it is forgotten when you close them.</p>
       <button type="submit" class="primary">Continue</button>
     </form>
   </main>`;
@@ -177,9 +212,12 @@ function App() {
     <${TopBar} />
     <main id="main" tabindex="-1">${viewOf(place.value) ?? html`<${NotHere} />`}</main>
     <${CostBar} />
+    <${Leaving} />
+    ${toast.value ? html`<div class="toast" key=${toast.value.at} aria-hidden="true">${toast.value.text}</div>` : null}
     <div class="unseen" role="status" aria-live="polite">${announcement.value}</div>`;
 }
 
 takeTokenFromAddress();
+shareToken();
 if (!location.pathname.startsWith(base)) go(base + location.search, { replace: true });
 render(html`<${App} />`, document.getElementById("app"));

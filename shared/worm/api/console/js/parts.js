@@ -8,6 +8,17 @@ import { html, signal, useEffect, useId, useLayoutEffect, useRef, useState } fro
 export const announcement = signal("");
 export const announce = (text) => (announcement.value = text);
 
+/** The same for everybody, for a moment: what was done. */
+export const toast = signal(null);
+const TOAST_MILLISECONDS = 4000;
+
+export function tell(text) {
+  announce(text);
+  const own = { text, at: Date.now() };
+  toast.value = own;
+  setTimeout(() => toast.value === own && (toast.value = null), TOAST_MILLISECONDS);
+}
+
 /** `{value, problem, isLoading, reload, set}` of an answer. The last value stays while the next one is on its way. */
 export function useAnswer(load, inputs) {
   const [state, setState] = useState({ isLoading: true });
@@ -48,16 +59,19 @@ const SHOWN_MEMBERS = [
 export function ProblemBox({ problem, retry, children }) {
   if (!problem) return null;
   const body = problem.body ?? { title: problem.message };
-  const facts = SHOWN_MEMBERS.filter(([name]) => body[name] !== undefined && body[name] !== null);
+  const facts = SHOWN_MEMBERS.filter(
+    ([name]) => body[name] !== undefined && body[name] !== null && !(name === "field" && body.errors?.length > 1),
+  );
   const title = body.title ?? problem.message;
   return html`<div class="problem" role="alert">
     <p class="problem-title">${title}${problem.status ? html` <span class="tag">${problem.status}</span>` : null}</p>
-    ${body.detail && body.detail !== title ? html`<p>${body.detail}</p>` : null}
+    ${body.detail && body.detail !== title && !(body.errors?.length > 1) ? html`<p>${body.detail}</p>` : null}
     ${
       facts.length
         ? html`<dl class="facts">${facts.map(([name, title]) => html`<div key=${name}><dt>${title}</dt><dd><code>${cell(body[name])}</code></dd></div>`)}</dl>`
         : null
     }
+    ${body.errors?.length > 1 ? html`<ul class="mistakes">${body.errors.map((one, index) => html`<li key=${index}>${one.field ? html`<code>${one.field}</code> ` : null}${one.detail}</li>`)}</ul>` : null}
     ${body.mayHaveLanded ? html`<p>The write may have landed. Look before you try again.</p>` : null}
     ${body.hint ? html`<p class="hint"><b>Hint</b> ${body.hint}</p>` : null}
     ${retry ? html`<button type="button" onClick=${retry}>Try again</button>` : null} ${children}
@@ -168,6 +182,12 @@ export function ReasonField({ value, set }) {
     <input type="text" value=${value} maxlength="500" onInput=${(event) => set(event.target.value)} /></label>`;
 }
 
+/** On a narrow screen the reason would cover the form: there it is folded. */
+export function FoldedReason(props) {
+  const [isOpen] = useState(() => matchMedia("(min-width: 761px)").matches);
+  return html`<details class="folded" open=${isOpen}><summary>Reason</summary><${ReasonField} ...${props} /></details>`;
+}
+
 export function CopyButton({ text, label: name = "Copy" }) {
   const [isDone, setDone] = useState(false);
   const copy = async () => {
@@ -196,11 +216,12 @@ export function CodeButton() {
 export function CodePanel({ snippet }) {
   const chosen = place.value.query.get("code");
   if (!chosen) return null;
-  const language = LANGUAGES.some(([name]) => name === chosen) ? chosen : "curl";
+  const known = LANGUAGES.filter(([name]) => snippet[name]);
+  const language = known.some(([name]) => name === chosen) ? chosen : "curl";
   return html`<section class="code-panel" aria-label="This view as code">
     <div class="code-head">
       <div role="group" aria-label="Language" class="segments">
-        ${LANGUAGES.map(
+        ${known.map(
           ([name, title]) =>
             html`<button key=${name} type="button" aria-pressed=${name === language} onClick=${() => go(here({ code: name }), { replace: true })}>${title}</button>`,
         )}
@@ -209,6 +230,7 @@ export function CodePanel({ snippet }) {
       <button type="button" class="plain" aria-label="Close the code" onClick=${() => go(here({ code: null }), { replace: true })}>×</button>
     </div>
     <pre tabindex="0" data-code=${language}>${snippet[language]}</pre>
+    ${language === "curl" ? html`<p class="code-note"><code>$WORM_TOKEN</code> is the token: what follows <code>#token=</code> in the address that <code>worm serve</code> printed. Set it once: <code>export WORM_TOKEN=…</code></p>` : null}
   </section>`;
 }
 

@@ -27,11 +27,12 @@ export function Plot({ xs, series, text, height = 160, isTime = false, xValue, y
         width: holder.current.clientWidth,
         height,
         legend: { show: false },
+        padding: [8, 28, 0, 0], // room for the last label
         cursor: { drag: { x: false, y: false } },
         scales: { x: { time: isTime }, y: { range: (_, __, most) => [0, Math.max(most * 1.1, Number.EPSILON)] } },
         axes: [
-          { ...axis, ...(xValue ? { values: (_, ticks) => ticks.map(xValue) } : {}) },
-          { ...axis, size: 64, ...(yValue ? { values: (_, ticks) => ticks.map(yValue) } : {}) },
+          { ...axis, space: 72, ...(xValue ? { values: (_, ticks) => ticks.map(xValue) } : {}) },
+          { ...axis, size: 64, space: 22, ...(yValue ? { values: (_, ticks) => ticks.map(yValue) } : {}) },
         ],
         series: [
           {},

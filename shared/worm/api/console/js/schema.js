@@ -57,7 +57,7 @@ export function fieldsOf(schema) {
         nullable: field.nullable,
         required: wanted.has(name),
         description: field.description ?? "",
-        model: field.model,
+        model: field.model ?? items?.model ?? null,
       });
       if (field.kind === "object" && depth < DEPTH) visit(field, path, depth + 1);
     }
@@ -67,12 +67,12 @@ export function fieldsOf(schema) {
   return [...found.filter((field) => !times.some((one) => one.path === field.path)), ...times];
 }
 
-/** Where nobody has chosen columns: scalars of the top level, the server's times last. */
+/** Where nobody has chosen columns: scalars of the top level, and when it was changed, early enough to be in sight. */
 export function defaultColumns(fields) {
   const plain = fields.filter((one) => !one.path.includes(".") && one.kind !== "object" && one.path !== "id");
   const times = plain.filter((one) => one.path === "updatedAt");
   const others = plain.filter((one) => !["createdAt", "updatedAt"].includes(one.path)).slice(0, 7);
-  return [...others, ...times].map((one) => one.path);
+  return [...others.slice(0, 4), ...times, ...others.slice(4)].map((one) => one.path);
 }
 
 /** A new document: declared defaults, and nothing else. */

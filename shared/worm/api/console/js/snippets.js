@@ -1,4 +1,4 @@
-// What a view shows, as a program would ask for it: with curl, in Python, on the command line.
+// What a view shows, as a program would ask for it: with curl, in Python, on the command line, as far as there is a way.
 // The token is never in a snippet: it is the variable WORM_TOKEN.
 import { origin } from "./address.js";
 
@@ -218,15 +218,18 @@ export const snippets = {
   changes: ({ model }) => ({
     curl: `${curl("GET", "/v1/changes", { query: { model }, headers: { Accept: "text/event-stream" } })} --no-buffer`,
     python: inPython([
-      `for entry in db.history(${keywords({ model, limit: 50 })}):`,
-      "    print(entry.ts, entry.model, entry.id, entry.op, entry.actor)",
+      `cursor = db.changes(${keywords({ model })}).cursor`,
+      "while True:",
+      `    found = db.changes(after=cursor, ${model ? `${keywords({ model })}, ` : ""}wait=20)`,
+      "    for entry in found:",
+      "        print(entry.ts, entry.model, entry.id, entry.op, entry.actor)",
+      "    cursor = found.cursor",
     ]),
     cli: worm("history", model ? [model] : [], { limit: 50 }),
   }),
 
   health: () => ({
     curl: curl("GET", "/v1/health"),
-    python: inPython(["for report in db.verify():", "    print(report)"]),
     cli: worm("doctor", []),
   }),
 

@@ -4,7 +4,6 @@ import { branches, loadBranches, may } from "../catalog.js";
 import { call, get, path, post, readDocument } from "../client.js";
 import { count } from "../format.js";
 import {
-  announce,
   Answered,
   Badge,
   CodeButton,
@@ -16,6 +15,7 @@ import {
   Heading,
   ProblemBox,
   ReasonField,
+  tell,
   useAnswer,
 } from "../parts.js";
 import { html, useState } from "../preact.js";
@@ -70,7 +70,7 @@ function Graph({ items, compare, into, reload }) {
   const undelete = async (one) => {
     try {
       await post(path("v1", "branches", one.name, "undelete"), {});
-      announce(`${one.name} takes commits again`);
+      tell(`${one.name} takes commits again`);
       reload();
     } catch (error) {
       setProblem(error);
@@ -78,7 +78,7 @@ function Graph({ items, compare, into, reload }) {
   };
   const remove = async () => {
     await call("DELETE", path("v1", "branches", deleting.name));
-    announce(`${deleting.name} was deleted`);
+    tell(`${deleting.name} was deleted`);
     reload();
   };
   return html`<${ProblemBox} problem=${problem} />
@@ -92,7 +92,7 @@ function Graph({ items, compare, into, reload }) {
           <th scope="row">${one.name}${one.isDeleted ? html` <${Badge}>deleted<//>` : null}</th>
           ${index === 0 ? html`<td rowspan=${rows.length} class="graph"><${Lanes} rows=${rows} /></td>` : null}
           <td>${one.parent ? html`${one.parent}${one.forkSeq !== null && one.forkSeq !== undefined ? html` <span class="muted">at ${one.forkSeq}</span>` : null}` : html`<span class="muted">–</span>`}</td>
-          <td class="number">${one.head ?? "–"}</td>
+          <td class="number">${one.head ?? "–"}${isFresh(one) ? html`<div class="path">0 changes</div>` : null}</td>
           <td class="row-actions">
             ${
               one.name === "main"
@@ -114,20 +114,25 @@ function Graph({ items, compare, into, reload }) {
     }`;
 }
 
+/** Nothing was committed after the commit that made it. */
+const isFresh = (one) => Boolean(one.parent) && one.head === one.createdSeq;
+
 /** Lines stay thin and dots round at any width: the drawing is stretched, strokes are not. */
 function Lanes({ rows }) {
-  const numbers = rows.flatMap((one) => [one.forkSeq, one.head]).filter((one) => typeof one === "number");
+  // The numbers of commits are shared: a branch can begin at one that is after the newest of its parent.
+  const forkOf = (one) => Math.min(one.forkSeq ?? 0, rows.find((other) => other.name === one.parent)?.head ?? Infinity);
+  const numbers = rows.flatMap((one) => [one.parent ? forkOf(one) : null, isFresh(one) ? null : one.head]).filter((one) => typeof one === "number");
   const most = Math.max(1, ...numbers);
   const least = Math.min(most, ...numbers);
-  const x = (seq) => 5 + (((seq ?? least) - least) / Math.max(1, most - least)) * 88;
+  const x = (seq) => 14 + (((seq ?? least) - least) / Math.max(1, most - least)) * 79;
   const y = (index) => index * ROW_PIXELS + ROW_PIXELS / 2;
   const height = rows.length * ROW_PIXELS;
   return html`<svg viewBox=${`0 0 100 ${height}`} preserveAspectRatio="none" height=${height} aria-hidden="true">
     ${rows.map((one, index) => {
       const parent = rows.findIndex((other) => other.name === one.parent);
-      const head = x(one.head);
-      const start = one.parent ? x(one.forkSeq) : 0;
-      const turn = Math.min(start + 5, Math.max(head, start + 1));
+      const start = one.parent ? x(forkOf(one)) : 0;
+      const head = isFresh(one) ? start : x(one.head);
+      const turn = isFresh(one) ? start : Math.min(start + 5, Math.max(head, start + 1));
       const line =
         parent < 0
           ? `M 0 ${y(index)} H ${head}`
@@ -149,7 +154,7 @@ function Creation({ items, close, reload }) {
     try {
       const moment = at.trim() === "" ? {} : { at: /^\d+$/.test(at.trim()) ? Number(at.trim()) : at.trim() };
       await post("/v1/branches", { name: name.trim(), parent, ...moment });
-      announce(`Branch ${name.trim()} was made`);
+      tell(`Branch ${name.trim()} was made`);
       close();
       reload();
       go(here({ compare: name.trim(), into: parent === "main" ? null : parent }));
@@ -253,7 +258,7 @@ function Merge({ changes, branch, into, policy, setPolicy, choices, again }) {
         ? `The merge would work: ${count(changes.length, "document")}`
         : `${branch} was merged into ${into}`;
       setResult(text);
-      announce(text);
+      tell(text);
       if (!dryRun) again();
     } catch (error) {
       setProblem(error);

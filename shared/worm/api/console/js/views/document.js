@@ -1,6 +1,6 @@
 // One document: a form from the schema, or its JSON. A save holds only for the version that was read; where somebody else
 // saved first, three versions are shown by field, and the choice is saved on top of theirs.
-import { address, go, here, place, reading } from "../address.js";
+import { address, go, guard, here, place, reading } from "../address.js";
 import { changes, isRounded, label, merged, patch, SYSTEM_FIELDS, threeWay } from "../changes.js";
 import { mayChange, mayCreate, readModel } from "../catalog.js";
 import { because, call, path, Problem, readDocument } from "../client.js";
@@ -9,16 +9,17 @@ import { DocumentForm } from "../form.js";
 import {
   announce,
   Answered,
+  tell,
   CodeButton,
   CodePanel,
   Confirm,
   DiffValue,
   Heading,
   ProblemBox,
-  ReasonField,
+  FoldedReason,
   useAnswer,
 } from "../parts.js";
-import { html, useEffect, useId, useMemo, useRef, useState } from "../preact.js";
+import { html, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "../preact.js";
 import { emptyDocument } from "../schema.js";
 import { snippets } from "../snippets.js";
 
@@ -32,16 +33,29 @@ export function DocumentView({ name, id }) {
     async (signal) => {
       const [model, found] = await Promise.all([
         readModel(name, signal),
-        readDocument("GET", target(name, id), { query: { branch }, signal }),
+        readDocument("GET", target(name, id), { query: { branch }, signal }).catch((problem) => {
+          if (problem.status === 404) return { missing: problem };
+          throw problem;
+        }),
       ]);
       return { model, found };
     },
     [name, id, branch],
   );
-  if (answer.problem?.status === 404)
-    return html`<${Heading} title=${id} trail=${trailOf(name)} />
-      <${ProblemBox} problem=${answer.problem}><a class="button" href=${reading.history(name, id)}>Look at its history</a><//>`;
-  return html`<${Answered} answer=${answer} lines=${10}>${({ model, found }) => html`<${Editor} key=${found.etag} model=${model} id=${id} found=${found} />`}<//>`;
+  return html`<${Answered} answer=${answer} lines=${10}>${({ model, found }) =>
+    found.missing
+      ? html`<${Missing} model=${model} id=${id} problem=${found.missing} />`
+      : html`<${Editor} key=${found.etag} model=${model} id=${id} found=${found} />`}<//>`;
+}
+
+function Missing({ model, id, problem }) {
+  return html`<${Heading} title=${id} trail=${trailOf(model.name)} />
+    <${ProblemBox} problem=${new Problem(problem.status, { ...problem.body, hint: model.softDelete ? "If it was deleted, it may be in trash." : null })}>
+      <p class="links">
+        ${model.softDelete ? html`<a class="button" href=${address(["trash"], { model: model.name })}>Look in trash</a> ` : null}
+        ${model.oplog || model.space ? html`<a class="button" href=${reading.history(model.name, id)}>Look at its history</a>` : null}
+      </p>
+    <//>`;
 }
 
 const trailOf = (name) => html`<a href=${address([])}>Collections</a> / <a href=${reading.table(name)}>${name}</a>`;
@@ -73,17 +87,21 @@ function refused(values) {
   return new Problem(0, { title: "Browsers cannot keep a whole number of this size exactly", detail, hint: "Use the API or the SDK for this change." });
 }
 
-/** A problem that names a member of the document is shown at its control as well. */
+/** A problem that names members of the document is shown at their controls as well. */
 function pointed(problem) {
-  const { pointer, field, detail, title } = problem.body ?? {};
-  const place = pointer ?? (field ? "/" + field.replace(/\./g, "/") : null);
-  return place ? new Map([[place, detail ?? title]]) : new Map();
+  const { errors, title, ...first } = problem.body ?? {};
+  const told = new Map();
+  for (const { pointer, field, detail } of errors?.length ? errors : [first]) {
+    const place = pointer ?? (field ? "/" + field.replace(/\./g, "/") : null);
+    if (place) told.set(place, [told.get(place), detail ?? title].filter(Boolean).join(". "));
+  }
+  return told;
 }
 
 function Editor({ model, id, found: loaded }) {
   const [found, setFound] = useState(loaded);
   const state = useDraft(found.document);
-  const { draft, reset, tell, isWrong } = state;
+  const { draft, reset, isWrong } = state;
   const [problem, setProblem] = useState(null);
   const [conflict, setConflict] = useState(null);
   const [isDeleting, setDeleting] = useState(false);
@@ -93,14 +111,14 @@ function Editor({ model, id, found: loaded }) {
   const canChange = mayChange(model);
   const operations = patch(found.document, draft);
   const isDirty = operations.length > 0;
-  useUnsaved(isDirty);
+  useUnsaved(isDirty || isWrong);
 
   const keep = (saved, text) => {
     setFound(saved);
     reset(saved.document);
     setConflict(null);
     setReason("");
-    announce(text);
+    tell(text);
   };
   const write = (base, wanted) =>
     readDocument("PATCH", target(model.name, id), {
@@ -120,7 +138,7 @@ function Editor({ model, id, found: loaded }) {
       if (error.status === 412) await meet(base.document, wanted);
       else {
         setProblem(error);
-        tell(pointed(error));
+        state.tell(pointed(error));
       }
     } finally {
       setBusy(false);
@@ -149,8 +167,8 @@ function Editor({ model, id, found: loaded }) {
       query: { branch },
       headers: { "If-Match": found.etag, ...because(why) },
     });
-    announce("Deleted");
-    go(reading.table(model.name));
+    tell(`${id} was deleted`);
+    go(reading.table(model.name), { isSure: true });
   };
 
   const snippet = snippets.document({
@@ -178,7 +196,7 @@ function Editor({ model, id, found: loaded }) {
           ${
             canChange
               ? html`<div class="save-bar">
-                ${isDirty ? html`<${ReasonField} value=${reason} set=${setReason} />` : null}
+                ${isDirty ? html`<${FoldedReason} value=${reason} set=${setReason} />` : null}
                 <span class="muted" aria-live="polite">${isDirty ? count(operations.length, "field") + " changed" : "no changes"}</span>
                 <button type="button" disabled=${!isDirty || isBusy} onClick=${() => reset(found.document)}>Discard</button>
                 <button type="button" class="primary" disabled=${!isDirty || isWrong || isBusy} onClick=${() => save()}>Save</button>
@@ -195,13 +213,17 @@ function Editor({ model, id, found: loaded }) {
     }`;
 }
 
-/** A tab with unsaved changes asks before it is closed. */
+/** Whoever leaves unsaved changes is asked first: by the console, or by the browser where the tab is closed. */
 function useUnsaved(isDirty) {
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!isDirty) return undefined;
     const warn = (event) => event.preventDefault();
+    guard(true);
     addEventListener("beforeunload", warn);
-    return () => removeEventListener("beforeunload", warn);
+    return () => {
+      guard(false);
+      removeEventListener("beforeunload", warn);
+    };
   }, [isDirty]);
 }
 
@@ -325,7 +347,7 @@ export function NewDocumentView({ name }) {
 
 function Creator({ model }) {
   const state = useDraft(emptyDocument(model.schema));
-  const { draft, tell, isWrong } = state;
+  const { draft, isWrong } = state;
   const [id, setId] = useState("");
   const [problem, setProblem] = useState(null);
   const [isBusy, setBusy] = useState(false);
@@ -334,7 +356,8 @@ function Creator({ model }) {
   // Who does not know whether it arrived sends it again: the same document makes one, not two.
   const key = useMemo(() => crypto.randomUUID(), [draft, id, reason, branch]);
   const isSingleton = !/\(id:/.test(model.path);
-  useUnsaved(changes(emptyDocument(model.schema), draft).length > 0 && !isBusy);
+  const wrongId = state.errors.get("/id");
+  useUnsaved(!isBusy && (isWrong || id !== "" || changes(emptyDocument(model.schema), draft).length > 0));
   if (!mayCreate(model))
     return html`<${Heading} title=${`New ${model.name}`} trail=${trailOf(model.name)} /><p class="muted">You may not create documents here.</p>`;
   const create = async (event) => {
@@ -350,11 +373,11 @@ function Creator({ model }) {
         headers: { ...because(reason), "Idempotency-Key": key },
         body: id ? { ...document, id } : document,
       });
-      announce("Created");
-      go(reading.document(model.name, made.id));
+      tell("Created");
+      go(reading.document(model.name, made.id), { isSure: true });
     } catch (error) {
       setProblem(error);
-      tell(pointed(error));
+      state.tell(pointed(error));
       setBusy(false);
     }
   };
@@ -362,9 +385,9 @@ function Creator({ model }) {
     <${Heading} title=${`New ${model.name}`} trail=${trailOf(model.name)}><${CodeButton} /><//>
     <${CodePanel} snippet=${snippets.create({ model: model.name, id, document: draft, branch })} />
     <${Tabs} />
-    ${isSingleton ? null : html`<div class="form"><label class="field"><span>id <small>empty: a new one</small></span><input type="text" class="mono" value=${id} onInput=${(event) => setId(event.target.value)} /></label></div>`}
+    ${isSingleton ? null : html`<div class="form"><label class=${`field ${wrongId ? "wrong" : ""}`} data-pointer="/id"><span>id <small>empty: a new one</small></span><input type="text" class="mono" value=${id} onInput=${(event) => setId(event.target.value)} />${wrongId ? html`<p class="error">${wrongId}</p>` : null}</label></div>`}
     <${Body} model=${model} state=${state} disabled=${isBusy} />
     <${ProblemBox} problem=${problem} />
-    <div class="save-bar"><${ReasonField} value=${reason} set=${setReason} /><button type="submit" class="primary" disabled=${isWrong || isBusy}>Create</button></div>
+    <div class="save-bar"><${FoldedReason} value=${reason} set=${setReason} /><button type="submit" class="primary" disabled=${isWrong || isBusy}>Create</button></div>
   </form>`;
 }

@@ -1,5 +1,6 @@
 // How a query is answered: the plan with its estimate, and what it really took where you run it.
 import { address, go, here, place, reading } from "../address.js";
+import { isPriced } from "../catalog.js";
 import { get, path } from "../client.js";
 import { parse } from "../filters.js";
 import { bytes, number, time, usd } from "../format.js";
@@ -42,7 +43,7 @@ export function Plan({ plan }) {
   const measures = [
     ["Requests", plan.estimatedRequests, plan.actualRequests, number],
     ["Bytes", plan.estimatedBytes, plan.actualBytes, bytes],
-    ["USD", plan.estimatedUsd, plan.actualUsd, usd],
+    ...(isPriced() ? [["USD", plan.estimatedUsd, plan.actualUsd, usd]] : []),
     ["Rows", undefined, plan.actualRows, number],
   ].filter(([, estimate, actual]) => estimate !== undefined || actual !== undefined);
   const hasActual = plan.actualRequests !== undefined;

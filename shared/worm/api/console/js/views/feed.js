@@ -76,6 +76,9 @@ function parseEvent(text) {
 
 const keyOf = (item) => `${item.model}/${item.id}/${item.seq}/${item.op}`;
 
+/** Times have whole seconds: within one, what came last is first. */
+const newestFirst = (a, b) => (a.ts < b.ts ? 1 : a.ts > b.ts ? -1 : 0);
+
 export function FeedView() {
   const { query } = place.value;
   const model = query.get("model");
@@ -83,21 +86,33 @@ export function FeedView() {
   const models = useAnswer((signal) => readModels(signal), []);
   const [items, setItems] = useState([]);
   const [state, setState] = useState({ isLive: false });
-  const cursor = useMemo(() => ({ after: null }), [model]);
+  const [older, setOlder] = useState(null);
+  const cursor = useMemo(() => ({ after: null, kept: KEPT }), [model]);
   const add = (fresh, isLive) => {
     if (!fresh.length) return;
     if (isLive) announce(count(fresh.length, "new change"));
     setItems((last) => {
       const known = new Set(last.map(keyOf));
       const added = fresh.filter((one) => !known.has(keyOf(one))).map((one) => ({ ...one, isLive }));
-      return [...added, ...last].sort((a, b) => (a.ts < b.ts ? 1 : a.ts > b.ts ? -1 : 0)).slice(0, KEPT);
+      return (isLive ? [...added.reverse(), ...last] : [...last, ...added]).sort(newestFirst).slice(0, cursor.kept);
     });
+  };
+  const readOlder = async () => {
+    try {
+      const page = await get("/v1/history", { model, limit: BACKLOG, cursor: older });
+      cursor.kept += page.items.length;
+      add(page.items, false);
+      setOlder(page.cursor);
+    } catch (problem) {
+      setState({ isLive: false, problem });
+    }
   };
   useEffect(() => {
     const aborter = new AbortController();
     setItems([]);
+    setOlder(null);
     get("/v1/history", { model, limit: BACKLOG }, aborter.signal).then(
-      (page) => add(page.items, false),
+      (page) => (add(page.items, false), setOlder(page.cursor)),
       (problem) => problem.name === "AbortError" || setState({ isLive: false, problem }),
     );
     return () => aborter.abort();
@@ -120,7 +135,7 @@ export function FeedView() {
     ${query.get("branch") ? html`<p class="notice">These are the changes of the main branch. What a branch changes is under <a href=${address(["branches"], { compare: query.get("branch") })}>Branches</a>.</p>` : null}
     <${ProblemBox} problem=${state.problem} />
     <${Activity} items=${items} />
-    ${items.length ? html`<${Changes} items=${items} />` : html`<${Empty} title="No changes yet">They appear here as they are recorded.<//>`}`;
+    ${items.length ? html`<${Changes} items=${items} />${older ? html`<p class="older"><button type="button" onClick=${readOlder}>Older</button></p>` : null}` : html`<${Empty} title="No changes yet">They appear here as they are recorded.<//>`}`;
 }
 
 function Activity({ items }) {

@@ -4,7 +4,6 @@ import { may } from "../catalog.js";
 import { get, path, post } from "../client.js";
 import { bytes, cell, count, number, time, usd } from "../format.js";
 import {
-  announce,
   Answered,
   Badge,
   CodeButton,
@@ -13,6 +12,7 @@ import {
   Empty,
   Heading,
   ProblemBox,
+  tell,
   useAnswer,
 } from "../parts.js";
 import { Plot } from "../plot.js";
@@ -27,14 +27,15 @@ const CHANGES_PER_DAY = [0, 1_000, 5_000, 10_000, 50_000, 100_000];
 export function HealthView() {
   const key = place.value.query.get("key");
   const answer = useAnswer((signal) => get("/v1/health", {}, signal), []);
+  const isDenied = answer.problem?.status === 403; // and so are dead letters and keys: said once
   return html`<${Heading} title="Health">
       ${answer.value ? html`<${Badge} tone=${TONES[answer.value.status] ?? ""}>${answer.value.status}<//>` : null}
       <${CodeButton} /><button type="button" onClick=${answer.reload}>Check again</button>
     <//>
     <${CodePanel} snippet=${key ? snippets.why({ key }) : snippets.health()} />
-    <${Answered} answer=${answer} lines=${5}>${(found) => html`<${Findings} findings=${found.findings ?? []} />`}<//>
-    ${answer.isLoading ? null : html`<${Rejected} isExpected=${answer.value?.findings?.some((one) => one.area === "dead letters" && one.state === "trouble")} />`}
-    <${Why} key=${key ?? ""} asked=${key} />
+    <${Answered} answer=${isDenied ? { ...answer, reload: null } : answer} lines=${5}>${(found) => html`<${Findings} findings=${found.findings ?? []} />`}<//>
+    ${answer.isLoading || isDenied ? null : html`<${Rejected} isExpected=${answer.value?.findings?.some((one) => one.area === "dead letters" && one.state === "trouble")} />`}
+    ${isDenied ? null : html`<${Why} key=${key ?? ""} asked=${key} />`}
     <${Cost} />`;
 }
 
@@ -84,7 +85,7 @@ function Letters({ items, more, sent }) {
     setProblem(null);
     try {
       await post(path("v1", "rejected", one.id, "redrive"), {});
-      announce("The message was sent again");
+      tell("The message was sent again");
       sent(one);
     } catch (error) {
       setProblem(error);
@@ -177,6 +178,8 @@ function Verdict({ asked }) {
 
 // Cost
 
+const thousands = (value) => (value >= 1000 ? `${number(value / 1000)}k` : number(value));
+
 function Cost() {
   const { query } = place.value;
   const perDay = { changes: Number(query.get("changes") ?? 1_000), queries: Number(query.get("queries") ?? 1_000) };
@@ -202,7 +205,7 @@ function Cost() {
       own,
       points,
     }) => html`<p class="sum"><b>${usd(own.usdPerMonth / DAYS_PER_MONTH)}</b> a day, ${usd(own.usdPerMonth)} a month, by list prices${own.region ? ` of ${own.region}` : ""}${own.date ? ` as of ${own.date}` : ""}</p>
-      <${Plot} xs=${CHANGES_PER_DAY} series=${[{ label: "USD a day", values: points, kind: "line" }]} height=${180} xValue=${(value) => number(value)} yValue=${(value) => usd(value)}
+      <${Plot} xs=${CHANGES_PER_DAY} series=${[{ label: "USD a day", values: points, kind: "line" }]} height=${180} xValue=${thousands} yValue=${(value) => usd(value)}
         text=${`USD a day by changes a day: ${CHANGES_PER_DAY.map((changes, index) => `${number(changes)} changes ${usd(points[index])}`).join(", ")}`} />
       <details><summary>Lines of the estimate</summary><div class="scroll" role="region" aria-label="Lines of the estimate" tabindex="0"><table class="list">
         <thead><tr><th scope="col">Part</th><th scope="col">What</th><th scope="col" class="number">USD a month</th></tr></thead>

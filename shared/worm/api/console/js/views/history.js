@@ -4,7 +4,6 @@ import { mayChange, readModel } from "../catalog.js";
 import { because, get, path, readDocument } from "../client.js";
 import { pretty, relative, time } from "../format.js";
 import {
-  announce,
   Answered,
   Badge,
   CodeButton,
@@ -15,6 +14,7 @@ import {
   Heading,
   ProblemBox,
   Slider,
+  tell,
   useAnswer,
   Waiting,
 } from "../parts.js";
@@ -64,7 +64,7 @@ function Timeline({ model, entries, current, older, target, branch, reload, read
   const found = asked ? entries.findIndex((one) => String(one.seq) === asked) : newest;
   const position = found < 0 ? newest : found;
   const entry = entries[position];
-  const against = query.get("against") === "before" ? "before" : "now";
+  const against = query.get("against") === "now" ? "now" : "before";
   const states = useMemo(() => new Map(), [entries]);
   const state = async (seq, signal) => {
     if (!states.has(seq)) states.set(seq, await get(target("at"), { seq, branch }, signal));
@@ -76,7 +76,7 @@ function Timeline({ model, entries, current, older, target, branch, reload, read
       if (against === "now") return { document: current?.document ?? null };
       const before = entries[position - 1];
       if (before) return state(before.seq, signal);
-      return { document: null };
+      return older ? state(entry.seq - 1, signal) : { document: null };
     },
     [entry.seq, against, entries],
   );
@@ -94,7 +94,7 @@ function Timeline({ model, entries, current, older, target, branch, reload, read
       },
       body: { toSeq: entry.seq },
     });
-    announce(`Rolled back to entry ${entry.seq}`);
+    tell(`Rolled back to entry ${entry.seq}`);
     go(here({ seq: null }), { replace: true });
     reload();
   };
@@ -116,8 +116,8 @@ function Timeline({ model, entries, current, older, target, branch, reload, read
       <${Entries} entries=${entries} position=${position} set=${set} readOlder=${older ? readOlder : null} />
       <div class="history-main">
         <div role="group" aria-label="Compare with" class="segments">
-          <button type="button" aria-pressed=${against === "now"} onClick=${() => go(here({ against: null }), { replace: true })}>This entry and now</button>
-          <button type="button" aria-pressed=${against === "before"} onClick=${() => go(here({ against: "before" }), { replace: true })}>What this entry changed</button>
+          <button type="button" aria-pressed=${against === "before"} onClick=${() => go(here({ against: null }), { replace: true })}>What it changed</button>
+          <button type="button" aria-pressed=${against === "now"} onClick=${() => go(here({ against: "now" }), { replace: true })}>Compared with now</button>
         </div>
         ${
           shown.problem || other.problem

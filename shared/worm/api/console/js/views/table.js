@@ -62,7 +62,7 @@ function Table({ model }) {
     ${
       filter === undefined
         ? html`<${ProblemBox} problem=${{ message: "The filter of this address is not a JSON object" }}><a href=${here({ filter: null })}>Remove the filter</a><//>`
-        : html`<${Filters} fields=${fields} filter=${filter} />
+        : html`<${Filters} model=${model} fields=${fields} filter=${filter} branch=${asked.branch} />
           ${hasPast && (query.has("time") || asked.at) ? html`<${Moment} model=${model} at=${asked.at} />` : null}
           <div class="table-body">
             <${Facets} model=${model} filter=${filter} asked=${asked} />
@@ -77,12 +77,19 @@ const setFilter = (filter) =>
 
 // Chips
 
-function Filters({ fields, filter }) {
+function Filters({ model, fields, filter, branch }) {
   const [editing, setEditing] = useState(null);
   const chips = chipsOf(filter);
   const without = (index) => chips.filter((_, other) => other !== index);
-  const save = (chip) => {
+  /** A mistake that the server finds is said in the dialog; anything else is no reason to stop. */
+  const save = async (chip) => {
     const others = editing.index === undefined ? chips : without(editing.index);
+    const asked = { filter: JSON.stringify(filterOf([chip])), explain: "true", branch };
+    try {
+      await get(path("v1", "models", model.name, "documents"), asked);
+    } catch (problem) {
+      if (problem.body?.type === "urn:worm:invalid") throw problem;
+    }
     setEditing(null);
     setFilter(filterOf([...others, chip]));
   };
@@ -95,8 +102,21 @@ function Filters({ fields, filter }) {
     )}
     <button type="button" class="chip-add" onClick=${() => setEditing({})}>+ Filter</button>
     ${chips.length > 1 ? html`<button type="button" class="plain small" onClick=${() => setFilter({})}>Clear all</button>` : null}
+    ${/\(id:/.test(model.path) ? html`<${OpenById} model=${model} />` : null}
     ${editing ? html`<${ChipDialog} fields=${fields} chip=${editing.chip} save=${save} close=${() => setEditing(null)} />` : null}
   </div>`;
+}
+
+function OpenById({ model }) {
+  const open = (event) => {
+    event.preventDefault();
+    const id = event.target.elements.id.value.trim();
+    if (id) go(reading.document(model.name, id));
+  };
+  return html`<form class="open-by-id" onSubmit=${open}>
+    <input type="text" name="id" class="mono" aria-label="Open by id" placeholder="Open by id" spellcheck="false" autocomplete="off" />
+    <button type="submit" class="small">Open</button>
+  </form>`;
 }
 
 function ChipDialog({ fields, chip, save, close }) {
@@ -113,16 +133,16 @@ function ChipDialog({ fields, chip, save, close }) {
 function JsonCondition({ chip, save }) {
   const given = chip?.json ?? (chip ? filterOf([chip]) : { $or: [{}, {}] });
   const [text, setText] = useState(JSON.stringify(given, null, 2));
-  const [error, setError] = useState("");
-  const submit = (event) => {
+  const [problem, setProblem] = useState(null);
+  const submit = async (event) => {
     event.preventDefault();
     const filter = parse(text);
-    if (filter === undefined) setError("This is not a JSON object");
-    else save({ json: filter });
+    if (filter === undefined) setProblem({ message: "This is not a JSON object" });
+    else await save({ json: filter }).catch(setProblem);
   };
   return html`<form onSubmit=${submit}>
-    <label class="field"><span>Filter</span><textarea class="mono" rows="8" spellcheck="false" value=${text} onInput=${(event) => setText(event.target.value)}></textarea></label>
-    ${error ? html`<p class="error" role="alert">${error}</p>` : null}
+    <label class="field"><span>Filter</span><textarea class="mono" rows="8" spellcheck="false" value=${text} onInput=${(event) => (setProblem(null), setText(event.target.value))}></textarea></label>
+    <${ProblemBox} problem=${problem} />
     <div class="dialog-foot"><button type="submit" class="primary">Apply</button></div>
   </form>`;
 }
@@ -139,12 +159,12 @@ function FieldCondition({ fields, chip, save }) {
   const [error, setError] = useState("");
   const values = field.kind === "boolean" ? ["true", "false"] : operator.many ? null : field.enum;
   const shown = values && !values.includes(text) ? values[0] : text;
-  const submit = (event) => {
+  const submit = async (event) => {
     event.preventDefault();
     try {
-      save({ field: name, op: operator.op, value: operator.fixed ? undefined : typed(shown, field, operator) });
+      await save({ field: name, op: operator.op, value: operator.fixed ? undefined : typed(shown, field, operator) });
     } catch (problem) {
-      setError(problem.message);
+      setError(problem.body?.detail ?? problem.message);
     }
   };
   const pick = (set) => (event) => (setError(""), set(event.target.value));
@@ -168,8 +188,10 @@ function FieldCondition({ fields, chip, save }) {
 
 function Columns({ fields, columns }) {
   const toggle = (name, isOn) => {
-    const chosen = isOn ? [...columns, name] : columns.filter((one) => one !== name);
-    const order = fields.map((one) => one.path).filter((one) => chosen.includes(one));
+    const order = columns.filter((one) => one !== name);
+    const later = fields.slice(fields.findIndex((one) => one.path === name) + 1).map((one) => one.path);
+    const before = order.findIndex((one) => later.includes(one));
+    if (isOn) order.splice(before < 0 ? order.length : before, 0, name);
     go(here({ columns: order.join(","), cursor: null }), { replace: true });
   };
   return html`<${Menu} title="Columns">
@@ -229,7 +251,7 @@ function Facets({ model, filter, asked }) {
     (
       index,
     ) => html`<details key=${index.field} open=${open.has(index.field)} onToggle=${(event) => toggle(index.field, event.target.open)}>
-      <summary>${index.field}</summary>
+      <summary>Values of ${index.field}</summary>
       ${open.has(index.field) ? html`<${Facet} model=${model} index=${index} filter=${filter} asked=${asked} />` : null}
     </details>`,
   )}</aside>`;
@@ -320,13 +342,13 @@ function Moment({ model, at }) {
 
 // Rows
 
-const WIDTHS = { integer: 9, number: 11, boolean: 8, datetime: 21, array: 18, object: 26 };
+const WIDTHS = { integer: 9, number: 11, boolean: 8, datetime: 22, array: 18, object: 24 };
 const ID_WIDTHS = { uuid: 26, ulid: 22, int: 10 };
 
-/** By the type alone, so that no column moves when rows come. */
+/** By the type alone: no column moves when rows come, and a long text takes no more than a short one. */
 function widthOf({ path: name, kind, enum: values }, model) {
   if (name === "id") return ID_WIDTHS[/\(id:(\w+)\)/.exec(model.path)?.[1]] ?? 18;
-  return Math.max(WIDTHS[kind] ?? (values ? 12 : 24), name.length + 4);
+  return Math.max(WIDTHS[kind] ?? (values ? 12 : 21), Math.min(name.length, 24) + 5);
 }
 
 function Rows({ model, fields, columns, asked }) {
@@ -361,16 +383,18 @@ function Rows({ model, fields, columns, asked }) {
     remember(pages, Math.floor(scrollTop / ROW_PIXELS));
   };
   const total = useTotal(model.name, asked, length > 0 && !isComplete);
-  const last = Math.min(end, isComplete ? length : length + (length ? 3 : Math.ceil(view.height / ROW_PIXELS)));
+  const isEnd = isComplete || Boolean(problem);
+  const last = Math.min(end, isEnd ? length : length + (length ? 3 : Math.ceil(view.height / ROW_PIXELS)));
   const shown = Array.from({ length: Math.max(0, last - first) }, (_, index) => first + index);
   const all = [
     { path: "id", kind: "string" },
     ...columns.map((name) => fields.find((one) => one.path === name) ?? { path: name, kind: "any" }),
   ];
-  const rest = Math.max(0, (isComplete ? length : length + 3) - last);
+  const rest = Math.max(0, (isEnd ? length : length + 3) - last);
+  const isFailed = Boolean(problem) && !length;
   return html`<div class="rows">
-    <div class="grid" ref=${scroller} onScroll=${scrolled} role="region" aria-label=${`Rows of ${model.name}`} tabindex="0" onKeyDown=${moveFocus}>
-      <table class="data" aria-rowcount=${isComplete ? length + 1 : -1} aria-busy=${pages.isLoading} data-rows-held=${pages.rowsHeld} data-rows-known=${length}>
+    <div class="grid" hidden=${isFailed} ref=${scroller} onScroll=${scrolled} role="region" aria-label=${`Rows of ${model.name}`} tabindex="0" onKeyDown=${moveFocus}>
+      <table class="data" style=${{ width: `${all.reduce((sum, one) => sum + widthOf(one, model), 0)}ch` }} aria-rowcount=${isComplete ? length + 1 : -1} aria-busy=${pages.isLoading} data-rows-held=${pages.rowsHeld} data-rows-known=${length}>
         <colgroup>${all.map((one) => html`<col key=${one.path} style=${{ width: `${widthOf(one, model)}ch` }} />`)}<col /></colgroup>
         <thead><tr aria-rowindex="1">${all.map((one) => html`<${Header} key=${one.path} field=${one} sort=${asked.sort} />`)}<td class="filler" aria-hidden="true"></td></tr></thead>
         <tbody>
@@ -380,11 +404,11 @@ function Rows({ model, fields, columns, asked }) {
         </tbody>
       </table>
       ${isComplete && !length && !problem ? html`<${Empty} title=${asked.filter ? "No document matches" : "No documents"}>${asked.at ? "At that moment." : ""}<//>` : null}
-      <${ProblemBox} problem=${problem} retry=${pages.retry.bind(pages)}>${problem?.body?.plan && problem.body.type?.endsWith("too-expensive") ? html`<${TooExpensive} />` : null}<//>
     </div>
-    <div class="row-count">
+    <${ProblemBox} problem=${problem} retry=${pages.retry.bind(pages)}>${problem?.body?.plan && problem.body.type?.endsWith("too-expensive") ? html`<${TooExpensive} />` : null}<//>
+    <div class="row-count" hidden=${isFailed}>
       ${pages.first ? html`<a href=${here({ cursor: null })} onClick=${() => setTimeout(() => setTurn(turn + 1))}>From the beginning</a> · ` : null}
-      ${isComplete && !pages.first ? count(length, "row") : `${count(length, "row")} read`}${total === null ? "" : ` of ${number(total)}`}${isComplete ? "" : ", scroll for more"}
+      ${isComplete && !pages.first ? count(length, "row") : `${count(length, "row")} read`}${total === null ? "" : ` of ${number(total)}`}${isEnd ? "" : ", scroll for more"}
       ${asked.at ? html` · <${Badge} tone="warn">the past: rows are read-only<//>` : null}
     </div>
   </div>`;
@@ -416,7 +440,7 @@ function remember(pages, position) {
   clearTimeout(remembering);
   remembering = setTimeout(() => {
     const cursor = pages.cursorOf(position);
-    if (cursor !== place.peek().query.get("cursor")) history.replaceState(null, "", here({ cursor }));
+    if (cursor !== place.peek().query.get("cursor")) history.replaceState(history.state, "", here({ cursor }));
   }, 300);
 }
 
@@ -440,14 +464,23 @@ function Row({ model, position, row, columns, at }) {
     return html`<tr aria-rowindex=${position + 2} class="pending"><td colspan=${columns.length + 1}><div class="bone"></div></td></tr>`;
   const href = at ? reading.history(model.name, row.id, { seq: row.seq }) : reading.document(model.name, row.id);
   return html`<tr aria-rowindex=${position + 2}>
-    ${columns.map(({ path: name, kind }) => {
+    ${columns.map(({ path: name, kind, model: other }) => {
       if (name === "id") return html`<th scope="row" key="id" class="key"><a href=${href}>${row.id}</a></th>`;
       const value = valueOf(row.document, name);
+      if (other && value) return html`<td key=${name} title=${cell(value)}><${References} model=${other} value=${value} /></td>`;
       const text = kind === "datetime" ? time(value) : cell(value);
       return html`<td key=${name} class=${["integer", "number"].includes(kind) ? "number" : ""} title=${text.length > 20 ? text.slice(0, 300) : null}>${value === null ? html`<span class="muted">null</span>` : kind === "boolean" && value !== undefined ? html`<span class="mono">${text}</span>` : text}</td>`;
     })}
     <td class="filler" aria-hidden="true"></td>
   </tr>`;
+}
+
+function References({ model, value }) {
+  const ids = Array.isArray(value) ? value : [value];
+  return ids.map(
+    (id, index) =>
+      html`${index ? ", " : ""}<a key=${index} href=${reading.document(model, String(id))} title=${`Open ${model} ${id}`}>${cell(id)}</a>`,
+  );
 }
 
 /** Up and down go from row to row. */

@@ -4,7 +4,6 @@ import { may, readModels } from "../catalog.js";
 import { call, get, path } from "../client.js";
 import { count, countdown, time } from "../format.js";
 import {
-  announce,
   Answered,
   Badge,
   CodeButton,
@@ -13,6 +12,7 @@ import {
   Empty,
   Heading,
   ProblemBox,
+  tell,
   useAnswer,
   useNow,
 } from "../parts.js";
@@ -55,7 +55,7 @@ function Deleted({ items, isCut, branch, reload }) {
         headers: { "Idempotency-Key": crypto.randomUUID() },
         body: {},
       });
-      announce(`${one.id} was restored`);
+      tell(`${one.id} was restored`);
       go(reading.document(one.model, one.id));
     } catch (error) {
       setProblem(error);
@@ -63,7 +63,7 @@ function Deleted({ items, isCut, branch, reload }) {
   };
   const purge = async () => {
     await call("DELETE", target(purging), { query: { branch } });
-    announce(`${purging.id} was removed for good`);
+    tell(`${purging.id} was removed for good`);
     reload();
   };
   return html`<${ProblemBox} problem=${problem} />
