@@ -10,6 +10,7 @@ from copy import deepcopy
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
+from types import ModuleType
 from typing import ClassVar
 
 import pytest
@@ -19,6 +20,7 @@ from tests.emulators import ROOT
 from tests.sdk.sessions import Bench
 from worm.codec.strict_json import JsonValue
 from worm.errors import Invalid
+from worm.sdk.shapes import is_object
 
 
 class Place(BaseModel):
@@ -163,3 +165,9 @@ def test_decimals_of_text_fields_are_text_in_filters_and_updates(tmp_path: Path)
     plain.insert({"id": "a", "name": Decimal("2.50")})
     assert plain.count({"name": Decimal("2.50")}) == plain.count({"$and": [{"name": {"$in": [Decimal("2.50")]}}]}) == 1
     assert plain.update("a", {"$set": {"name": Decimal("3.50")}})["name"] == "3.50"
+
+
+def test_pydantic_that_another_thread_is_importing_is_no_reason_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("pydantic", "pydantic.main"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))  # as it is at first: nothing is in it yet
+    assert not is_object({"id": "a"})

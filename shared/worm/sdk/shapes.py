@@ -32,9 +32,9 @@ else:  # the default is for type checkers, and the `typing` of Python 3.11 knows
 
 
 def is_object(item: object) -> TypeGuard[BaseModel]:
-    """Is it of a pydantic class? Nobody has one without having imported pydantic."""
-    pydantic = sys.modules.get("pydantic")
-    return pydantic is not None and isinstance(item, pydantic.BaseModel)
+    """Is it of a pydantic class? Nobody has one without having imported pydantic, which another thread may be doing."""
+    base = getattr(sys.modules.get("pydantic.main"), "BaseModel", None)
+    return base is not None and isinstance(item, base)
 
 
 def model_name(cls: type[BaseModel]) -> str:
