@@ -837,7 +837,8 @@ class AsyncWorm:
 
     async def prune(self, models: Names = None, *, dry_run: bool = False) -> list[PurgeReport]:
         """Remove expired trash, snapshots beyond `maxAge` and `maxCount`, and replaced files of tables, as `worm prune`
-        and the function `purge` do."""
+        and the function `purge` do. For all models: also answers that the HTTP API kept for more than a day; where
+        there are some, the last report (of `.worm.api`) names them."""
         return await self._pool.run(self._worm.prune, models, dry_run=dry_run)
 
 

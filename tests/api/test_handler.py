@@ -14,7 +14,7 @@ from tests.api.client import event, reply
 from tests.api.conftest import SCHEMA
 from tests.project.source_tree import ROOT
 from tests.workers.function_room import Deployed, Functions
-from worm.api.app import Api
+from worm.api.app import Api, failure_of
 from worm.api.call import ApiSettings
 from worm.api.opening import open_on_lambda
 from worm.collections.layout import SCHEMA_KEY
@@ -168,3 +168,9 @@ def test_what_a_caller_did_wrong_or_cannot_have_is_no_failure(
     parquet = event("GET", "/v1/models/Customer/export", query={"format": "parquet"})
     statuses = [reply(deployed.call(one)).status for one in (event("GET", f"{DOCUMENTS}/none"), parquet)]
     assert (statuses, deployed.lines().metric("Failures")) == ([404, 501], [])
+
+
+def test_a_call_before_the_first_push_rings_no_alarm() -> None:
+    no_schema = {"statusCode": 503, "body": '{"type": "urn:worm:no-schema", "detail": "no schema yet"}'}
+    assert failure_of(no_schema) is None
+    assert failure_of({**no_schema, "body": '{"type": "urn:worm:unavailable"}'}) is not None

@@ -296,10 +296,12 @@ def _packed(answer: HttpAnswer) -> dict[str, Any]:
 
 def failure_of(answer: Mapping[str, Any]) -> dict[str, Any] | None:
     """What went wrong on our side, for the log, of an answer of `Api.handle`; None where nothing did. What is not
-    possible here (501) is no failure."""
+    possible here (501) is no failure, and nor is a call before the first `worm push`."""
     if answer["statusCode"] < 500 or answer["statusCode"] == 501:
         return None
     problem = orjson.loads(answer["body"] or b"{}")
+    if problem.get("type") == "urn:worm:no-schema":
+        return None
     facts = {"status": answer["statusCode"], "error": problem.get("type"), "reason": problem.get("detail")}
     known = {**facts, "failed_key": problem.get("key"), "s3_request_id": problem.get("storeRequestId")}
     return {name: fact for name, fact in known.items() if fact is not None}
