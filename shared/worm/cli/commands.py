@@ -221,7 +221,7 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
     ),
     "serve": CommandLeaf(
         "worm.cli.serve:serve",
-        "Serve the HTTP API and the console on this machine, for whoever has the token that it prints. Ctrl-C ends it.",
+        "Serve the HTTP API and the console on this machine, for anyone with the token that it prints. Ctrl-C ends it.",
     ),
     "dev": CommandLeaf(
         "worm.cli.dev:dev",

@@ -26,7 +26,7 @@ def serve(
     read_only: Annotated[bool, typer.Option("--read-only", help="Refuse every write.")] = False,
     open: Annotated[bool, typer.Option("--open", help="Open the console in the browser.")] = False,
 ) -> None:
-    """Serve the HTTP API and the console on this machine, for whoever has the token that it prints. Ctrl-C ends it."""
+    """Serve the HTTP API and the console on this machine, for anyone with the token that it prints. Ctrl-C ends it."""
     from worm.api.local import LocalApi
     from worm.model import connect
 
