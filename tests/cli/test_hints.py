@@ -27,7 +27,6 @@ PROGRAMS_ONLY = {
     "sdk/class_schema.py",
     "sdk/class_source.py",
     "sdk/objects.py",
-    "sdk/operators.py",
     "sdk/reading.py",
     "sdk/transacting.py",
     "sdk/writing.py",
