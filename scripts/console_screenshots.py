@@ -15,8 +15,8 @@ sys.path[:0] = [str(ROOT / "shared"), str(ROOT)]
 
 from playwright.sync_api import sync_playwright  # noqa: E402 - after the path is set
 
-from tests.browser.conftest import CHROMIUM, OPTIONS  # noqa: E402
-from tests.browser.serving import Tab, fill, serve  # noqa: E402
+from tests.browser.conftest import CHROMIUM, OPTIONS  # noqa: E402 - after the path is set
+from tests.browser.serving import Tab, fill, serve  # noqa: E402 - after the path is set
 
 IMAGES = ROOT / "docs" / "img"
 BYTES_MAX = 150_000

@@ -84,7 +84,7 @@ def _stream(call: Call, found: ChangeRows) -> Iterator[bytes]:
             return
         try:
             found = _changes(call, found.cursor, KEEP_ALIVE_SECONDS)
-        except WormError as error:  # the headers are gone; the client connects again and is told by its status
+        except WormError as error:  # the headers are sent; the client reconnects and gets the status then
             yield _event("problem", problem_of(error, invalid=400).shape(), None)
             return
 

@@ -2,7 +2,7 @@
 
 | Way | Who | Scopes |
 |---|---|---|
-| `worm serve` | who has the token that it printed | all; with `--read-only`, `read` |
+| `worm serve` | anyone with the token that it printed | all; with `--read-only`, `read` |
 | `iam`: a Function URL | the ARN that AWS has checked the signature of | all |
 | `jwt`: an HTTP API with an authorizer | `jwt:<sub>` | those of the claim `scope` (or `scp`): `read`, `worm/write`, … |
 | `tokens`: an HTTP API without | `token:<id>`, of a read token (`worm.api.tokens`) | `read`, on the token's models |
@@ -52,7 +52,7 @@ def bearer_of(headers: Mapping[str, str]) -> str:
 
 
 class LocalCallers:
-    """Of `worm serve`: who has its token may do what the server may; who has a read token may read."""
+    """Of `worm serve`: its token allows what the server may do; a read token allows reading."""
 
     def __init__(self, token: str, *, actor: str = "local", is_readonly: bool = False) -> None:
         self._token = token.encode()

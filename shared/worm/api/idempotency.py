@@ -2,7 +2,7 @@
 
 The first call with a key puts a record under `.worm.api/idempotency/`, by put-if-absent, before it does anything, and
 the answer into it afterwards. A later call of the same caller with the same key and content gets that answer. With
-other content it is refused: the key was meant for something else. While the first is at work, others are told to wait;
+other content it is refused: the key was meant for something else. While the first is at work, others get 409;
 if it never ended (its process was killed), nobody knows whether it took place, and that is what the answer says.
 
 An answer by which nothing was decided (the store is out of reach) is not kept: the caller tries again with the same

@@ -5,7 +5,7 @@ and the answer's dictionary becomes bytes. Two checks are for browsers, which re
 show: `Host` must be a name of this machine, so that no other name can be bound to it (DNS rebinding), and a write must
 not come from the page of somebody else (`Origin`). Who calls is decided by the API, from the token.
 
-Each connection has a thread; beyond `connections_max` a client is told to come again.
+Each connection has a thread; beyond `connections_max` a client gets 503.
 
 A module of its own because it serves whatever answers events, with any session or none.
 """

@@ -201,7 +201,7 @@ class KnownTokens:
         self._known: dict[str, tuple[float, Token]] = {}
 
     def identity_of(self, text: str, store: Store, clock: Clock) -> Identity | None:
-        """Who has this token; None for one that admits nobody, for whatever reason."""
+        """The identity of this token; None if it is not valid, for whatever reason."""
         parts = _TEXT.fullmatch(text)
         if parts is None:
             return None

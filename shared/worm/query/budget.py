@@ -1,4 +1,4 @@
-"""How many requests a query may take: for whoever answers the questions of others.
+"""How many requests a query may take: a limit for services that run queries of others.
 
 `at_most` holds for the queries of its block, in this thread. One that would take more is refused with its plan, before
 documents or files of the table are read. What the query itself found out to decide (roots, indexes, a listing of ids)

@@ -212,7 +212,7 @@ class NewestSeqs:
 
     @classmethod
     def of(cls, source: HistorySource, etag: str | None) -> NewestSeqs | None:
-        """None: nothing is folded yet, or the file is lost; what is new is told once there are heads again."""
+        """None: nothing is folded yet, or the file is lost; changes are reported once there are heads again."""
         if source.heads is None:
             return None
         if not source.heads.partial and not source.heads.damaged:
