@@ -44,4 +44,4 @@ clean: ## remove what was generated, but not the virtual environments
 
 lock: ## regenerate the pinned versions (constraints*.txt)
 	./scripts/setup --dev
-	.venv/bin/python scripts/lock.py
+	.venv/bin/python -m scripts.lock

@@ -16,6 +16,8 @@ import tempfile
 import venv
 from pathlib import Path
 
+from scripts.setup import DEVELOP, develop_group
+
 ROOT = Path(__file__).resolve().parent.parent
 SPARK_OF_EMR = "pyspark>=4.0,<4.1"
 TOOLS = ("aws-sam-cli", "checkov", "cfn-lint", "wheel")
@@ -75,8 +77,9 @@ def main() -> None:
     parser.add_argument("--layer-only", action="store_true", help="keep the other files as they are")
     if not parser.parse_args().layer_only:
         with tempfile.TemporaryDirectory() as scratch:
-            dev = fresh_freeze(Path(scratch) / "dev", "--editable", f"{ROOT}[dev]")
-            write(ROOT / "constraints.txt", "Pins of .venv (extra dev).", dev)
+            wanted = ("--editable", f"{ROOT}{DEVELOP.removeprefix('.')}", *develop_group())
+            dev = fresh_freeze(Path(scratch) / "dev", *wanted)
+            write(ROOT / "constraints.txt", "Pins of .venv (`scripts/setup --dev`).", dev)
             spark = fresh_freeze(Path(scratch) / "spark40", "--editable", f"{ROOT}[spark]", SPARK_OF_EMR)
             about = "Pins of .venv-spark40 (extra spark on the Spark of EMR) and of the environment for EMR."
             write(ROOT / "constraints-spark40.txt", about, spark)

@@ -113,12 +113,12 @@ def _add(archive: tarfile.TarFile, name: str, mode: int, body: bytes) -> None:
 
 
 def code_files() -> dict[str, Path]:
-    """Name in the zip → file: the jobs, and the library without its command line."""
+    """Name in the zip → file: the jobs, and the library without its command line and the embedded AWS."""
     found = {}
     for package, folder in {"spark_jobs": ROOT / "spark_jobs", "worm": ROOT / "shared" / "worm"}.items():
         for path in folder.rglob("*.py"):
             name = path.relative_to(folder).as_posix()
-            if not (package == "worm" and name.startswith("cli/")):
+            if not (package == "worm" and name.startswith(("cli/", "dev/"))):
                 found[f"{package}/{name}"] = path
     return found
 

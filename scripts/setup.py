@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 import venv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from scripts.debian import ProgramMissing
 
 ROOT = Path(__file__).resolve().parent.parent
 STAMP = ".setup-stamp"
+RUN = ".[dev,spark]"
+DEVELOP = ".[arrow,dev,spark,sql]"
 
 
 class SetupFailed(Exception):
@@ -61,9 +64,21 @@ class Environment:
         return path.read_text().split() if path.exists() else []
 
 
-def application(extra: str) -> Environment:
-    label = {"local": "the packages to run", "dev": "the packages to run and test"}[extra]
-    return Environment(".venv", label, "constraints.txt", ("--editable", f".[{extra}]"), ("pyproject.toml",))
+def application() -> Environment:
+    wanted = ("--editable", RUN)
+    return Environment(".venv", "the packages to run", "constraints.txt", wanted, ("pyproject.toml",))
+
+
+def development() -> Environment:
+    """Contains `application`."""
+    wanted = ("--editable", DEVELOP, *develop_group())
+    return Environment(".venv", "the packages to run and test", "constraints.txt", wanted, ("pyproject.toml",))
+
+
+def develop_group() -> list[str]:
+    """What developing needs besides the extras. `pip install --group` asks for a newer pip than a venv has."""
+    groups: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    return groups["develop"]
 
 
 def tools() -> Environment:
@@ -165,9 +180,9 @@ def main() -> int:
     try:
         with locked():
             if options.dev:
-                ensure(application("dev"), implied=[application("local")])
+                ensure(development(), implied=[application()])
             else:
-                ensure(application("local"))
+                ensure(application())
             if options.spark40:
                 ensure(spark40())
             if options.tools:

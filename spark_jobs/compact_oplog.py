@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from spark_jobs.cluster import JobSpec, job_parser, planned_ranges, say, spark_session, specs_of
-from spark_jobs.oplog_archives import Compactor, CompactReport
 from worm.clock import SystemClock, moment_of
 from worm.codec.strict_json import dumps
 from worm.collections.id_ranges import IdRange
 from worm.errors import Invalid, WormError
 from worm.schema.definition import duration_seconds
+from worm.spark.cluster import JobSpec, job_parser, planned_ranges, say, spark_session, specs_of
+from worm.spark.oplog_archives import Compactor, CompactReport
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from spark_jobs.cluster import check_shared, job_parser, parallelism, say, spark_session, store_at
 from worm.clock import Ids
 from worm.codec.strict_json import JsonObject, dumps
 from worm.errors import Corrupt, Fenced, WormError
@@ -24,6 +23,7 @@ from worm.pages.compact import Compacted, Compactor, Task, do_task
 from worm.pages.layers import Candidate, LayerGone, PageRange
 from worm.pages.manifest import Layer
 from worm.pages.root import PagesRoot
+from worm.spark.cluster import check_shared, job_parser, parallelism, say, spark_session, store_at
 
 if TYPE_CHECKING:
     import argparse

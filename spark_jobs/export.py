@@ -11,10 +11,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from spark_jobs.cluster import job_parser, job_spec, say, spark_session
-from spark_jobs.export_request import FORMATS, ExportRequest
-from spark_jobs.export_writing import write_frame
 from worm.errors import WormError
+from worm.spark.cluster import job_parser, job_spec, say, spark_session
+from worm.spark.export_request import FORMATS, ExportRequest
+from worm.spark.export_writing import write_frame
 
 SETTINGS = {
     "spark__sql__session__timeZone": "UTC",
@@ -24,7 +24,7 @@ SETTINGS = {
 
 def export(request: ExportRequest) -> int:
     """Write what is asked for, in the session of this process or in a new one; returns how many rows."""
-    from spark_jobs.export_frames import export_frame
+    from worm.spark.export_frames import export_frame
 
     spark = spark_session("worm-export", **SETTINGS)
     return write_frame(spark, export_frame(spark, request), request)

@@ -8,27 +8,18 @@ second time.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from spark_jobs.cluster import JobSpec, job_parser, job_specs, say, spark_session, specs_of
-from spark_jobs.rebuild_job import RebuildReport, rebuild
 from worm.errors import Corrupt, WormError
+from worm.spark.cluster import JobSpec, job_parser, say, spark_session, specs_of
+from worm.spark.rebuild_job import rebuild
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EXIT_FAILED = 1
-
-
-def rebuild_models(url: str, endpoint_url: str | None, models: Sequence[str]) -> list[RebuildReport]:
-    """In the session of this process, or in a new one of this machine, with this Python."""
-    specs = job_specs(url, endpoint_url, models)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    spark = spark_session("worm-rebuild")
-    return [rebuild(spark, spec) for spec in specs]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

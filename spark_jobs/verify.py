@@ -12,10 +12,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from spark_jobs.cluster import job_parser, say, spark_session, specs_of
-from spark_jobs.verify_job import JobReport, fix, verify
 from worm.codec.strict_json import JsonValue, dumps_document
 from worm.errors import WormError
+from worm.spark.cluster import job_parser, say, spark_session, specs_of
+from worm.spark.verify_job import JobReport, fix, verify
 from worm.store.open import open_store
 
 EXIT_DIFFERENCES = 1

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import TracebackType
 
+from worm.dev.faulty_store import FaultyStore
 from worm.errors import Corrupt, WormError
 from worm.store.base import Store
 from worm.store.resolve import ResolvedWrites
-from worm_dev.faulty_store import FaultyStore
 
 OBJECTS_MAX = 20
 BYTES_MAX = 600

@@ -43,7 +43,7 @@ class EmulatorMissing(AssertionError):
 def moto_server() -> Iterator[str]:
     """The moto of the embedded AWS: its own server lists versions out of order, lets two writers win now and then, and
     waits after each answer."""
-    from worm_dev.aws import start_moto  # here: the environment of EMR's Spark, which has none of it, starts nothing
+    from worm.dev.aws import start_moto  # here: the environment of EMR's Spark, which has none of it, starts nothing
 
     with tempfile.TemporaryDirectory(prefix="worm-moto-") as scratch:
         aws = start_moto(Path(scratch), CREDENTIALS["AWS_DEFAULT_REGION"])

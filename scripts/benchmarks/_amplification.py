@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from scripts.benchmarks._pages import BUCKET, OurPages, SlatePages, some_pages
-from worm_dev.aws import Aws
+from worm.dev.aws import Aws
 
 EAGER_COMPACTOR = {"compactor_options.poll_interval": '"100ms"'}
 SETTLE_SECONDS = 3.0

@@ -24,6 +24,7 @@ from obstore.store import S3Store as RawBucket
 from slatedb import uniffi as slatedb
 
 from worm.codec.strict_json import JsonObject
+from worm.dev.aws import Aws
 from worm.log.config import LogConfig
 from worm.log.group import GroupCommit
 from worm.log.segment import LogTransaction, Segment
@@ -31,7 +32,6 @@ from worm.log.writer import LogWriter
 from worm.store.base import Attempt, Condition
 from worm.store.memory import MemoryStore
 from worm.store.s3 import S3Store
-from worm_dev.aws import Aws
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from obstore.store import S3Store as RawBucket
 
-from worm_dev.aws import Aws
+from worm.dev.aws import Aws
 
 LIMIT = 20
 THREADS = 32

@@ -23,8 +23,8 @@ from aws_lambda_powertools.event_handler.lambda_function_url import LambdaFuncti
 from worm.api.call import HttpAnswer
 from worm.api.server import Server
 from worm.clock import Ids, SystemClock
+from worm.dev.aws import stop_group
 from worm.forks import new_lock
-from worm_dev.aws import stop_group
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIENTS = ROOT / ".venv-clients" / "bin"

@@ -21,8 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
-from worm_dev.aws import DUMMY_CREDENTIALS, stop_group
-from worm_dev.cfn import ACCOUNT_ID
+from worm.dev.aws import DUMMY_CREDENTIALS, stop_group
+from worm.dev.cfn import ACCOUNT_ID
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS_MAX = 120.0
@@ -100,7 +100,7 @@ def _started_rclone(buckets: Path) -> tuple[subprocess.Popen[bytes], Callable[[]
 def _serve_moto(buckets: Path) -> None:
     from moto.s3.models import s3_backends
 
-    from worm_dev import moto_server
+    from worm.dev import moto_server
 
     backend = s3_backends[ACCOUNT_ID]["aws"]
     for bucket in sorted(buckets.iterdir()):

@@ -19,6 +19,7 @@ from itertools import count
 from scripts.benchmarks._turns import embedded_s3
 from worm.clock import Ids, SystemClock
 from worm.codec.strict_json import JsonObject, JsonValue
+from worm.dev.aws import Aws
 from worm.log.group import GroupCommit
 from worm.log.reader import LogReader
 from worm.log.writer import LogWriter
@@ -26,7 +27,6 @@ from worm.pages.db import PageDb
 from worm.spaces.page_backend import PageBackend
 from worm.spaces.space import Space
 from worm.store.s3 import S3Store
-from worm_dev.aws import Aws
 
 BUCKET = "space"
 ENTITIES = 64

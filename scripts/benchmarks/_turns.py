@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from worm.dev.aws import Aws, start_moto
 from worm.store.base import RequestCounter
-from worm_dev.aws import Aws, start_moto
 
 Call = Callable[[], object]
 MAXIMUM_SECONDS = 20.0

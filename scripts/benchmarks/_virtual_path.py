@@ -30,6 +30,7 @@ from scripts.benchmarks._virtual_s3 import (
 from worm.clock import Ids, iso_seconds
 from worm.collections.entries import Change, Head, decode_changes, encode_changes
 from worm.collections.layout import SCHEMA_KEY
+from worm.dev.specs import Template
 from worm.schema import load_schema
 from worm.session import Session, Settings
 from worm.store.base import RequestCounter
@@ -38,7 +39,6 @@ from worm.store.parallel import chunked
 from worm.workers.batch import BatchOutcome, Message
 from worm.workers.capture import Capture
 from worm.workers.tables import Fold
-from worm_dev.specs import Template
 
 BUCKET = "documents"
 CHANGE_SETS = ".worm.changes/"

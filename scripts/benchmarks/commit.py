@@ -40,8 +40,8 @@ from scripts.benchmarks._commits import (
     segment_bytes,
 )
 from scripts.benchmarks._turns import embedded_s3
+from worm.dev.aws import Aws
 from worm.log.config import LogConfig
-from worm_dev.aws import Aws
 
 FLOOR_MAX = 1.25
 AHEAD_MIN = {"ours": 2.0, "ours_submit": 3.0}

@@ -19,12 +19,12 @@ from functools import partial
 from pathlib import Path
 
 from worm.clock import Ids, SystemClock, VirtualClock, iso_seconds
+from worm.dev.aws import start_moto
 from worm.model import Maintenance, Model, Worm, push
 from worm.schema import load_schema
 from worm.store.base import Read, Store, Won
 from worm.store.memory import MemoryStore
 from worm.store.s3 import S3Store
-from worm_dev.aws import start_moto
 
 EVERY = 10
 LENGTHS = (10, 1_000, 10_000)

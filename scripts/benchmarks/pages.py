@@ -37,10 +37,10 @@ from scripts.benchmarks._pages import (
     some_pages,
 )
 from scripts.benchmarks._turns import embedded_s3, rounded
+from worm.dev.aws import Aws
 from worm.log.keys import DbKeys
 from worm.pages.cache import BlockCache
 from worm.pages.layers import LayerReader
-from worm_dev.aws import Aws
 
 COUNTS = (1_000, 10_000, 100_000)
 LAYERS = (1, 4, 16, 64)

@@ -23,10 +23,10 @@ from scripts.benchmarks import _customers as customers
 from scripts.benchmarks._contestants import Delta, LocalJson, RawClients, index_floor, manifest_floor, targeted_floor
 from scripts.benchmarks._turns import Call, check_answers, embedded_s3, medians, rounded, spent
 from worm.codec.strict_json import dumps, dumps_document
+from worm.dev.aws import Aws
 from worm.model import Model
 from worm.store.s3 import S3Store
 from worm.tables.index import Index
-from worm_dev.aws import Aws
 
 BUCKET = "query"
 WHOLE = 1_000_000

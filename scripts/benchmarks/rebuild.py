@@ -34,11 +34,11 @@ from obstore.store import S3Store as RawBucket
 
 from scripts.benchmarks import _customers as customers
 from scripts.benchmarks._servers import CREDENTIALS, requests_of, serving
-from spark_jobs.cluster import job_spec
-from spark_jobs.rebuild_job import rebuild
 from worm.collections.entries import OplogEntry
 from worm.collections.layout import SCHEMA_KEY
 from worm.schema import load_schema
+from worm.spark.cluster import job_spec
+from worm.spark.rebuild_job import rebuild
 
 if TYPE_CHECKING:
     import pandas as pd

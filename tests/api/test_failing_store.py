@@ -12,10 +12,10 @@ from tests.api.shop import SCHEMA
 from worm.api.app import Api
 from worm.clock import Ids, VirtualClock
 from worm.collections.layout import SCHEMA_KEY
+from worm.dev.faulty_store import Fault, FaultyStore, Operation
 from worm.model import Worm
 from worm.schema import load_schema
 from worm.store.memory import MemoryStore
-from worm_dev.faulty_store import Fault, FaultyStore, Operation
 
 MANY = 1000
 """Longer than anybody retries."""
@@ -83,7 +83,7 @@ def told(answer: Reply) -> None:
     """A problem for people, whatever it is."""
     assert answer.headers["Content-Type"] == "application/problem+json"
     text = answer.body.decode()
-    for part in ("Traceback", 'File "', ".py", "Error(", "worm_dev"):
+    for part in ("Traceback", 'File "', ".py", "Error(", "worm.dev"):
         assert part not in text, text
     assert answer.json["detail"]
     assert answer.json["status"] == answer.status

@@ -44,7 +44,7 @@ def test_starting_the_command_imports_neither_boto3_nor_moto_nor_obstore() -> No
     """They cost a third of a second and more; most commands on a directory need none of them."""
     program = (
         "import sys, worm.cli.app\n"
-        "print([one for one in ('boto3', 'moto', 'obstore', 'worm_dev', 'pyarrow') if one in sys.modules])"
+        "print([one for one in ('boto3', 'moto', 'obstore', 'worm.dev', 'pyarrow') if one in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert found.stdout == "[]\n"

@@ -8,8 +8,8 @@ import shutil
 
 import pytest
 
-from worm_dev import demo
-from worm_dev.sample.documents import Change, Workload, sample_documents, workload
+from worm.dev import demo
+from worm.dev.sample.documents import Change, Workload, sample_documents, workload
 
 
 @pytest.mark.slow

@@ -17,8 +17,8 @@ from pathlib import Path
 import boto3
 import pytest
 
+from worm.dev import demo
 from worm.model import connect
-from worm_dev import demo
 
 ROOT = Path(__file__).resolve().parents[2]
 WORM = Path(sys.executable).with_name("worm")

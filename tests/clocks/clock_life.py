@@ -20,11 +20,11 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
-from spark_jobs.oplog_archives import Compactor
 from tests.harness import BUCKET, created, schema_of
 from worm.clock import Clock, Ids
 from worm.codec.strict_json import JsonValue
 from worm.collections.layout import SCHEMA_KEY
+from worm.dev.faulty_store import Fault, FaultyStore, Operation
 from worm.errors import Conflict, Invalid, NotFound, Unavailable, WormError
 from worm.maintenance.purge import Purge
 from worm.maintenance.sweep import Sweep
@@ -33,12 +33,12 @@ from worm.query.needs import STRATEGIES
 from worm.schema import Schema, load_schema
 from worm.sdk.document import DocumentDict
 from worm.session import Session, Settings
+from worm.spark.oplog_archives import Compactor
 from worm.store.memory import MemoryStore
 from worm.tables.verify import verify_collection
 from worm.workers.batch import Message
 from worm.workers.capture import Capture
 from worm.workers.tables import Fold
-from worm_dev.faulty_store import Fault, FaultyStore, Operation
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 YEAR = 365 * 86400

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from spark_jobs.oplog_archives import Compactor, CompactReport, Listing, listings
 from tests.harness import schema_of
 from worm.clock import Ids, VirtualClock
 from worm.collections.collection import Collection
@@ -16,6 +15,7 @@ from worm.errors import NotFound
 from worm.model import Model, Worm
 from worm.schema import load_schema
 from worm.sdk.document import DocumentDict
+from worm.spark.oplog_archives import Compactor, CompactReport, Listing, listings
 from worm.store.base import Store
 from worm.store.memory import MemoryStore
 from worm.tables.table import Table

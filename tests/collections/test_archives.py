@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_jobs.oplog_archives import Compactor
 from tests.collections.archive_room import Room, told
 from tests.examples import examples
 from tests.harness import schema_of
@@ -24,6 +23,7 @@ from worm.collections.relayout import Relayout
 from worm.errors import Corrupt, Invalid, NotFound
 from worm.schema import Layout, load_schema
 from worm.schema.definition import StorageDef
+from worm.spark.oplog_archives import Compactor
 from worm.tables.verify import Difference, verify_collection
 
 pytestmark = pytest.mark.slow
@@ -122,7 +122,7 @@ def test_an_entity_that_grows_gets_a_second_archive() -> None:
 
 
 def test_a_long_history_is_spread_over_archives_that_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_jobs.oplog_archives.ENTRIES_MAX", 10)
+    monkeypatch.setattr("worm.spark.oplog_archives.ENTRIES_MAX", 10)
     spans = [(1, 7), (8, 15), (16, 23), (24, 31), (32, 39), (40, 43)]
     room = Room()
     room.history(50)
@@ -180,7 +180,7 @@ def test_the_window_is_that_of_the_schema_unless_told() -> None:
 
 
 def test_entries_that_are_too_large_to_be_read_together_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_jobs.oplog_archives.BLOCK_MAX", 2_000)
+    monkeypatch.setattr("worm.spark.oplog_archives.BLOCK_MAX", 2_000)
     room = Room()
     room.history(14)
     customers = room.session()

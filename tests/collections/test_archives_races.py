@@ -15,12 +15,12 @@ from worm.collections.entries import Head
 from worm.collections.layout import SCHEMA_KEY
 from worm.collections.reconcile import Reconciled
 from worm.collections.relayout import Relayout
+from worm.dev.faulty_store import Fault, FaultyStore, Operation, SimulatedCrash
 from worm.errors import Corrupt
 from worm.model import Model
 from worm.schema.definition import StorageDef
 from worm.store.base import Attempt, Condition, Listed, Object, Store
 from worm.tables.verify import verify_collection
-from worm_dev.faulty_store import Fault, FaultyStore, Operation, SimulatedCrash
 
 pytestmark = pytest.mark.slow
 

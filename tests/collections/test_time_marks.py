@@ -19,11 +19,11 @@ from worm.collections.entries import Document, OplogEntry
 from worm.collections.layout import KeyKind, StorageResolver, mark_name, marked_seq, seconds_left
 from worm.collections.oplog import Oplog
 from worm.collections.reconcile import failure_of
+from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Denied, Invalid
 from worm.schema import load_schema
 from worm.store.base import Lost, Won
 from worm.store.memory import MemoryStore
-from worm_dev.faulty_store import FaultyStore, SimulatedCrash
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 LENGTHS = (10, 1_000, pytest.param(10_000, marks=pytest.mark.slow))

@@ -9,10 +9,10 @@ from contextlib import suppress
 import pytest
 
 from tests.collections.trash_room import ACME, BETA, DAY, Room
+from worm.dev.faulty_store import Fault, FaultyStore, Operation, SimulatedCrash
 from worm.errors import CommitStateUnknown, Conflict, NotFound
 from worm.store.base import Attempt, AttemptOutcome, Condition
 from worm.store.memory import MemoryStore
-from worm_dev.faulty_store import Fault, FaultyStore, Operation, SimulatedCrash
 
 TRASH = ".worm.trash/customers/acme/"
 COPY, TOMBSTONE = TRASH + "profile.json", TRASH + ".worm.tombstone"

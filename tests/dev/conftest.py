@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from worm_dev.environment import Environment, Settings
+from worm.dev.environment import Environment, Settings
 
 HERE = Path(__file__).parent
 SMALL_TEMPLATE = HERE / "template_small.yaml"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from worm.dev.cfn import Resolver, load
 from worm.errors import Invalid
-from worm_dev.cfn import Resolver, load
 
 DOCUMENT = """
 Parameters:

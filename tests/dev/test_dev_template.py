@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from worm.dev.specs import BucketSpec, EventSourceSpec, FunctionSpec, QueueSpec, RuleSpec, RuleTarget
+from worm.dev.template import read_resources, read_template
 from worm.errors import Invalid, NotFound
-from worm_dev.specs import BucketSpec, EventSourceSpec, FunctionSpec, QueueSpec, RuleSpec, RuleTarget
-from worm_dev.template import read_resources, read_template
 
 HERE = Path(__file__).parent
 SMALL = HERE / "template_small.yaml"

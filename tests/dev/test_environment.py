@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from worm.dev.environment import Environment, Progress, Settings
+from worm.dev.faults import FaultPolicy
+from worm.dev.worker import OutcomeKind
 from worm.errors import Invalid, NotFound, Unavailable
-from worm_dev.environment import Environment, Progress, Settings
-from worm_dev.faults import FaultPolicy
-from worm_dev.worker import OutcomeKind
 
 SMALL = Path(__file__).parent / "template_small.yaml"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from worm_dev.environment import Environment, Settings
+from worm.dev.environment import Environment, Settings
 
 SMALL = Path(__file__).parent / "template_small.yaml"
 VENV = Path(__file__).parent.parent.parent / ".venv-localstack"

@@ -12,11 +12,11 @@ from typing import Any, cast
 
 import pytest
 
-from worm_dev.aws import existing_endpoint
-from worm_dev.poller import failed_ids
-from worm_dev.runtime import FunctionCounts, FunctionPool, function_environment
-from worm_dev.template import read_template
-from worm_dev.worker import Outcome, OutcomeKind
+from worm.dev.aws import existing_endpoint
+from worm.dev.poller import failed_ids
+from worm.dev.runtime import FunctionCounts, FunctionPool, function_environment
+from worm.dev.template import read_template
+from worm.dev.worker import Outcome, OutcomeKind
 
 SPEC = read_template(Path(__file__).parent / "template_small.yaml").function("echo")
 AWS = existing_endpoint("http://127.0.0.1:9", "eu-west-1")
@@ -114,7 +114,7 @@ def test_a_moment_above_the_memory_of_the_function_ends_the_process(
 ) -> None:
     """A batch that fits here and not into Lambda is delivered there until it ends in the dead-letter queue; also where
     nobody looked at that moment."""
-    monkeypatch.setattr("worm_dev.worker.WATCH_SECONDS", watch_seconds)
+    monkeypatch.setattr("worm.dev.worker.WATCH_SECONDS", watch_seconds)
     spec = replace(SPEC, memory_mb=80, timeout_seconds=30)
     pool = FunctionPool(spec, function_environment(spec, AWS, tmp_path), tmp_path / "echo.log", concurrency_max=1)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from worm_dev.iam import Call, Recording, questions, role_of
+from worm.dev.iam import Call, Recording, questions, role_of
 
 KEY = "arn:aws:kms:eu-central-1:111122223333:key/k"
 OBJECT = "/b/org/a%20b/profile.json"
@@ -166,6 +166,6 @@ def test_a_recording_keeps_each_call_of_its_roles_once_and_never_drops_one(monke
     assert len(recording.snapshot()) == 1
     recording.start(["tables"])
     assert recording.snapshot() == []
-    monkeypatch.setattr("worm_dev.iam.CALLS_MAX", 1)
+    monkeypatch.setattr("worm.dev.iam.CALLS_MAX", 1)
     with pytest.raises(OverflowError):
         recording.add([Call("tables", "s3", "GET", f"b/{number}") for number in range(2)])

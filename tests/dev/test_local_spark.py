@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from worm.dev.environment import Environment, Settings
+from worm.dev.queues import peek
+from worm.dev.schedule import ScheduleRunner
+from worm.dev.spark import LocalSpark
+from worm.dev.specs import SparkJobSpec
+from worm.dev.template import read_template
+from worm.dev.worker import OutcomeKind
 from worm.errors import NotFound
-from worm_dev.environment import Environment, Settings
-from worm_dev.queues import peek
-from worm_dev.schedule import ScheduleRunner
-from worm_dev.spark import LocalSpark
-from worm_dev.specs import SparkJobSpec
-from worm_dev.template import read_template
-from worm_dev.worker import OutcomeKind
 
 ROOT = Path(__file__).resolve().parents[2]
 SUBMIT = """#!{python}
@@ -55,7 +55,7 @@ def env() -> Iterator[Environment]:
 
 @pytest.fixture
 def spark(env: Environment, submit: Path, monkeypatch: pytest.MonkeyPatch) -> LocalSpark:
-    monkeypatch.setattr("worm_dev.spark.sys.executable", str(submit / "python"))
+    monkeypatch.setattr("worm.dev.spark.sys.executable", str(submit / "python"))
     return env.spark
 
 
@@ -126,7 +126,7 @@ def test_only_functions_are_fired_by_time(env: Environment, monkeypatch: pytest.
         def start(self) -> None:
             fired_by_time.extend(self.next_times())
 
-    monkeypatch.setattr("worm_dev.environment.ScheduleRunner", Runner)
+    monkeypatch.setattr("worm.dev.environment.ScheduleRunner", Runner)
     with ExitStack() as stack:
         env._start_schedules(stack)
     assert sorted(fired_by_time) == ["CompactFunctionSchedule", "PurgeFunctionSchedule", "SweepFunctionSchedule"]
@@ -136,7 +136,7 @@ def test_only_functions_are_fired_by_time(env: Environment, monkeypatch: pytest.
 def test_without_pyspark_the_message_says_what_to_install(
     env: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worm_dev.spark.sys.executable", str(tmp_path / "python"))
+    monkeypatch.setattr("worm.dev.spark.sys.executable", str(tmp_path / "python"))
     with pytest.raises(NotFound, match="spark-submit") as missing:
         env.fire("rebuild")
     assert missing.value.hint == "pip install 's3worm[spark]'"

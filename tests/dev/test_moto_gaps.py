@@ -13,10 +13,10 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from worm.dev.aws import Aws, existing_endpoint, start_moto
+from worm.dev.faults import FaultPolicy
 from worm.errors import Unavailable
 from worm.store.s3 import S3Store
-from worm_dev.aws import Aws, existing_endpoint, start_moto
-from worm_dev.faults import FaultPolicy
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -13,11 +13,11 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from worm.cli.app import app
+from worm.dev.aws import Aws, reached_at, start_moto
+from worm.dev.demo import _show_containers
+from worm.dev.demo_view import Display
+from worm.dev.environment import Environment, Settings
 from worm.errors import Unavailable
-from worm_dev.aws import Aws, reached_at, start_moto
-from worm_dev.demo import _show_containers
-from worm_dev.demo_view import Display
-from worm_dev.environment import Environment, Settings
 
 SMALL = Path(__file__).parent / "template_small.yaml"
 
@@ -85,7 +85,7 @@ def test_the_command_hands_port_and_host_on(monkeypatch: pytest.MonkeyPatch) -> 
         given.update(options)
         return 0
 
-    monkeypatch.setattr("worm_dev.demo.serve", serve)
+    monkeypatch.setattr("worm.dev.demo.serve", serve)
     assert CliRunner().invoke(app, ["dev", "--port", "4566", "--host", "172.17.0.1"]).exit_code == 0
     assert (given["port"], given["host"]) == (4566, "172.17.0.1")
     assert CliRunner().invoke(app, ["dev"]).exit_code == 0
@@ -103,6 +103,6 @@ def test_the_command_hands_port_and_host_on(monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_a_port_that_cannot_be_is_refused(options: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worm_dev.demo.serve", lambda **_: pytest.fail("it was started"))
+    monkeypatch.setattr("worm.dev.demo.serve", lambda **_: pytest.fail("it was started"))
     ended = CliRunner().invoke(app, ["dev", *options])
     assert ended.exit_code == 2, ended.output

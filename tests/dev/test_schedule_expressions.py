@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from worm.clock import VirtualClock
+from worm.dev.schedule import ScheduleRunner, parse_schedule
 from worm.errors import Invalid
-from worm_dev.schedule import ScheduleRunner, parse_schedule
 
 START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)  # a Thursday
 

@@ -29,8 +29,8 @@ from worm.deployment.costs import (
     per_change,
     rebuild,
 )
+from worm.dev.cfn import load
 from worm.query.planner import USD_PER_1000
-from worm_dev.cfn import load
 
 PAGE = ROOT / "docs" / "costs.md"
 OBSERVABILITY = ROOT / "functions" / "observability.yaml"

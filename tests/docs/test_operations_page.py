@@ -26,7 +26,7 @@ from tests.docs.recording import (
 )
 from tests.emulators import s3_client
 from worm.cli.app import app
-from worm_dev.cfn import load
+from worm.dev.cfn import load
 
 PAGE = ROOT / "docs" / "operations.md"
 

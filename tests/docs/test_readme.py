@@ -111,8 +111,8 @@ def test_the_first_success_fits_on_one_screen() -> None:
 def test_scripts_run_is_the_demo_and_the_demo_ends_well() -> None:
     """scripts/run only sets up and hands over, so the demo is run as it does it, with fewer documents."""
     script = (ROOT / "scripts" / "run").read_text()
-    assert script.rstrip().endswith('exec .venv/bin/python -m worm_dev.demo "$@"')
-    ended = _run([sys.executable, "-m", "worm_dev.demo", "--documents", "25"], ROOT, timeout=570)
+    assert script.rstrip().endswith('exec .venv/bin/python -m worm.dev.demo "$@"')
+    ended = _run([sys.executable, "-m", "worm.dev.demo", "--documents", "25"], ROOT, timeout=570)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "25 uploads, 5 overwrites, 1 deletes sent by plain boto3\n" in ended.stdout
     sections = re.findall(r"^\$ (worm (?:table |trash )?\w+)", ended.stdout, flags=re.MULTILINE)

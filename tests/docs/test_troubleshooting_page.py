@@ -18,12 +18,12 @@ from tests.docs.markdown import ROOT, anchors, blocks
 from tests.docs.running import run_page
 from tests.emulators import new_bucket
 from tests.harness import created
+from worm.dev.aws import start_moto
 from worm.errors import Unavailable
 from worm.model import Worm
 from worm.store.base import Store
 from worm.store.open import open_store
 from worm.store.probe import PROBE_PREFIX
-from worm_dev.aws import start_moto
 
 PAGE = ROOT / "docs" / "troubleshooting.md"
 ACME = "org/customers/acme/data.json"

@@ -13,7 +13,7 @@ import time
 import pytest
 
 from tests.e2e.conftest import Deployment
-from worm_dev.faults import FaultPolicy
+from worm.dev.faults import FaultPolicy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
 

@@ -7,12 +7,12 @@ import json
 import pytest
 
 from tests.e2e.conftest import Deployment
+from worm.dev.faults import FaultPolicy
+from worm.dev.worker import OutcomeKind
 from worm.pages.branches import Branches
 from worm.pages.db import PageDb, create_database
 from worm.pages.manifest import PageBranch, PageConfig
 from worm.pages.reader import PageReader
-from worm_dev.faults import FaultPolicy
-from worm_dev.worker import OutcomeKind
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

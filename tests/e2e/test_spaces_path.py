@@ -10,13 +10,13 @@ import pytest
 from tests.e2e.conftest import Deployment
 from tests.sdk.bank_room import ACCOUNT, TRANSFER
 from tests.sdk.sessions import must
+from worm.dev.faults import FaultPolicy
+from worm.dev.worker import OutcomeKind
 from worm.model import Worm, connect, push
 from worm.schema import load_schema
 from worm.session import Session
 from worm.store.base import PUT_ID, Object
 from worm.tables.verify import verify_collection
-from worm_dev.faults import FaultPolicy
-from worm_dev.worker import OutcomeKind
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

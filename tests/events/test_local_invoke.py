@@ -17,18 +17,18 @@ import pytest
 
 from tests.events.make_events import BUCKET, DOCUMENT, KEY
 from tests.template.stack import ROOT, Stack
+from worm.dev.aws import Aws, start_moto
+from worm.dev.demo import CONTAINER_HOST
+from worm.dev.provision import provision
+from worm.dev.queues import peek
+from worm.dev.runtime import FunctionPool, function_environment
+from worm.dev.sample.documents import SCHEMA_PATH
+from worm.dev.specs import Template
+from worm.dev.template import read_template
+from worm.dev.worker import OutcomeKind
 from worm.model import Worm, push
 from worm.schema import load_schema
 from worm.store.s3 import S3Store
-from worm_dev.aws import Aws, start_moto
-from worm_dev.demo import CONTAINER_HOST
-from worm_dev.provision import provision
-from worm_dev.queues import peek
-from worm_dev.runtime import FunctionPool, function_environment
-from worm_dev.sample.documents import SCHEMA_PATH
-from worm_dev.specs import Template
-from worm_dev.template import read_template
-from worm_dev.worker import OutcomeKind
 
 HERE = Path(__file__).resolve().parent
 ENV_FILE = HERE / "env.json"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.fault_proxy import fault_proxy
 from tests.log.wire import Wire
-from worm_dev.aws import Aws, start_moto
+from worm.dev.aws import Aws, start_moto
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ import pytest
 
 from worm.clock import Ids, SystemClock, VirtualClock
 from worm.codec.strict_json import JsonObject
+from worm.dev.faulty_store import Fault, FaultyStore
 from worm.errors import CommitStateUnknown, Fenced, Invalid, Unavailable, WormError
 from worm.log.config import LogConfig
 from worm.log.group import GroupCommit, _Blocked, _end
@@ -22,7 +23,6 @@ from worm.log.segment import LogTransaction
 from worm.log.writer import LogWriter
 from worm.store.base import Attempt, Condition
 from worm.store.memory import MemoryStore
-from worm_dev.faulty_store import Fault, FaultyStore
 
 
 class SlowStore(FaultyStore):

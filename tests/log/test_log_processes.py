@@ -16,6 +16,7 @@ import pytest
 
 from tests.emulators import CREDENTIALS, ROOT, new_bucket
 from tests.log.witness import Witness, records
+from worm.dev.aws import Aws
 from worm.log.collect import LogCollector
 from worm.log.config import LogConfig
 from worm.log.keys import DbKeys
@@ -24,7 +25,6 @@ from worm.log.segment import Segment
 from worm.store.base import Store
 from worm.store.file import FileStore
 from worm.store.s3 import S3Store
-from worm_dev.aws import Aws
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("aws_environment"), pytest.mark.xdist_group("log-processes")]
 

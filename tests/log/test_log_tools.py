@@ -11,6 +11,7 @@ from worm.clock import Ids, VirtualClock
 from worm.codec.frames import Torn
 from worm.codec.logs import LogLine, LogVerifyReport
 from worm.codec.strict_json import JsonObject, JsonValue
+from worm.dev.faulty_store import FaultyStore
 from worm.errors import Conflict, Corrupt, Invalid, NotFound
 from worm.log.collect import LogCollector
 from worm.log.config import LogConfig
@@ -21,7 +22,6 @@ from worm.log.tools import CommitLogTools
 from worm.log.writer import LogWriter
 from worm.store.base import Lost, Store, Won
 from worm.store.memory import MemoryStore
-from worm_dev.faulty_store import FaultyStore
 
 KEYS = DbKeys("main")
 CONFIG = LogConfig(gc_min_age_seconds=100)

@@ -12,6 +12,7 @@ import pytest
 
 from worm.clock import Ids, VirtualClock
 from worm.codec.strict_json import JsonObject
+from worm.dev.faulty_store import Fault, FaultyStore
 from worm.errors import CommitStateUnknown, Corrupt, Denied, Expired, Fenced, Invalid, Unavailable
 from worm.log.collect import LogCollector
 from worm.log.config import LogConfig
@@ -23,7 +24,6 @@ from worm.log.segment import LogTransaction, Segment
 from worm.log.writer import FENCE_TRIES, TAKEOVER_SECONDS, LogWriter
 from worm.store.base import Attempt, Condition
 from worm.store.memory import MemoryStore
-from worm_dev.faulty_store import Fault, FaultyStore
 
 KEYS = DbKeys("main")
 

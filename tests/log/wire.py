@@ -10,12 +10,12 @@ from tests.emulators import new_bucket
 from tests.fault_proxy import Fault, FaultProxy
 from tests.log.witness import Witness
 from worm.clock import SystemClock
+from worm.dev.aws import Aws
 from worm.log.collect import LogCollector
 from worm.log.config import LogConfig
 from worm.log.keys import DbKeys
 from worm.log.writer import LogWriter
 from worm.store.s3 import S3Store
-from worm_dev.aws import Aws
 
 KEYS = DbKeys("main")
 LOG, ROOT, LEASE = "/log/", "manifest.json", "lease.json"

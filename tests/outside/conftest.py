@@ -10,7 +10,7 @@ import pytest
 from tests.outside.schema import SCHEMA
 from tests.outside.world import CLIENTS, ROOT, Outside, require_clients
 from tests.template.stack import judged
-from worm_dev.environment import Environment, Settings
+from worm.dev.environment import Environment, Settings
 
 
 @pytest.fixture(scope="session")

@@ -14,12 +14,12 @@ from tests.outside.checker import Bucket, Checker, Document, canonical, document
 from tests.outside.schema import SCHEMA
 from tests.project.source_tree import imported_modules
 from worm.codec.strict_json import dumps, seal
+from worm.dev.aws import start_moto
 from worm.maintenance.sweep import Sweep
 from worm.model import Worm, push
 from worm.schema import load_schema
 from worm.session import Session
 from worm.store.s3 import S3Store
-from worm_dev.aws import start_moto
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("outside-checker")]
 
 BUCKET = "watched"
 OPLOG, ITEMS, TABLE = ".oplog/customers/", "org/items/", "org/customers/"
-OURS = ("worm", "worm_dev", "spark_jobs", "functions", "scripts", "tests")
+OURS = ("worm", "worm.dev", "spark_jobs", "functions", "scripts", "tests")
 
 
 @dataclass

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.outside.checker import Checker, Version
-from worm_dev.environment import Environment
-from worm_dev.worker import OutcomeKind
+from worm.dev.environment import Environment
+from worm.dev.worker import OutcomeKind
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any, TypedDict
 
 from worm.clock import Ids, VirtualClock
+from worm.dev.faulty_store import FaultyStore
 from worm.pages.apply import AppliedLog, Applier
 from worm.pages.branches import Branches
 from worm.pages.collect import Garbage, PageCollector
@@ -19,7 +20,6 @@ from worm.pages.past import Past
 from worm.pages.reader import PageReader
 from worm.store.base import Attempt, Condition, Object, Store
 from worm.store.memory import MemoryStore
-from worm_dev.faulty_store import FaultyStore
 
 DB = "d"
 ROOT = f"db/{DB}/manifest.json"

@@ -17,6 +17,8 @@ from tests.log.witness import Witness
 from tests.pages.page_room import DB, MIN_AGE, Oracle, Room, config
 from tests.pages.page_witness import PageWitness
 from tests.pages.test_pages_simulation import simulate
+from worm.dev.aws import Aws, start_moto
+from worm.dev.faulty_store import SimulatedCrash
 from worm.errors import Fenced, SnapshotExpired
 from worm.log.reader import LogReader
 from worm.pages.apply import Applier
@@ -28,8 +30,6 @@ from worm.store.base import Store
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
 from worm.store.s3 import S3Store
-from worm_dev.aws import Aws, start_moto
-from worm_dev.faulty_store import SimulatedCrash
 
 PAGES = ["a", "b", "c", "d"]
 

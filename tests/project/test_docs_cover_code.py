@@ -13,7 +13,7 @@ import worm.errors
 from tests.docs.markdown import anchors
 from tests.project.source_tree import ROOT, python_files
 from worm.cli.app import app
-from worm_dev.cfn import load
+from worm.dev.cfn import load
 
 SETTING = re.compile(r"[\"'](WORM_[A-Z_]*[A-Z])[\"']")
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from scripts.setup import develop_group
 from tests.project.source_tree import ROOT, relative, tracked_files, tracked_texts
 
 MACHINE_PATH = re.compile(r"(?<![\w.*-])/(?:work|root|Users|home/\w+)/")
@@ -89,25 +90,28 @@ def test_scripts_can_be_executed() -> None:
 
 
 def test_the_extras_that_users_are_told_about_exist() -> None:
-    assert {"cli", "local", "spark", "dev"} <= set(_project()["optional-dependencies"])
+    assert {"api", "arrow", "cli", "dev", "fast", "spark", "sql"} == set(_project()["optional-dependencies"])
+
+
+def _layer_requirements() -> list[str]:
+    return sorted([*_project()["dependencies"], *_project()["optional-dependencies"]["api"]])
 
 
 def test_the_layer_requires_what_the_project_requires() -> None:
     lines = (ROOT / "shared" / "requirements.txt").read_text().splitlines()
-    assert [line for line in lines if line and not line.startswith("#")] == _project()["dependencies"]
+    assert [line for line in lines if line and not line.startswith("#")] == _layer_requirements()
 
 
 def test_the_layers_pins_are_those_of_the_development_environment() -> None:
     pins = _pins("constraints.txt")
     layer = _pins("shared/constraints.txt")
     assert layer == {name: pins[name] for name in layer}
-    assert {_requirement_name(one) for one in _project()["dependencies"]} <= set(layer)
+    assert {_requirement_name(one) for one in _layer_requirements()} <= set(layer)
 
 
 def test_every_dependency_is_pinned() -> None:
     extras = _project()["optional-dependencies"]
-    installed = ("fast", "cli", "local", "spark", "dev")
-    wanted = [*_project()["dependencies"], *(one for name in installed for one in extras[name])]
+    wanted = [*_project()["dependencies"], *(one for extra in extras.values() for one in extra), *develop_group()]
     names = {_requirement_name(requirement) for requirement in wanted} - {"s3worm"}
     assert names - set(_pins("constraints.txt")) == set()
     on_emr = {_requirement_name(requirement) for requirement in [*_project()["dependencies"], *extras["spark"]]}
@@ -119,12 +123,6 @@ def test_the_second_spark_is_that_of_emr_and_all_else_is_the_same() -> None:
     pins, on_emr = _pins("constraints.txt"), _pins("constraints-spark40.txt")
     assert on_emr["pyspark"].startswith("4.0.")
     assert {name for name, pinned in on_emr.items() if pins[name] != pinned} == {"pyspark"}
-
-
-def test_running_and_testing_need_no_further_extra_for_spark() -> None:
-    extras = _project()["optional-dependencies"]
-    assert "s3worm[cli,spark]" in extras["local"]
-    assert "s3worm[arrow,local]" in extras["dev"]
 
 
 @pytest.mark.parametrize("package", ["boto3", "moto", "obstore", "orjson", "pyarrow", "pydantic", "pyspark"])

@@ -9,7 +9,9 @@ import pytest
 from tests.project.source_tree import ROOT, WORM, imported_modules, python_files, relative, source
 
 ROOMS = [
+    "dev",
     "cli",
+    "spark",
     "api",
     "aio",
     "model",
@@ -38,6 +40,9 @@ ROOMS = [
 
 SPACES = {"bridge", "spaces", "pages"}
 
+PROGRAMS = {"dev", "spark"}
+"""The embedded AWS and the Spark jobs: programs around the library, each with words and clocks of its own."""
+
 WITHOUT_A_RANK = {"forks", "values", "version"}
 """Modules that import nothing of worm and may be used from everywhere."""
 
@@ -59,21 +64,22 @@ HOMES = {
         "shared/worm/store/",
         "shared/worm/deployment/aws.py",
         "shared/worm/workers/lambdas.py",
-        "shared/worm_dev/",
+        "shared/worm/dev/",
     ],
     "botocore": [
         "shared/worm/store/",
         "shared/worm/deployment/aws.py",
         "shared/worm/workers/lambdas.py",
-        "shared/worm_dev/",
+        "shared/worm/dev/",
     ],
-    "moto": ["shared/worm_dev/"],
+    "moto": ["shared/worm/dev/"],
     "msgspec": ["shared/worm/tables/parts.py"],
     "obstore": ["shared/worm/store/"],
-    "pyspark": ["spark_jobs/"],
-    "rich": ["shared/worm/cli/", "shared/worm_dev/"],
-    "typer": ["shared/worm/cli/", "shared/worm_dev/"],
-    "worm_dev": ["shared/worm/cli/dev.py", "shared/worm_dev/"],
+    "pyspark": ["shared/worm/spark/", "spark_jobs/"],
+    "rich": ["shared/worm/cli/", "shared/worm/dev/"],
+    "typer": ["shared/worm/cli/", "shared/worm/dev/"],
+    "worm.dev": ["shared/worm/dev/"],
+    "worm.spark": ["shared/worm/cli/table.py", "shared/worm/spark/", "spark_jobs/"],
     "aws_lambda_powertools": ["shared/worm/api/routes.py", "shared/worm/workers/", "functions/"],
 }
 """Where a package may be imported; the Lambda layer and its cold start depend on it."""
@@ -95,6 +101,10 @@ def _room(module: str) -> str | None:
 
 def _own_room(path: Path) -> str:
     return path.relative_to(WORM).parts[0].removesuffix(".py")
+
+
+def _library() -> list[Path]:
+    return [path for path in python_files(WORM) if _own_room(path) not in PROGRAMS]
 
 
 def _name(path: Path) -> str:
@@ -147,7 +157,7 @@ def test_a_module_with_one_importer_in_its_own_room_says_why_it_is_one() -> None
             for name in imported_modules(path, at_run_time_only=False):
                 importers.setdefault(name, set()).add(relative(path))
     silent = []
-    for path in python_files(WORM):
+    for path in _library():
         name = _name(path)
         known_by = importers.get(name, set())
         is_neighbour = len(known_by) == 1 and all(_room(one) == _own_room(path) for one in known_by)
@@ -163,7 +173,7 @@ def test_no_two_modules_of_a_room_differ_by_an_s() -> None:
 
 def test_a_class_name_means_one_thing() -> None:
     homes: dict[str, list[str]] = {}
-    for path in python_files(WORM):
+    for path in _library():
         for name in source(path).classes:
             if not name.startswith("_"):
                 homes.setdefault(name, []).append(relative(path))
@@ -194,7 +204,7 @@ def test_a_package_is_imported_in_its_own_rooms_only(package: str) -> None:
         name
         for path in SOURCES
         if not (name := relative(path)).startswith(tuple(HOMES[package]))
-        and any(module.split(".")[0] == package for module in imported_modules(path))
+        and any(f"{module}.".startswith(f"{package}.") for module in imported_modules(path))
     ]
     assert strays == []
 
@@ -202,7 +212,7 @@ def test_a_package_is_imported_in_its_own_rooms_only(package: str) -> None:
 def test_only_the_clock_module_reads_time_or_draws_chance() -> None:
     """One hidden call is enough to make a failing seed impossible to replay."""
     found = []
-    for path in python_files(WORM):
+    for path in _library():
         if path == CLOCK:
             continue
         found += [f"{relative(path)}: import {name}" for name in {"random", "secrets"} & imported_modules(path)]

@@ -16,7 +16,7 @@ from tests.project.source_tree import ROOT
 @pytest.fixture
 def small_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A root with the files that decide about an environment, and no package to install."""
-    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    (tmp_path / "pyproject.toml").write_text('[dependency-groups]\ndevelop = ["pytest>=9"]\n')
     (tmp_path / "constraints.txt").write_text("a==1\n")
     monkeypatch.setattr(setup, "ROOT", tmp_path)
     return tmp_path
@@ -38,19 +38,19 @@ def _extras(installs: list[list[str]]) -> list[str]:
 def test_setup_installs_once_and_again_only_when_the_pins_change(
     small_project: Path, installs: list[list[str]]
 ) -> None:
-    setup.ensure(setup.application("local"))
-    setup.ensure(setup.application("local"))
-    assert _extras(installs) == [".[local]"]
+    setup.ensure(setup.application())
+    setup.ensure(setup.application())
+    assert _extras(installs) == [".[dev,spark]"]
     (small_project / "constraints.txt").write_text("a==2\n")
-    setup.ensure(setup.application("local"))
-    assert _extras(installs) == [".[local]", ".[local]"]
+    setup.ensure(setup.application())
+    assert _extras(installs) == [".[dev,spark]", ".[dev,spark]"]
 
 
 @pytest.mark.slow
 def test_an_environment_for_tests_serves_to_run_as_well(installs: list[list[str]]) -> None:
-    setup.ensure(setup.application("dev"), implied=[setup.application("local")])
-    setup.ensure(setup.application("local"))
-    assert _extras(installs) == [".[dev]"]
+    setup.ensure(setup.development(), implied=[setup.application()])
+    setup.ensure(setup.application())
+    assert _extras(installs) == ["pytest>=9"]
 
 
 @pytest.mark.slow
@@ -65,17 +65,17 @@ def test_a_failed_install_is_tried_again_the_next_time(small_project: Path, monk
     monkeypatch.setattr(setup, "run", fail)
     for _ in range(2):
         with pytest.raises(setup.SetupFailed):
-            setup.ensure(setup.application("local"))
+            setup.ensure(setup.application())
     assert len(attempts) == 2
 
 
 @pytest.mark.slow
 def test_an_environment_whose_python_is_gone_is_made_anew(small_project: Path, installs: list[list[str]]) -> None:
-    setup.ensure(setup.application("local"))
+    setup.ensure(setup.application())
     python = small_project / ".venv" / "bin" / "python"
     python.unlink()
-    setup.ensure(setup.application("local"))
-    assert _extras(installs) == [".[local]", ".[local]"]
+    setup.ensure(setup.application())
+    assert _extras(installs) == [".[dev,spark]", ".[dev,spark]"]
     assert python.exists()
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import worm_dev
+import worm.dev
 from worm.errors import Invalid, NotFound
 from worm.schema import ModelDef, Schema, StorageDef, load_schema
 
-SAMPLE = Path(worm_dev.__file__).parent / "sample" / "schema.json"
+SAMPLE = Path(worm.dev.__file__).parent / "sample" / "schema.json"
 
 DESIGN_EXAMPLE = """
 { "version": "1.0", "bucket": "my-bucket",

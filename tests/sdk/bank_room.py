@@ -14,6 +14,7 @@ from worm.codec.strict_json import JsonObject
 from worm.collections.claims import restore_claims
 from worm.collections.entries import OplogEntry
 from worm.collections.layout import SCHEMA_KEY
+from worm.dev.faulty_store import FaultyStore
 from worm.log.keys import DbKeys
 from worm.maintenance.materialize import Materialized, Materializer
 from worm.maintenance.sweep import Sweep
@@ -27,7 +28,6 @@ from worm.store.memory import MemoryStore
 from worm.tables.verify import verify_collection
 from worm.workers.apply import Apply
 from worm.workers.batch import BatchOutcome, Message
-from worm_dev.faulty_store import FaultyStore
 
 MAIN = database_id("main")
 ACCOUNT: dict[str, object] = {

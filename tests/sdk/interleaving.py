@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from worm.dev.faulty_store import FaultyStore
 from worm.errors import WormError
 from worm.store.base import Attempt, Condition, NotModified, Object, ObjectInfo, Store, Won
 from worm.store.memory import MemoryStore
-from worm_dev.faulty_store import FaultyStore
 
 STEPS_MAX = 400
 Actor = Callable[[Store], object]

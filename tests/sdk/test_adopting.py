@@ -8,6 +8,7 @@ from typing import Literal
 
 import pytest
 
+from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Unavailable, UniqueViolation
 from worm.maintenance.adopt import adopt_models, push_session
 from worm.model import Worm, push
@@ -16,7 +17,6 @@ from worm.session import Session
 from worm.store.base import Object, Store
 from worm.store.memory import MemoryStore
 from worm.tables.verify import verify_collection
-from worm_dev.faulty_store import FaultyStore, SimulatedCrash
 
 
 def schema(*, oplog: bool, table: bool, unique: bool = False) -> Schema:

@@ -21,6 +21,7 @@ import worm
 from tests.harness import schema_of
 from worm import folding
 from worm.clock import Ids, VirtualClock
+from worm.dev.faulty_store import Fault, FaultyStore
 from worm.errors import Conflict, Denied, Unavailable
 from worm.folding import UNFOLDED_PATH, Backlog, Process, UnfoldedNote, abandoned
 from worm.model import Worm
@@ -28,7 +29,6 @@ from worm.schema import load_schema
 from worm.store.base import Gone, Lost, Version, Won
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
-from worm_dev.faulty_store import Fault, FaultyStore
 
 SCHEMA = schema_of()
 

@@ -19,6 +19,7 @@ from worm.clock import Ids, VirtualClock
 from worm.codec.strict_json import JsonValue
 from worm.collections.entries import OplogEntry
 from worm.collections.recording import versions_of
+from worm.dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.errors import Conflict, Denied, Invalid, Unavailable, UniqueViolation, WormError
 from worm.model import Maintenance, Model, Worm
 from worm.sdk import bulk
@@ -26,7 +27,6 @@ from worm.store import wal
 from worm.store.base import Gone, Lost, ObjectInfo, Put, Store, Won
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
-from worm_dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 
 KINDS = ["memory", "memory-versioned"]
 Fields = dict[str, JsonValue]

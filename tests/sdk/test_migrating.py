@@ -8,13 +8,13 @@ import pytest
 
 from worm.codec.strict_json import JsonValue
 from worm.collections.entries import Document
+from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Invalid
 from worm.model import Worm
 from worm.schema import Schema, load_schema
 from worm.sdk.migration_rules import Convert, RemoveField, Rename, Rule, SetDefault, apply_rules, rules_of
 from worm.store.memory import MemoryStore
 from worm.tables.verify import verify_collection
-from worm_dev.faulty_store import FaultyStore, SimulatedCrash
 
 
 def schema(*, strict: bool = False, oplog: bool = True) -> Schema:

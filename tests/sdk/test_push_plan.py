@@ -7,8 +7,6 @@ from collections.abc import Mapping
 
 import pytest
 
-from spark_jobs.source.entities import documents
-from spark_jobs.verify_range import verify_range
 from worm.codec.strict_json import JsonValue
 from worm.collections.id_ranges import IdRange
 from worm.errors import Invalid
@@ -16,6 +14,8 @@ from worm.maintenance.push_plan import Examined, ModelPlan, UnfitDocument, plan_
 from worm.maintenance.repair import repair_model
 from worm.model import DocumentDict, Model, Worm, push
 from worm.schema import Schema, load_schema
+from worm.spark.source.entities import documents
+from worm.spark.verify_range import verify_range
 from worm.store.base import Store
 from worm.store.memory import MemoryStore
 from worm.tables.verify import verify_collection

@@ -15,12 +15,12 @@ from tests.sdk.bank_room import SpaceBench
 from tests.sdk.sessions import KINDS, Bench, spent
 from tests.sdk.unique_room import FIELDS, Room
 from worm.bridge.commits import KnownDocument
+from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Conflict, Corrupt, Invalid, UniqueViolation
 from worm.model import Model, Worm
 from worm.schema import load_schema
 from worm.store.base import Object
 from worm.store.memory import MemoryStore
-from worm_dev.faulty_store import FaultyStore, SimulatedCrash
 
 IDS = [f"d{number}" for number in range(8)]
 

@@ -18,6 +18,7 @@ from tests.sdk.sessions import KINDS, must
 from worm.codec.strict_json import JsonObject
 from worm.collections.claims import GRACE, Claim, UniqueValue, restore_claims
 from worm.collections.push import push_schema
+from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Conflict, Invalid, NotFound, Unavailable, UniqueViolation, WormError
 from worm.log.keys import DbKeys
 from worm.model import Model, Worm
@@ -25,7 +26,6 @@ from worm.schema import load_schema
 from worm.sdk.document import DocumentDict
 from worm.spaces.operations import patch_document, set_document
 from worm.store.memory import MemoryStore
-from worm_dev.faulty_store import FaultyStore, SimulatedCrash
 
 WRITES_MAX = 60
 

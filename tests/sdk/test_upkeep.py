@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from worm.clock import Ids, VirtualClock
+from worm.dev.faulty_store import FaultyStore
 from worm.errors import Invalid, NotFound, SchemaDiffers
 from worm.maintenance.purge import Purge
 from worm.model import Worm, connect
@@ -17,7 +18,6 @@ from worm.store.base import Listed
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
 from worm.store.open import open_store
-from worm_dev.faulty_store import FaultyStore
 
 CUSTOMER = {
     "path": "#org/@customers/(id:slug)",

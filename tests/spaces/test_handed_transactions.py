@@ -16,6 +16,7 @@ import pytest
 from tests.spaces.space_room import change, put, seqs, value
 from worm.clock import Ids, SystemClock, VirtualClock
 from worm.codec.strict_json import JsonObject, dumps
+from worm.dev.faulty_store import FaultyStore
 from worm.errors import CommitStateUnknown, Denied, Fenced, Invalid, NotFound, Unavailable
 from worm.log.keys import DbKeys
 from worm.spaces import page_backend, requests
@@ -28,7 +29,6 @@ from worm.spaces.space import Space
 from worm.spaces.transacting import Author, TransactionRequest
 from worm.store.base import Store, Won
 from worm.store.memory import MemoryStore
-from worm_dev.faulty_store import FaultyStore
 
 DB = "space-main"
 KEYS = DbKeys(DB)

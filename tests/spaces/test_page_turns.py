@@ -12,6 +12,7 @@ import pytest
 
 from tests.spaces.space_room import change, drop, put, seqs, value
 from worm.clock import Ids, VirtualClock
+from worm.dev.faulty_store import Fault, FaultyStore
 from worm.errors import CommitStateUnknown, Denied, Fenced, WormError
 from worm.pages.reader import PageReader
 from worm.spaces import page_backend
@@ -21,7 +22,6 @@ from worm.spaces.results import Committed, Presence, ReadConflict
 from worm.spaces.space import Space
 from worm.store.base import Lost, Won
 from worm.store.memory import MemoryStore
-from worm_dev.faulty_store import Fault, FaultyStore
 
 DB = "space-main"
 LIMIT = 30.0

@@ -19,10 +19,10 @@ from typing import Generic, TypeVar
 
 from pyspark import TaskContext
 
-from spark_jobs import rebuild_job, rebuild_tasks
-from spark_jobs.cluster import JobSpec
 from tests.spark.collection_room import Room
 from tests.spark.session import CLUSTER, another_host, executor_pid, new_session
+from worm.spark import rebuild_job, rebuild_tasks
+from worm.spark.cluster import JobSpec
 
 T = TypeVar("T")
 R = TypeVar("R")

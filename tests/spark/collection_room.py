@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from spark_jobs.cluster import JobSpec, job_spec
 from tests.harness import schema_of
 from worm.codec.strict_json import JsonValue
 from worm.collections.claims import restore_claims
@@ -15,6 +14,7 @@ from worm.collections.layout import SCHEMA_KEY
 from worm.maintenance.sweep import Sweep
 from worm.schema import load_schema
 from worm.session import Session, Settings
+from worm.spark.cluster import JobSpec, job_spec
 from worm.store.base import Store
 from worm.store.open import open_store
 from worm.tables.table import Table

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from tests.emulators import CREDENTIALS
 from tests.spark.session import new_session
-from worm_dev.aws import start_moto
+from worm.dev.aws import start_moto
 
 __all__ = ["new_session"]
 

@@ -23,15 +23,15 @@ import pyspark
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs import verify_job
-from spark_jobs.cluster import JobSpec
 from spark_jobs.export import main as export
-from spark_jobs.rebuild_claims import Found, audited
-from spark_jobs.source import register
 from spark_jobs.verify import main as verify
 from tests.spark.session import CLUSTER, another_host, executor_pid, new_session
 from tests.spark.source_room import SourceRoom
 from worm.collections.claims import Claims, Digests, Wanted
+from worm.spark import verify_job
+from worm.spark.cluster import JobSpec
+from worm.spark.rebuild_claims import Found, audited
+from worm.spark.source import register
 from worm.tables.verify import verify_collection
 
 FAULTS = ("lag", "kill", "failure")

@@ -14,9 +14,9 @@ import threading
 import time
 from pathlib import Path
 
-from spark_jobs.rebuild_job import rebuild
 from tests.spark.seeded_room import seeded_spec
 from tests.spark.session import new_session
+from worm.spark.rebuild_job import rebuild
 
 PAUSE_SECONDS = 0.25
 

@@ -11,7 +11,6 @@ from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
 
-from spark_jobs.cluster import JobSpec
 from tests.harness import schema_of
 from worm.clock import iso_seconds
 from worm.codec.strict_json import JsonValue, dumps
@@ -19,6 +18,7 @@ from worm.collections.collection import Collection
 from worm.collections.entries import OplogEntry
 from worm.collections.layout import StorageResolver
 from worm.schema import load_schema
+from worm.spark.cluster import JobSpec
 from worm.store.base import Listed, Object, Read
 from worm.store.file import FileStore
 

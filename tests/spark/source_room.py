@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, cast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from spark_jobs.cluster import JobSpec
-from spark_jobs.source import register
-from spark_jobs.source.options import ReadOptions, Target, WriteOptions
-from spark_jobs.source.reader import Reading, read_range
-from spark_jobs.source.schema import schema_of
-from spark_jobs.source.writer import Writing, Written, write_rows
 from worm.codec.strict_json import JsonObject, JsonValue, dumps
 from worm.collections.id_ranges import plan_ranges
 from worm.model import Model, Worm, connect, push
 from worm.schema import load_schema
+from worm.spark.cluster import JobSpec
+from worm.spark.source import register
+from worm.spark.source.options import ReadOptions, Target, WriteOptions
+from worm.spark.source.reader import Reading, read_range
+from worm.spark.source.schema import schema_of
+from worm.spark.source.writer import Writing, Written, write_rows
 from worm.store.open import open_store
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import worm
-from spark_jobs.cluster import job_parser, job_spec, job_specs, parallelism, planned_ranges, specs_of
 from tests.spark.collection_room import Room, customer_id
 from worm.collections.id_ranges import IdRange
 from worm.errors import Invalid, NotFound
+from worm.spark.cluster import job_parser, job_spec, job_specs, parallelism, planned_ranges, specs_of
 
 
 def test_a_spec_is_plain_and_opens_its_collection_once(file_url: str) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.cluster import job_spec
 from spark_jobs.compact_oplog import CompactTask, compact, main
 from tests.harness import schema_of
 from worm.clock import Ids, VirtualClock
@@ -20,6 +19,7 @@ from worm.collections.layout import SCHEMA_KEY
 from worm.errors import Invalid
 from worm.model import Worm
 from worm.schema import load_schema
+from worm.spark.cluster import job_spec
 from worm.store.file import FileStore
 from worm.tables.verify import verify_collection
 

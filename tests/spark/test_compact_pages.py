@@ -13,7 +13,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs import compact_pages
-from spark_jobs.cluster import parallelism
 from spark_jobs.compact_pages import LayerMaker, OnExecutors, Outcome, compact, main, step
 from worm.clock import Ids, VirtualClock
 from worm.errors import Corrupt, Fenced, Invalid
@@ -25,6 +24,7 @@ from worm.pages.db import PageDb, create_database
 from worm.pages.layers import Candidate, LayerReader, PageRange
 from worm.pages.manifest import MAIN, Layer, PageConfig, Pages
 from worm.pages.reader import PageReader
+from worm.spark.cluster import parallelism
 from worm.store.file import FileStore
 
 DB = "shop"

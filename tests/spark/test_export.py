@@ -11,13 +11,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.export import export, main
-from spark_jobs.export_frames import columns_of, read_schema
-from spark_jobs.export_request import ExportRequest
-from spark_jobs.export_writing import FORMULA
 from tests.spark.source_room import SourceRoom, moment
 from worm.codec.csv_rows import csv_text
 from worm.codec.strict_json import JsonObject
 from worm.errors import Conflict, Invalid
+from worm.spark.export_frames import columns_of, read_schema
+from worm.spark.export_request import ExportRequest
+from worm.spark.export_writing import FORMULA
 
 TRAPS = ["=1+1", "+1", "-1", "@x", "\tx", "'=x", "''+", "\uff1dx", "plain", "1=1", " =x", "", "'quoted'", 'a "b", c\nd']
 DOCUMENTS: dict[str, JsonObject] = {

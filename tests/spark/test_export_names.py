@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.export import export
-from spark_jobs.export_frames import read_schema
-from spark_jobs.export_request import ExportRequest, refuse_overlap
 from tests.spark.source_room import FIELDS, SourceRoom
 from worm.codec.strict_json import JsonObject
 from worm.errors import Invalid
+from worm.spark.export_frames import read_schema
+from worm.spark.export_request import ExportRequest, refuse_overlap
 
 OBJECTS = {name: {"type": "object"} for name in ("actor", "op", "valid_to", "meta")}
 

@@ -15,18 +15,18 @@ from pyspark.sql import SparkSession
 
 import worm
 from spark_jobs.rebuild import main
-from spark_jobs.rebuild_job import rebuild
-from spark_jobs.rebuild_tasks import ranges_for
-from spark_jobs.staging import StagedRow
 from tests.emulators import new_bucket
 from tests.harness import CUSTOMER
 from tests.spark.collection_room import Room, customer_id
 from worm.cli.app import run
 from worm.collections.entries import Change, Head
 from worm.collections.layout import SCHEMA_KEY
+from worm.dev.aws import start_moto
 from worm.schema import load_schema
+from worm.spark.rebuild_job import rebuild
+from worm.spark.rebuild_tasks import ranges_for
+from worm.spark.staging import StagedRow
 from worm.store.open import open_store
-from worm_dev.aws import start_moto
 
 COUNT = 180
 WHOLE, SPREAD = 10_000, 40
@@ -76,7 +76,7 @@ def test_deleted_ones_count_and_the_driver_reads_no_row_of_a_large_table(
     def refused(self: object) -> Iterator[StagedRow]:
         raise AssertionError("the driver reads rows")
 
-    monkeypatch.setattr("spark_jobs.rebuild_job._Rebuild._rows", refused)
+    monkeypatch.setattr("worm.spark.rebuild_job._Rebuild._rows", refused)
     room = Room(file_url, threshold=22, indexes=WITHOUT_CONFLICTS)
     room.fill(24)
     room.forget()

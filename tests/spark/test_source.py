@@ -18,8 +18,6 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from spark_jobs.source.options import ReadOptions
-from spark_jobs.source.schema import CORRUPT, check_names, schema_of
 from tests.spark.source_room import (
     FIELDS,
     FILTERS,
@@ -34,6 +32,8 @@ from tests.spark.source_room import (
 from worm.codec.strict_json import JsonObject, dumps
 from worm.errors import Corrupt, Invalid, NotFound
 from worm.schema import load_schema
+from worm.spark.source.options import ReadOptions
+from worm.spark.source.schema import CORRUPT, check_names, schema_of
 
 PLACE = StructField("id", StringType())
 

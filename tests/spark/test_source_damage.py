@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
 
-from spark_jobs.source.cells import Batches, Row
-from spark_jobs.source.schema import CORRUPT, schema_of
 from tests.spark.source_room import FIELDS, SourceRoom, memory_url
 from worm.errors import Corrupt, Invalid
+from worm.spark.source.cells import Batches, Row
+from worm.spark.source.schema import CORRUPT, schema_of
 
 
 @pytest.fixture

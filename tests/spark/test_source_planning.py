@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from spark_jobs.source.options import ReadOptions
-from spark_jobs.source.reader import Reading, WormReader
-from spark_jobs.source.schema import schema_of
 from tests.spark.source_room import SourceRoom, memory_url
+from worm.spark.source.options import ReadOptions
+from worm.spark.source.reader import Reading, WormReader
+from worm.spark.source.schema import schema_of
 from worm.store.base import Object, Read, Store
 
 

@@ -7,12 +7,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from spark_jobs.source import register
-from spark_jobs.source.pushing import pushed
-from spark_jobs.source.schema import documents_schema
 from tests.emulators import new_bucket
 from tests.spark.source_room import SourceRoom, by_id, memory_url
 from worm.codec.strict_json import JsonObject
+from worm.spark.source import register
+from worm.spark.source.pushing import pushed
+from worm.spark.source.schema import documents_schema
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 DOCUMENTS: dict[str, JsonObject] = {

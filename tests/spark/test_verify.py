@@ -15,17 +15,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.verify import main
-from spark_jobs.verify_job import verify
 from tests.emulators import CREDENTIALS, new_bucket
 from tests.spark.collection_room import Room, customer_id, document
 from tests.template.recorder import BUCKET
 from tests.template.stack import Roles, Stack
 from worm.collections.entries import Change, Head
+from worm.dev.aws import Aws
+from worm.dev.iam import Call
+from worm.spark.verify_job import verify
 from worm.store.base import Store
 from worm.store.open import open_store
 from worm.version import DEFAULT_ROLE
-from worm_dev.aws import Aws
-from worm_dev.iam import Call
 
 COUNT = 60
 SPREAD = 20

@@ -11,12 +11,12 @@ from decimal import Decimal
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from spark_jobs.source.saving import JobModel
-from spark_jobs.source.writer import WormWriter, Written
 from tests.spark.source_room import START, SourceRoom, by_id, memory_url, random_document, random_id
 from worm.codec.strict_json import JsonObject
 from worm.errors import Conflict, Unavailable, WormError
 from worm.sdk.access import Touched
+from worm.spark.source.saving import JobModel
+from worm.spark.source.writer import WormWriter, Written
 from worm.tables.verify import verify_collection
 
 Row = Mapping[str, object]

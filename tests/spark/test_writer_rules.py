@@ -8,10 +8,10 @@ from decimal import Decimal
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from spark_jobs.source.options import WriteOptions
-from spark_jobs.source.writer import WormWriter
 from tests.spark.source_room import SourceRoom, memory_url, shown
 from worm.errors import Conflict, Invalid
+from worm.spark.source.options import WriteOptions
+from worm.spark.source.writer import WormWriter
 
 Row = Mapping[str, object]
 IDS = StructType([StructField("id", StringType())])

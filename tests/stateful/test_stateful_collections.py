@@ -23,6 +23,7 @@ from tests.emulators import new_bucket
 from tests.harness import schema_of
 from worm.clock import Ids, VirtualClock
 from worm.collections.entries import Document
+from worm.dev.aws import start_moto
 from worm.errors import Conflict, NotFound
 from worm.model import Model, Worm
 from worm.schema import load_schema
@@ -31,7 +32,6 @@ from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
 from worm.store.s3 import S3Store
 from worm.tables.verify import verify_collection
-from worm_dev.aws import start_moto
 
 IDS = st.sampled_from(["a", "b", "c"])
 VALUES = st.sampled_from([None, "", "x", "y"])

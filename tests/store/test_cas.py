@@ -9,11 +9,11 @@ import pytest
 
 from worm.clock import Ids, VirtualClock
 from worm.codec.strict_json import dumps, loads_own
+from worm.dev.faulty_store import FaultyStore
 from worm.errors import CommitStateUnknown, Corrupt, Unavailable
 from worm.store.base import Lost, Won
 from worm.store.cas import ATTEMPTS_MAX, UNKNOWN_MAX, CasFile, InvariantBroken, Rules
 from worm.store.memory import MemoryStore
-from worm_dev.faulty_store import FaultyStore
 
 KEY = "counter.json"
 

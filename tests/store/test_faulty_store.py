@@ -6,10 +6,10 @@ from typing import Literal
 
 import pytest
 
+from worm.dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.errors import CommitStateUnknown, Denied, Unavailable
 from worm.store.base import Object, Read, Store, Won
 from worm.store.memory import MemoryStore
-from worm_dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 
 
 def test_without_a_plan_it_is_the_inner_store() -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.emulators import new_bucket
+from worm.dev.faulty_store import Fault, FaultyStore, Operation
 from worm.errors import Denied, Unavailable, UnsafeStore
 from worm.store.base import Attempt, AttemptOutcome, Condition, IfAbsent, Store
 from worm.store.file import FileStore
 from worm.store.memory import MemoryStore
 from worm.store.probe import PROBE_PREFIX, probe_store, require_safe
 from worm.store.s3 import S3Store
-from worm_dev.faulty_store import Fault, FaultyStore, Operation
 
 
 def assert_safe_and_clean(store: Store) -> None:

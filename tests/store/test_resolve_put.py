@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from worm.clock import Ids, VirtualClock
+from worm.dev.faulty_store import Fault, FaultyStore
 from worm.errors import CommitStateUnknown, Denied, Unavailable
 from worm.store.base import (
     PUT_ID,
@@ -25,7 +26,6 @@ from worm.store.base import (
 )
 from worm.store.memory import MemoryStore
 from worm.store.resolve import DEADLINE_SECONDS, MAX_ATTEMPTS, resolve_delete, resolve_put
-from worm_dev.faulty_store import Fault, FaultyStore
 
 
 @pytest.fixture

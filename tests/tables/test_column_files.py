@@ -13,6 +13,7 @@ from tests.query.asking import query_table
 from tests.tables.test_column_format import relabelled
 from tests.tables.test_spread_tables import assert_answers, files_of, fill, oplog, purge, root_of, spread_path
 from tests.tables.test_view import ACTIVE, change, requests, state_of
+from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Corrupt
 from worm.query.execute import Reader
 from worm.query.needs import Request
@@ -21,7 +22,6 @@ from worm.tables.column_format import ColumnFiles, ColumnPart, column_file
 from worm.tables.manifest import Manifest
 from worm.tables.root import Piece, Root, decode_directory
 from worm.tables.table import Table
-from worm_dev.faulty_store import FaultyStore, SimulatedCrash
 
 __all__ = ["oplog"]
 

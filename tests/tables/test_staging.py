@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_jobs.staging import (
+from tests.examples import examples
+from tests.harness import DataPath, schema_of
+from worm.collections.entries import Heads, Row
+from worm.collections.id_ranges import IdRange, ranges_between
+from worm.maintenance.purge import Purge
+from worm.spark.staging import (
     BuiltPart,
     CatchUp,
     Flip,
@@ -33,11 +38,6 @@ from spark_jobs.staging import (
     survey,
     wish,
 )
-from tests.examples import examples
-from tests.harness import DataPath, schema_of
-from worm.collections.entries import Heads, Row
-from worm.collections.id_ranges import IdRange, ranges_between
-from worm.maintenance.purge import Purge
 from worm.tables.layout import SPREAD_BYTES, Edit
 from worm.tables.manifest import Manifest
 from worm.tables.root import Root, balanced_starts, check, counts_between, cuts, may_carry, weights_between
@@ -100,7 +100,7 @@ def test_ranges_of_heavy_rows_are_those_of_one_process_and_bounded(
     """Partitions of other ranges than a rebuild in one process gives would differ byte for byte, and a range without a
     bound takes all memory of the process that merges it."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("spark_jobs.staging", "worm.tables.layout"):
+        for module in ("worm.spark.staging", "worm.tables.layout"):
             patch.setattr(f"{module}.PARTITION_BYTES", 1200)
         table, known = _path(threshold=10).table, ["", *sorted(carried)] if carried else []
         patch.setattr(table.manifest, "carried", lambda root: known)
@@ -127,7 +127,7 @@ def _starts(chunks: list[list[StagedRow]], wishes: list[Wish]) -> dict[Kind, lis
 
 @pytest.mark.parametrize("oplog", [True, False])
 def test_staged_files_are_bounded_and_repeat(oplog: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_jobs.staging.ROWS_MAX", 7)
+    monkeypatch.setattr("worm.spark.staging.ROWS_MAX", 7)
     path = _path(oplog=oplog)
     _fill(path, range(40))
     staging, files = _staged(path)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from spark_jobs.verify_range import verify_range
 from tests.harness import DataPath, schema_of
 from worm.collections.id_ranges import IdRange
 from worm.model import Model, Worm
 from worm.schema import load_schema
+from worm.spark.verify_range import verify_range
 from worm.store.base import ObjectInfo
 
 

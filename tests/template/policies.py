@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from tests.fault_proxy import FaultProxy, Reply, Seen, _Handler
-from worm_dev.iam import Call, Question, questions, role_of
+from worm.dev.iam import Call, Question, questions, role_of
 
 Json = dict[str, Any]
 Grant = tuple[str, str, str]

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from tests.workers.pages_room import HookedStore
+from worm.dev.iam import Call
 from worm.store.base import (
     Attempt,
     AttemptOutcome,
@@ -25,7 +26,6 @@ from worm.store.base import (
     Won,
 )
 from worm.store.s3 import _DERIVED
-from worm_dev.iam import Call
 
 BUCKET = "worm-dev-documentbucket"
 ETAG = '"etag"'

@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from worm_dev.cfn import load
-from worm_dev.template import read_resources
+from worm.dev.cfn import load
+from worm.dev.template import read_resources
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATE = ROOT / "template.yaml"

@@ -9,7 +9,6 @@ from functools import cache
 
 import pytest
 
-from spark_jobs.oplog_archives import Compactor
 from tests.harness import DataPath, created, schema_of
 from tests.sdk.bank_room import SpaceBench
 from tests.sdk.sessions import must
@@ -17,17 +16,18 @@ from tests.template.recorder import Recorder
 from tests.workers.pages_room import DAY, Room
 from worm.collections.id_ranges import IdRange
 from worm.collections.layout import SCHEMA_KEY
+from worm.dev.faulty_store import Fault, FaultyStore, SimulatedCrash
+from worm.dev.iam import Call
 from worm.maintenance.purge import Purge
 from worm.maintenance.sweep import Sweep
 from worm.pages.branches import Branches
 from worm.pages.compact import Compactor as PageCompactor
 from worm.schema import load_schema
+from worm.spark.oplog_archives import Compactor
 from worm.store.base import PUT_ID
 from worm.workers.batch import Message
 from worm.workers.capture import Capture
 from worm.workers.tables import Fold
-from worm_dev.faulty_store import Fault, FaultyStore, SimulatedCrash
-from worm_dev.iam import Call
 
 BODY = "bank/accounts/{}/data.json"
 LARGE = b"x" * 2000

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.template.policies import Json, NotUnderstood, Policy, as_list, is_allowed, is_like
-from worm_dev.cfn import ACCOUNT_ID, PARTITION, Resolver, load
-from worm_dev.environment import Environment
-from worm_dev.iam import Call, Question, questions
-from worm_dev.names import NAME_PROPERTY, arn
+from worm.dev.cfn import ACCOUNT_ID, PARTITION, Resolver, load
+from worm.dev.environment import Environment
+from worm.dev.iam import Call, Question, questions
+from worm.dev.names import NAME_PROPERTY, arn
 
 ROOT = Path(__file__).resolve().parents[2]
 REGION = "us-east-1"
@@ -23,7 +23,7 @@ NESTED = ("AWS::Serverless::Application", "AWS::CloudFormation::Stack")
 
 
 class Stack:
-    """One template with its parameters (the `Resources` of worm_dev.cfn); `nested` are the stacks that it makes."""
+    """One template with its parameters (the `Resources` of worm.dev.cfn); `nested` are the stacks that it makes."""
 
     def __init__(
         self, path: Path = ROOT / "template.yaml", parameters: Mapping[str, str] | None = None, name: str = STACK

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.template.sam_document import BUCKET, ROOT, STACK, Function, functions, queue_id, resources
-from worm_dev.schedule import parse_schedule
+from worm.dev.schedule import parse_schedule
 
 EVERY = pytest.mark.parametrize("function", functions(), ids=lambda function: function.folder)
 WORKER = pytest.mark.parametrize(

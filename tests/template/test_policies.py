@@ -8,7 +8,7 @@ import pytest
 
 from tests.template.policies import NotUnderstood, Policy, is_allowed, is_like
 from tests.template.stack import Roles, Stack
-from worm_dev.iam import Call, Question
+from worm.dev.iam import Call, Question
 
 BUCKET = "arn:aws:s3:::b"
 

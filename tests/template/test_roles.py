@@ -14,15 +14,15 @@ from tests.template import scenes
 from tests.template.recorder import BUCKET, Recorder
 from tests.template.stack import ROOT, Roles, Stack, judged
 from worm.clock import Ids, VirtualClock
+from worm.dev.aws import Aws
+from worm.dev.environment import Environment, Settings
+from worm.dev.iam import Call, questions
+from worm.dev.worker import OutcomeKind
 from worm.model import push
 from worm.pages.db import PageDb, create_database
 from worm.schema import load_schema
 from worm.store.base import Read, Store
 from worm.store.s3 import S3Store
-from worm_dev.aws import Aws
-from worm_dev.environment import Environment, Settings
-from worm_dev.iam import Call, questions
-from worm_dev.worker import OutcomeKind
 
 pytestmark = pytest.mark.xdist_group("roles")  # all variants need the calls of one stack
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.template.sam_document import FULL, NESTED, ROOT, TEMPLATE, TEMPLATES, document, stack
+from worm.dev.template import read_template
 from worm.errors import Invalid
-from worm_dev.template import read_template
 
 KEY = "arn:aws:kms:eu-central-1:123456789012:key/1"
 PARTS = {

@@ -25,10 +25,10 @@ from tests.template.sam_document import (
     role_statements,
     stack,
 )
+from worm.dev.sam import spark_job_spec
+from worm.dev.schedule import parse_schedule
+from worm.dev.template import read_template
 from worm.errors import Invalid
-from worm_dev.sam import spark_job_spec
-from worm_dev.schedule import parse_schedule
-from worm_dev.template import read_template
 
 SPARK = ROOT / "spark_jobs" / "template.yaml"
 ARTIFACT_ARN = "arn:aws:s3:::artifacts"

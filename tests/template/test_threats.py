@@ -22,11 +22,11 @@ from tests.template.policies import Guard, Policy
 from tests.template.sam_document import BUCKET, ROOT, resources
 from worm.cli.app import app
 from worm.collections.layout import KeyKind
+from worm.dev.iam import Call, Question, questions
 from worm.errors import NotFound, UniqueViolation
 from worm.log.keys import DbKeys
 from worm.model import Worm
 from worm.session import Maintenance
-from worm_dev.iam import Call, Question, questions
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -15,6 +15,7 @@ from tests.sdk.bank_room import MAIN, Apart, SpaceBench
 from tests.sdk.sessions import must
 from worm.clock import Deadline
 from worm.collections.layout import SCHEMA_KEY
+from worm.dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.errors import Corrupt, Unavailable
 from worm.maintenance.materialize import Materialized, Materializer
 from worm.maintenance.sweep import Sweep
@@ -28,7 +29,6 @@ from worm.workers.apply import FLUSH_SECONDS, Apply
 from worm.workers.batch import BatchOutcome, Message
 from worm.workers.capture import Capture
 from worm.workers.tables import Fold
-from worm_dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 
 WRITES_MAX = 80
 HISTORY = {

@@ -12,6 +12,7 @@ from tests.harness import BUCKET, DataPath, created, schema_of
 from tests.workers.function_room import Deployed, Functions
 from worm.clock import Ids, VirtualClock
 from worm.collections.layout import SCHEMA_KEY
+from worm.dev.faulty_store import FaultyStore
 from worm.errors import Denied, NotFound
 from worm.model import push
 from worm.schema import load_schema
@@ -20,7 +21,6 @@ from worm.store.base import Attempt, AttemptOutcome, Condition, NotModified, Obj
 from worm.store.memory import MemoryStore
 from worm.tables.table import Table
 from worm.workers.lambdas import NO_SCHEMA
-from worm_dev.faulty_store import FaultyStore
 
 
 class Refusing(FaultyStore):

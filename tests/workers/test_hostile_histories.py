@@ -11,11 +11,11 @@ import pytest
 from tests.harness import CUSTOMER, DataPath, created, schema_of
 from worm.collections.documents import write_metadata
 from worm.collections.layout import SCHEMA_KEY
+from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Denied
 from worm.schema import load_schema
 from worm.store.base import Lost, Won
 from worm.store.memory import MemoryStore
-from worm_dev.faulty_store import FaultyStore, SimulatedCrash
 
 KEEPING = schema_of(softDelete=True, snapshots={"enabled": True, "every": 2, "maxAge": "30d", "maxCount": 5})
 FIELDS = {"name": {"type": "string"}, "status": {"type": "string", "enum": ["active"]}}

@@ -12,6 +12,7 @@ from tests.harness import created
 from tests.sdk.bank_room import SpaceBench
 from tests.sdk.sessions import must
 from worm.bridge.origins import outdated
+from worm.dev.faulty_store import Fault, FaultyStore
 from worm.errors import Unavailable
 from worm.maintenance.materialize import Materializer
 from worm.maintenance.sweep import Sweep
@@ -20,7 +21,6 @@ from worm.store.base import Attempt, Condition
 from worm.tables.verify import verify_collection
 from worm.workers.batch import Message
 from worm.workers.capture import Capture
-from worm_dev.faulty_store import Fault, FaultyStore
 
 KEY = "bank/accounts/a/data.json"
 LIFE = [("create", "ann", 1), ("delete", "ann", 2)]

@@ -17,6 +17,7 @@ from tests.sdk.sessions import must
 from worm.bridge.applied import RUN_MAX, Applied
 from worm.bridge.origins import commit_of
 from worm.clock import VirtualClock
+from worm.dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.errors import Unavailable
 from worm.log.keys import DbKeys
 from worm.maintenance import materialize
@@ -25,7 +26,6 @@ from worm.model import Model
 from worm.sdk.document import DocumentDict
 from worm.store.base import Store
 from worm.store.memory import MemoryStore
-from worm_dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 
 WHEN: tuple[Literal["before", "after"], ...] = ("before", "after")
 WRITES_MAX = 80

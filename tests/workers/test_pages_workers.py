@@ -16,6 +16,7 @@ import pytest
 from tests.harness import created
 from tests.workers.function_room import Functions
 from tests.workers.pages_room import DAY, Room
+from worm.dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.errors import Corrupt, Invalid, NotFound, Unavailable
 from worm.log.keys import DbKeys
 from worm.log.writer import LogWriter
@@ -23,7 +24,6 @@ from worm.pages.branches import Branches
 from worm.pages.compact import Compactor
 from worm.workers.apply import REMEMBERED_MAX, Apply
 from worm.workers.compact import STEP_SECONDS
-from worm_dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 
 ROOT = Path(__file__).resolve().parents[2]
 PLENTY = 100.0 + STEP_SECONDS
@@ -548,7 +548,7 @@ def test_the_handlers_start_fast_and_without_the_heavy_packages(name: str) -> No
         "typer",
         "moto",
         "msgspec",
-        "worm_dev",
+        "worm.dev",
         "worm.cli",
     }
     assert heavy & set(found["modules"]) == set()

@@ -14,13 +14,13 @@ from tests.collections.trash_room import ACME, DAY, collection_on
 from worm.clock import Ids, VirtualClock, iso_seconds
 from worm.collections.layout import SCHEMA_KEY
 from worm.collections.trash import Deletion
+from worm.dev.faulty_store import FaultyStore, SimulatedCrash
 from worm.errors import Unavailable
 from worm.maintenance.purge import CHUNK, Purge, PurgeReport
 from worm.schema import load_schema
 from worm.session import Session, Settings
 from worm.store.base import Lost, ObjectInfo
 from worm.store.memory import MemoryStore
-from worm_dev.faulty_store import FaultyStore, SimulatedCrash
 
 ROOT = Path(__file__).resolve().parents[2]
 SNAPSHOTS = {"enabled": True, "maxAge": "10d", "maxCount": 2}
@@ -222,6 +222,6 @@ def test_the_handler_starts_fast_and_without_the_heavy_packages() -> None:
         check=True,
     )
     found = json.loads(done.stdout)
-    heavy = {"boto3", "botocore.client", "pyarrow", "pandas", "pyspark", "typer", "moto", "worm_dev", "worm.cli"}
+    heavy = {"boto3", "botocore.client", "pyarrow", "pandas", "pyspark", "typer", "moto", "worm.dev", "worm.cli"}
     assert heavy & set(found["modules"]) == set()
     assert found["seconds"] < 3

@@ -13,9 +13,9 @@ import pytest
 
 from tests.harness import DataPath, schema_of
 from worm.codec.strict_json import JsonValue
+from worm.dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 from worm.errors import WormError
 from worm.tables import tree
-from worm_dev.faulty_store import Fault, FaultyStore, SimulatedCrash
 
 SEEDS = [int(os.environ["WORM_SEED"])] if "WORM_SEED" in os.environ else range(int(os.environ.get("WORM_SEEDS", "150")))
 FAST_SEEDS = 8  # each mode is chosen by a remainder of the seed, the largest by 8: so many have each mode

@@ -224,7 +224,7 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
         "Serve the HTTP API and the console on this machine, for anyone with the token that it prints. Ctrl-C ends it.",
     ),
     "dev": CommandLeaf(
-        "worm.cli.dev:dev",
+        "worm.dev.commands:dev",
         "Run the deployed wiring on this machine: bucket, queues, functions and schedules of template.yaml.",
     ),
     "table": CommandGroup(

@@ -261,10 +261,10 @@ def _keeping(session: Worm, model: str) -> str:
 def _rebuild_by_spark(session: Worm, names: list[str], endpoint_url: str | None) -> None:
     """The same bytes as without. The jobs import Spark, which nothing else of the command line needs."""
     try:
-        from spark_jobs.rebuild import rebuild_models
+        from worm.spark.rebuild_job import rebuild_models
     except ImportError as error:
-        hint = 'pip install "s3worm[spark]"; it comes with the jobs and asks for Java 17 or newer'
-        raise Invalid(f"the Spark jobs are not installed here ({error.name})", hint=hint) from error
+        hint = 'pip install "s3worm[spark]"; it needs Java 17 or newer'
+        raise Invalid(f"Spark is not installed here ({error.name})", hint=hint) from error
     session.ensure_safe_store()
     reports = rebuild_models(session.store.url, endpoint_url, names)
     for report in reports:

@@ -1,0 +1,59 @@
+"""`worm dev`: the embedded AWS, wired as template.yaml says, until Ctrl-C."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from worm.cli.options import EndpointTarget
+from worm.errors import Invalid, NotFound
+
+
+class AwsKind(StrEnum):
+    """What stands in for AWS."""
+
+    moto = "moto"
+    localstack = "localstack"
+
+
+def dev(
+    context: typer.Context,
+    target: EndpointTarget,
+    aws: Annotated[AwsKind, typer.Option("--aws", help="What stands in for AWS.")] = AwsKind.moto,
+    documents: Annotated[
+        int, typer.Option("--documents", metavar="N", min=0, help="Upload N sample documents first.")
+    ] = 0,
+    fire: Annotated[
+        str | None, typer.Option("--fire", metavar="SCHEDULE", help="Fire a schedule once, e.g. rebuild (a Spark job).")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", metavar="N", min=1, max=65535, help="Listen on this port, not on a free one."),
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option("--host", metavar="ADDRESS", help="Listen on this address, for containers; default 127.0.0.1."),
+    ] = None,
+) -> None:
+    """Run the deployed wiring on this machine: bucket, queues, functions and schedules of template.yaml.
+
+    Ctrl-C ends it. Nothing is kept.
+    """
+    try:
+        from worm.dev.demo import serve
+    except ModuleNotFoundError as error:
+        hint = "pip install 's3worm[dev]'"
+        raise NotFound(f"the embedded AWS is not installed (no module {error.name})", hint=hint) from error
+    where = target.endpoint_url if _is_named(context) else None
+    if (port or host) and (where or aws is not AwsKind.moto):
+        raise Invalid("--port and --host are for moto, which this command starts", hint="leave them out")
+    raise typer.Exit(serve(aws=aws.value, endpoint_url=where, documents=documents, fire=fire, port=port, host=host))
+
+
+def _is_named(context: typer.Context) -> bool:
+    """Is the endpoint on the command line? The one in the environment may be of a `worm dev` that has ended."""
+    name, places = "endpoint_url", [one for one in (context, context.parent) if one is not None]
+    sources = [one.get_parameter_source(name) for one in places if one.params.get(name)]
+    return any(source is not None and source.name == "COMMANDLINE" for source in sources)

@@ -1,0 +1,133 @@
+"""EMR Serverless on this machine: a job run is a local spark-submit of the same entry point with the same arguments.
+
+What differs from EMR: the master is this machine, the code is that of the checkout instead of the packaged archive, and
+the endpoint is handed over. A run that fails is reported to EventBridge as EMR does it, so that the template's rule and
+dead-letter queue see it. Spark binds to the loopback address only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from worm.dev.aws import Aws, stop_group
+from worm.dev.specs import SparkJobSpec
+from worm.dev.worker import Outcome, OutcomeKind
+from worm.errors import NotFound
+
+if TYPE_CHECKING:
+    from mypy_boto3_events.type_defs import PutEventsRequestEntryTypeDef
+
+ENTRY_POINT = Path("spark_jobs") / "launch.py"
+_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+_ERROR_LINES = 15
+
+
+class LocalSpark:
+    """Runs jobs one after the other; `stop` ends the one that runs."""
+
+    def __init__(self, aws: Aws, root: Path, work_dir: Path, *, master: str = "local[2]") -> None:
+        self._aws = aws
+        self._root = root
+        self._work_dir = work_dir
+        self._master = master
+        self._turn = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def log_path(self, job: str) -> Path:
+        """The file with everything that Spark printed besides the job's own output."""
+        return self._work_dir / f"spark-{job}.log"
+
+    def command(self, job: SparkJobSpec) -> list[str]:
+        """`NotFound` where pyspark is not installed."""
+        submit = Path(sys.executable).parent / "spark-submit"
+        if not submit.exists():
+            raise NotFound(f"there is no {submit}", hint="pip install 's3worm[spark]'")
+        conf = [part for name, value in _CONF.items() for part in ("--conf", f"{name}={value}")]
+        arguments = [job.name, *job.arguments, "--endpoint-url", self._aws.endpoint_url]
+        return [str(submit), "--master", self._master, *conf, str(self._root / ENTRY_POINT), *arguments]
+
+    def run(self, job: SparkJobSpec) -> Outcome:
+        """Waits for the end; `value` is what the job printed, `error` the end of it when it failed."""
+        command = self.command(job)
+        with self._turn, self.log_path(job.name).open("ab") as log:
+            outcome = self._wait(job, command, log.fileno())
+        if outcome.kind is not OutcomeKind.OK:
+            self._report(job, "FAILED" if outcome.kind is OutcomeKind.ERROR else "CANCELLED", outcome.error)
+        return outcome
+
+    def stop(self) -> None:
+        process = self._process
+        if process is not None:
+            stop_group(process)
+
+    def _wait(self, job: SparkJobSpec, command: list[str], log: int) -> Outcome:
+        process = subprocess.Popen(
+            command,
+            cwd=self._work_dir,
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+        )
+        self._process = process
+        try:
+            printed, _ = process.communicate(timeout=job.timeout_seconds)
+        except subprocess.TimeoutExpired:
+            return Outcome(OutcomeKind.TIMEOUT, error=f"killed after {job.timeout_seconds:g} s")
+        finally:
+            stop_group(process)
+            self._process = None
+        text = printed.decode("utf-8", "replace")
+        if process.returncode == 0:
+            return Outcome(OutcomeKind.OK, value=text)
+        if process.returncode < 0:
+            return Outcome(OutcomeKind.DIED, value=text, error=f"killed by signal {-process.returncode}")
+        # spark-submit sends both outputs of Python to its own standard output.
+        said = text or self.log_path(job.name).read_text(errors="replace")
+        tail = said.splitlines()[-_ERROR_LINES:]
+        return Outcome(OutcomeKind.ERROR, value=text, error="\n".join([f"exit code {process.returncode}", *tail]))
+
+    def _environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SPARK_", "WORM_"))}
+        return {
+            **kept,
+            "PYTHONPATH": os.pathsep.join(str(folder) for folder in (self._root / "shared", self._root)),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            # What Spark says about the pandas of the future is nothing that the reader of a job's output can act on.
+            "PYTHONWARNINGS": "ignore::FutureWarning",
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            **self._aws.environment(),
+            "WORM_ROLE": "spark",
+        }
+
+    def _report(self, job: SparkJobSpec, state: str, details: str) -> None:
+        """As EMR Serverless tells EventBridge. Only moto takes an event in the name of a service of AWS."""
+        if not self._aws.is_moto:
+            return
+        detail = {
+            "jobRunName": job.name,
+            "applicationId": job.application,
+            "state": state,
+            "previousState": "RUNNING",
+            "stateDetails": details[:1000],
+        }
+        entry: PutEventsRequestEntryTypeDef = {
+            "Source": "aws.emr-serverless",
+            "DetailType": "EMR Serverless Job Run State Change",
+            "Detail": json.dumps(detail),
+        }
+        self._aws.events().put_events(Entries=[entry])

@@ -1,0 +1,1 @@
+"""Spark: the data source `worm`, and the parts of the jobs in spark_jobs/. Nothing else imports Spark."""

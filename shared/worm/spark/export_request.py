@@ -1,0 +1,118 @@
+"""What an export is asked for, checked against the schema before anything is read."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+from worm.errors import Invalid
+from worm.query.filter_text import (
+    JsonFilter,
+    both,
+    filter_fields,
+    parse_filter,
+    parse_names,
+    parse_select,
+    parse_where,
+)
+from worm.schema import ModelDef
+from worm.schema.definition import undeclared_fields
+from worm.spark.cluster import JobSpec
+
+FORMATS = ("parquet", "ndjson", "json", "csv", "delta", "iceberg")
+_S3 = ("s3", "s3a", "s3n")
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    """One export."""
+
+    spec: JobSpec
+    out: str
+    format: str = "parquet"
+    filter: JsonFilter | None = None
+    select: tuple[str, ...] | None = None
+    partition_by: tuple[str, ...] = ()
+    history: bool = False
+    at: str | None = None
+    csv_raw: bool = False
+    overwrite: bool = False
+    files: int | None = None
+    mode: str = "PERMISSIVE"
+
+    @property
+    def model(self) -> str:
+        return self.spec.model
+
+    @property
+    def definition(self) -> ModelDef:
+        return self.spec.schema().model(self.model)
+
+    @classmethod
+    def of(
+        cls,
+        spec: JobSpec,
+        out: str,
+        *,
+        format: str = "parquet",
+        filters: Sequence[str] | None = None,
+        where: str | None = None,
+        select: str | None = None,
+        partition_by: str | None = None,
+        history: bool = False,
+        at: str | None = None,
+        csv_raw: bool = False,
+        overwrite: bool = False,
+        files: int | None = None,
+        mode: str = "PERMISSIVE",
+    ) -> ExportRequest:
+        """From the words of a command line. `Invalid` for what cannot be done."""
+        definition = spec.schema().model(spec.model)
+        wanted = both(parse_filter(definition, filters or []), parse_where(where))
+        selected, by = parse_select(select), tuple(parse_names(partition_by, "--partition-by"))
+        if format not in FORMATS:
+            raise Invalid(f"{format!r} is no format", hint=f"known: {', '.join(FORMATS)}")
+        if format == "json" and by:
+            raise Invalid("files of one JSON array each cannot be partitioned", hint="use --format ndjson")
+        if files is not None and files < 1:
+            raise Invalid("--files must be at least 1")
+        if format != "iceberg":  # there it names a table
+            refuse_overlap(spec.url, out)
+        undeclared_fields(definition, [*filter_fields(wanted), *(selected or [])])
+        return cls(
+            spec,
+            out,
+            format,
+            wanted or None,
+            None if selected is None else tuple(selected),
+            by,
+            history,
+            at,
+            csv_raw,
+            overwrite,
+            files,
+            mode,
+        )
+
+
+def refuse_overlap(url: str, out: str) -> None:
+    """`Invalid` where the export would lie among the documents, or they in it: to overwrite it would delete them."""
+    source = _place(unquote(url) if url.startswith("file:") else url if "://" in url else str(Path(url).expanduser()))
+    for written in (out, unquote(out)):  # our file urls are decoded, those of Hadoop are not
+        if all(one == other for one, other in zip(source, _place(written), strict=False)):
+            hint = "choose a place that neither holds --url nor lies inside it"
+            raise Invalid(f"--out {out} is not apart from the documents at {url}", hint=hint)
+
+
+def _place(url: str) -> tuple[str, ...]:
+    """The kind of file system and the names on the way down, as Hadoop understands them."""
+    scheme, colon, rest = url.partition(":")
+    if not colon or "/" in scheme:
+        return ("file", *Path(url).resolve().parts)
+    if scheme.lower() == "file":
+        return ("file", *Path("/" + rest.removeprefix("//localhost").lstrip("/")).resolve().parts)
+    names = posixpath.normpath(rest.lstrip("/")).split("/")
+    return ("s3" if scheme.lower() in _S3 else scheme.lower(), *names)

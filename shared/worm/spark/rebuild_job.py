@@ -1,0 +1,240 @@
+"""The rebuild of one collection, as the driver sees it: it knows files and counts, never the rows of a large table.
+
+1. The roots are read, before anything of the source is.
+2. Each task reads a range of ids from the source and stages its rows (`staging.py`).
+3. A small table is put together by the driver, as `Table.rebuild` does it. Of a large one the tasks write partitions,
+   heads and parts of the indexes, exactly those that `Table.rebuild` would write.
+4. One compare-and-swap of each root makes them the table, with what was folded meanwhile (`staging.Flip`).
+5. Claims of unique values are made true.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from worm.collections.entries import Heads
+from worm.collections.id_ranges import IdRange
+from worm.errors import Invalid, Unavailable
+from worm.spark.cluster import JobSpec, job_specs, parallelism, planned_ranges, spark_session
+from worm.spark.rebuild_claims import restore_claims
+from worm.spark.rebuild_index import build_indexes
+from worm.spark.rebuild_tasks import (
+    Comparison,
+    ask,
+    build,
+    compare,
+    for_spec,
+    grouped,
+    ranges_for,
+    run,
+    stage,
+    tasks_for,
+)
+from worm.spark.staging import (
+    BuiltPart,
+    CatchUp,
+    Flip,
+    Kind,
+    Overtaken,
+    StagedFile,
+    StagedRow,
+    Staging,
+    StoredFiles,
+    catch_up,
+    part_plans,
+    questions,
+    rebuild_documents,
+    staged_base,
+    staged_within,
+    starts_of,
+    stored_files,
+    wish,
+)
+from worm.tables.layout import T
+from worm.tables.manifest import Manifest
+from worm.tables.root import Piece, Root
+from worm.tables.table import Table
+from worm.tables.tree import HeadsTree, ManifestTree, Tree
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+ROUNDS_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildReport:
+    """What a rebuild made. `conflicts`: unique values that several documents have; `damaged`: by id, why histories
+    cannot be continued; their documents are served."""
+
+    model: str
+    entities: int
+    live: int
+    partitions: int
+    claims_changed: int
+    conflicts: int
+    damaged: tuple[tuple[str, str], ...] = ()
+
+    def summary(self) -> str:
+        shape = "one file" if self.partitions == 0 else f"{self.partitions} partitions"
+        conflicts = f", {self.conflicts} conflicts" if self.conflicts else ""
+        rows = f"{self.live} rows of {self.entities} entities in {shape}"
+        damaged = f", {len(self.damaged)} damaged" if self.damaged else ""
+        return f"{self.model}: {rows}, {self.claims_changed} claims changed{conflicts}{damaged}"
+
+
+def rebuild_models(url: str, endpoint_url: str | None, models: Sequence[str]) -> list[RebuildReport]:
+    """In the session of this process, or in a new one of this machine, with this Python."""
+    specs = job_specs(url, endpoint_url, models)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    spark = spark_session("worm-rebuild")
+    return [rebuild(spark, spec) for spec in specs]
+
+
+def rebuild(spark: SparkSession, spec: JobSpec) -> RebuildReport:
+    """Manifest, indexes, heads, claims and sentinel of one model from its documents and their history."""
+    definition = spec.collection().definition
+    if not definition.oplog and not definition.keeps_manifest:
+        raise Invalid(f"{spec.model} keeps neither oplog nor manifest: nothing is derived from its documents")
+    for _ in range(ROUNDS_MAX):
+        try:
+            return _Rebuild(spark, spec).run()
+        except Overtaken:
+            continue
+    raise Unavailable(
+        f"the table of {spec.model} was taken away or folded by an old schema {ROUNDS_MAX} times while it was rebuilt",
+        hint="end sessions that were opened before the last push, then run it again",
+    )
+
+
+class _Rebuild:
+    def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
+        self._spark = spark
+        self._spec = spec
+        self._collection = spec.collection()
+        self._table = Table(self._collection)
+        self._staging = Staging(self._collection)
+        definition = self._collection.definition
+        self._manifest_start = self._table.manifest.root() if definition.keeps_manifest else None
+        self._heads_start = self._table.heads.root() if definition.oplog else None
+        self._files: list[StagedFile] = []
+
+    def run(self) -> RebuildReport:
+        spark, spec = self._spark, self._spec
+        known = max(_known(self._manifest_start), _known(self._heads_start))
+        ranges = planned_ranges(spark, spec, ranges_for(known, parallelism(spark)))
+        staged = run(spark, for_spec(stage, spec), ranges, f"{spec.model}: stage")
+        self._files = [file for files in staged for file in files]
+        count, live = sum(file.count for file in self._files), sum(file.live for file in self._files)
+        table, definition = self._table, self._collection.definition
+        large = set[Kind]()
+        weight = sum(file.weight for file in self._files)
+        if definition.keeps_manifest and not _is_whole(table.manifest, self._manifest_start, count, weight):
+            large.add("manifest")
+        if definition.oplog and not _is_whole(table.heads, self._heads_start, count, 0):
+            large.add("heads")
+        parts = self._build(large, count) if large else []
+        if definition.keeps_manifest:
+            self._flip_manifest(parts) if "manifest" in large else self._whole_manifest()
+        if definition.oplog:
+            self._flip_heads(parts) if "heads" in large else self._whole_heads()
+        claims = restore_claims(spark, spec, self._files) if definition.keeps_manifest else None
+        root = table.manifest.file.held.value
+        return RebuildReport(
+            spec.model,
+            count,
+            live,
+            0 if root is None else len(table.manifest.partitions(root)),
+            0 if claims is None else claims.changed,
+            0 if claims is None else claims.conflicts,
+            tuple(one for file in self._files for one in file.damaged),
+        )
+
+    # Small tables
+
+    def _whole_manifest(self) -> None:
+        if self._collection.definition.oplog:
+            self._table.rebuild_manifest([row.change for row in self._rows()])
+        else:
+            rebuild_documents(self._table, self._manifest_start, self._rows())
+
+    def _whole_heads(self) -> None:
+        self._table.rebuild_heads([row.change for row in self._rows()])
+
+    def _rows(self) -> Iterator[StagedRow]:
+        for file in self._files:
+            yield from self._staging.rows(file.file)
+
+    # Large tables
+
+    def _build(self, large: set[Kind], count: int) -> list[BuiltPart]:
+        table, spark, spec = self._table, self._spark, self._spec
+        wishes = []
+        if "manifest" in large:
+            wishes.append(wish("manifest", table.manifest, self._manifest_start, self._files))
+        if "heads" in large:
+            wishes.append(wish("heads", table.heads, self._heads_start, self._files))
+        tasks = tasks_for(count, parallelism(spark))
+        groups = grouped(questions(self._files, wishes), tasks)
+        answers = run(spark, for_spec(ask, spec), groups, f"{spec.model}: ranges")
+        starts = starts_of(wishes, [answer for group in answers for answer in group])
+        plans = [plan for kind, ids in starts.items() for plan in part_plans(kind, ids, self._files, self._stored)]
+        work = [group for kind in starts for group in grouped([plan for plan in plans if plan.kind == kind], tasks)]
+        built = run(spark, for_spec(build, spec), work, f"{spec.model}: partitions and heads")
+        return [part for group in built for part in group]
+
+    def _stored(self, within: IdRange) -> StoredFiles | None:
+        is_needed = not self._collection.definition.oplog
+        return stored_files(self._table, self._manifest_start, within) if is_needed else None
+
+    def _flip_manifest(self, parts: Sequence[BuiltPart]) -> None:
+        table = self._table
+        ours = [part for part in parts if part.kind == "manifest"]
+        indexes = build_indexes(self._spark, self._spec, self._files)
+        base = staged_base(table.manifest.layout, ours, indexes)
+        differs = any(part.differs for part in ours)
+        compared = partial(self._catch_up, "manifest", table.manifest)
+        flip = Flip(table.manifest, base, self._manifest_start, compared, differs)
+        flip.run()
+        table.follow()
+        if flip.refold:
+            table.fold_documents(flip.refold)
+
+    def _flip_heads(self, parts: Sequence[BuiltPart]) -> None:
+        heads = self._table.heads
+        base = staged_base(heads.layout, [part for part in parts if part.kind == "heads"])
+        compared = partial(self._catch_up, "heads", heads)
+        self._table.keep_sentinel(Flip(heads, base, self._heads_start, compared).run())
+
+    def _catch_up(self, kind: Kind, tree: ManifestTree | HeadsTree, root: Root[Manifest | Heads]) -> CatchUp:
+        if root.whole is None:
+            return self._compared(kind, tree.partitions(root))
+        return catch_up(self._staging, self._table, root.whole, [file.file for file in self._files], IdRange())
+
+    def _compared(self, kind: Kind, pieces: Sequence[Piece]) -> CatchUp:
+        starts = ["", *(piece.start for piece in pieces[1:])]
+        ranges = [IdRange(start, end) for start, end in zip(starts, [*starts[1:], None], strict=True)]
+        items = [
+            Comparison(kind, piece, within, staged_within(self._files, within))
+            for piece, within in zip(pieces, ranges, strict=True)
+        ]
+        found = run(self._spark, for_spec(compare, self._spec), items, f"{self._spec.model}: catch up")
+        deltas = tuple(delta for one in found for delta in one.deltas)
+        return CatchUp(deltas, tuple(entity_id for one in found for entity_id in one.ids))
+
+
+def _known(root: Root[Manifest | Heads] | None) -> int:
+    """About how many ids there are."""
+    if root is None:
+        return 0
+    return root.count if root.whole is None else root.whole.known
+
+
+def _is_whole(tree: Tree[T], root: Root[T] | None, count: int, weight: int) -> bool:
+    return tree.layout.is_whole(count, weight)

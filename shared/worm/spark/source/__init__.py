@@ -1,0 +1,7 @@
+"""The Spark data source `worm`."""
+
+from __future__ import annotations
+
+from worm.spark.source.datasource import register
+
+__all__ = ["register"]

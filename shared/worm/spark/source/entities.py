@@ -1,0 +1,265 @@
+"""What one task reads: the documents, the history or the trash of one range of ids, in chunks.
+
+Documents are read as queries read them: where a raw upload broke a document, its last valid state counts, if one is
+recorded; `reason` then says what is wrong. History and trash are written by this library: damage there stops the read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_document
+from worm.collections.collection import Collection
+from worm.collections.entries import Document, OplogEntry
+from worm.collections.id_ranges import IdRange
+from worm.collections.layout import KeyKind
+from worm.collections.oplog import Seqs
+from worm.collections.trash import Trashed
+from worm.errors import Corrupt, Invalid
+from worm.query.execute import as_row
+from worm.spark.source.options import At
+from worm.store.base import Object, Read
+from worm.store.parallel import chunked, in_parallel
+
+CHUNK = 500
+AT_ONCE = 64
+"""Entities whose past is looked up at the same time; each takes a few requests, one after the other."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One row to be. `document` is what filters look at; None: there is no valid one. `extra` are the other columns."""
+
+    id: str
+    document: Document | None
+    extra: JsonObject
+    reason: str | None = None
+
+
+Source = Callable[[Collection, IdRange], Iterator[list[Found]]]
+
+
+def documents(collection: Collection, within: IdRange) -> Iterator[list[Found]]:
+    """What is there now."""
+    for ids in chunked(collection.current_ids(within), CHUNK):
+        yield list(_documents(collection, ids))
+
+
+def documents_at(at: At) -> Source:
+    """What was there after an entry or at a time. An entity that had no such entry, or was deleted then, has no row."""
+
+    def state(collection: Collection, entity_id: str, seqs: Seqs) -> Found | None:
+        oplog = collection.oplog
+        if at.time is not None:
+            seq, found = oplog.at_time(entity_id, at.time)
+            if seq < seqs.last and seq + 1 not in seqs and oplog.read(entity_id, seq + 1) is None:
+                raise _gap(collection, entity_id, seq + 1)  # nobody knows of what time it was
+        else:
+            seq = at.seq or 0
+            entry = oplog.read(entity_id, seq)
+            if entry is None and seq < seqs.last:
+                raise _gap(collection, entity_id, seq)
+            found = None if entry is None else oplog.state_at(entity_id, entry.seq, [entry])
+        return None if found is None else Found(entity_id, as_row(collection, entity_id, found), {})
+
+    def read(collection: Collection, within: IdRange) -> Iterator[list[Found]]:
+        for recorded in chunked(sorted(collection.recorded_seqs(within).items()), AT_ONCE):
+            states = in_parallel(lambda one: state(collection, *one), recorded)
+            yield [one for one in states if one is not None]
+
+    return read
+
+
+def history(at: At | None) -> Source:
+    """One row per entry, up to a seq or a time. `until` is the time of the next one, null for the last."""
+
+    def read(collection: Collection, within: IdRange) -> Iterator[list[Found]]:
+        rows = (
+            row
+            for entity_id, entries in _histories(collection, within)
+            for row in _replayed(collection, entity_id, _up_to(entries, at))
+        )
+        yield from chunked(rows, CHUNK)
+
+    return read
+
+
+def trash(now: datetime) -> Source:
+    """What can be restored as of `now`."""
+
+    def read(collection: Collection, within: IdRange) -> Iterator[list[Found]]:
+        for ids in chunked(_trashed_ids(collection, within), CHUNK):
+            yield _trashed(collection, ids, now)
+
+    return read
+
+
+# Documents
+
+
+def _documents(collection: Collection, ids: Sequence[str]) -> Iterator[Found]:
+    reads = [Read(collection.documents.key(one)) for one in ids]
+    answers = collection.store.get_many(reads, max_bytes=collection.max_bytes)
+    for entity_id, answer in zip(ids, answers, strict=True):
+        if isinstance(answer, Exception) and not isinstance(answer, Invalid):
+            raise answer
+        if answer is not None:
+            yield _document(collection, entity_id, answer)
+
+
+def _document(collection: Collection, entity_id: str, answer: Object | Invalid) -> Found:
+    try:
+        if isinstance(answer, Invalid):
+            raise answer
+        document = collection.document_of(entity_id, answer)
+    except Invalid as mistake:
+        try:
+            valid = _last_valid(collection, entity_id)
+        except Corrupt as damage:
+            return Found(entity_id, None, {}, f"{mistake.message}; and its last valid state is unknown: {damage}")
+        row = None if valid is None else as_row(collection, entity_id, valid)
+        return Found(entity_id, row, {}, mistake.message)
+    return Found(entity_id, as_row(collection, entity_id, document), {})
+
+
+def _last_valid(collection: Collection, entity_id: str) -> Document | None:
+    tail = collection.oplog.tail(entity_id) if collection.definition.oplog else None
+    return None if tail is None else collection.oplog.state_at(entity_id, tail.seq)
+
+
+# History
+
+
+def _histories(collection: Collection, within: IdRange) -> Iterator[tuple[str, Iterable[OplogEntry]]]:
+    """The entries of each entity. Short histories are read many at a time; a long one, and one that does not lie there
+    entry by entry, by itself."""
+    waiting: dict[str, int] = {}
+    for entity_id, seqs in sorted(collection.recorded_seqs(within).items()):
+        if len(seqs) > CHUNK or seqs.last != len(seqs):
+            yield entity_id, _whole(collection, entity_id, seqs.last)
+            continue
+        if sum(waiting.values()) + len(seqs) > CHUNK:
+            yield from _short(collection, waiting)
+            waiting = {}
+        waiting[entity_id] = len(seqs)
+    yield from _short(collection, waiting)
+
+
+def _short(collection: Collection, lengths: dict[str, int]) -> Iterator[tuple[str, Iterable[OplogEntry]]]:
+    oplog = collection.oplog
+    names = [(entity_id, seq) for entity_id, length in lengths.items() for seq in range(1, length + 1)]
+    answers = collection.store.get_many([Read(oplog.key(*name)) for name in names])
+    found: dict[str, list[OplogEntry]] = {entity_id: [] for entity_id in lengths}
+    for (entity_id, _), answer in zip(names, answers, strict=True):
+        if isinstance(answer, Exception):
+            raise answer
+        if answer is not None:
+            found[entity_id].append(OplogEntry.from_bytes(answer.body, answer.key))
+    for entity_id, entries in found.items():
+        is_whole = [entry.seq for entry in entries] == list(range(1, lengths[entity_id] + 1))
+        yield entity_id, entries if is_whole else _whole(collection, entity_id, lengths[entity_id])
+
+
+def _whole(collection: Collection, entity_id: str, last: int) -> Iterator[OplogEntry]:
+    """All entries up to one that was listed. `Corrupt` where one of them is gone: what follows it would be left out."""
+    seq = 0
+    for entry in collection.oplog.entries(entity_id, last=last):
+        seq = entry.seq
+        yield entry
+    if seq < last:
+        raise _gap(collection, entity_id, seq + 1)
+
+
+def _gap(collection: Collection, entity_id: str, seq: int) -> Corrupt:
+    return Corrupt("a gap in the oplog", key=collection.oplog.key(entity_id, seq), hint="run `worm verify`")
+
+
+def _up_to(entries: Iterable[OplogEntry], at: At | None) -> Iterator[OplogEntry]:
+    for entry in entries:
+        if at is not None and (entry.seq > at.seq if at.seq is not None else entry.ts > (at.time or "")):
+            return
+        yield entry
+
+
+def _replayed(collection: Collection, entity_id: str, entries: Iterator[OplogEntry]) -> Iterator[Found]:
+    before: Document | None = None
+    entry = next(entries, None)
+    while entry is not None:
+        following = next(entries, None)
+        after = entry.applied_to(before, collection.oplog.key(entity_id, entry.seq))
+        seen = after if after is not None else entry.snapshot or before
+        extra: JsonObject = {
+            "seq": entry.seq,
+            "op": entry.op,
+            "ts": entry.ts,
+            "until": None if following is None else following.ts,
+            "actor": entry.actor,
+            "document": after,
+            "diff": None if entry.diff is None else _json(dict(entry.diff)),
+            "metadata": _json(dict(entry.metadata)) if entry.metadata else None,
+        }
+        yield Found(entity_id, None if seen is None else as_row(collection, entity_id, seen), extra)
+        before, entry = after, following
+
+
+def _json(value: JsonValue) -> str:
+    return dumps(value).decode()
+
+
+# Trash
+
+
+def _trashed_ids(collection: Collection, within: IdRange) -> Iterator[str]:
+    root = collection.resolver.trash_root(collection.name)
+    apart = root == collection.path and not collection.definition.is_singleton
+    for scan in within.scans(root, beside_system_keys=apart):
+        for listed in collection.store.list(scan.prefix, start_after=scan.after):
+            if scan.is_over(listed.key):
+                break
+            info = collection.resolver.parse(listed.key)
+            if info.kind is KeyKind.TOMBSTONE and info.model == collection.name and info.id and info.id in within:
+                yield info.id
+
+
+def _trashed(collection: Collection, ids: Sequence[str], now: datetime) -> list[Found]:
+    keys = [Read(collection.trash.tombstone_key(one)) for one in ids]
+    read = [Trashed.of(one, found) for one, found in zip(ids, _got(collection, keys), strict=True) if found is not None]
+    shown = [one for one in read if one.tombstone.state != "purging" and not one.is_expired(now)]
+    live = _got(collection, [Read(collection.documents.key(one.id)) for one in shown])
+    gone = [one for one, document in zip(shown, live, strict=True) if document is None]
+    copies = _got(collection, [Read(collection.trash.copy_key(one.id)) for one in gone])
+    return [_trashed_row(collection, one, copy) for one, copy in zip(gone, copies, strict=True)]
+
+
+def _got(collection: Collection, reads: Sequence[Read]) -> list[Object | None]:
+    found: list[Object | None] = []
+    for answer in collection.store.get_many(reads):
+        if isinstance(answer, Exception):
+            raise answer
+        found.append(answer)
+    return found
+
+
+def _trashed_row(collection: Collection, trashed: Trashed, copy: Object | None) -> Found:
+    tombstone = trashed.tombstone
+    if copy is None and tombstone.version_id is not None:
+        copy = collection.store.get(collection.documents.key(trashed.id), version_id=tombstone.version_id)
+    document, reason = None, None if copy is not None else "the trash has no copy of it"
+    if copy is not None:
+        try:
+            document = loads_document(copy.body, max_bytes=len(copy.body))
+        except Invalid as mistake:
+            reason = mistake.message
+    extra: JsonObject = {
+        "deletedAt": tombstone.deleted_at,
+        "deletedBy": tombstone.deleted_by,
+        "ttl": tombstone.ttl,
+        "restorePath": tombstone.restore_path,
+        "document": document,
+    }
+    return Found(trashed.id, None if document is None else as_row(collection, trashed.id, document), extra, reason)

@@ -1,0 +1,246 @@
+"""Saving the documents of one task so that running the task again, or twice at once, changes nothing.
+
+- Each document is read before it is written: one that is stored with the same content already is left alone.
+- Every write is conditional on what was read, so of two attempts one wins, and the other then finds its own content.
+- All attempts of a job stamp with the moment of its start. A document that the job wrote and that somebody changed
+  since is recognised in the history by that stamp, so a late attempt does not write over the newer change.
+- An attempt may die between the write and its history: what an attempt finds stored is recorded where that is missing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from worm.clock import backoff, iso_millis, iso_seconds
+from worm.codec.strict_json import JsonObject, JsonValue
+from worm.collections.claims import Holders
+from worm.collections.entries import Document, Heads, OplogEntry
+from worm.errors import CommitStateUnknown, Conflict, Corrupt, Denied, Invalid, Unavailable, WormError
+from worm.schema import FieldDef
+from worm.schema.definition import TIME_FIELDS
+from worm.sdk.access import Result, Seen, Touched
+from worm.sdk.bulk import Verb
+from worm.sdk.document import About, DocumentDict
+from worm.sdk.model import Model
+from worm.sdk.writing import DocumentDraft
+from worm.spark.source.values import Fields, is_same_object, merged, without_nulls
+
+ROUNDS_MAX = 12
+SKEW = timedelta(minutes=15)
+"""How far the clocks of the driver and of the store may be apart when the history is searched for the job's stamp."""
+_LOOK_BACK = 100
+_STOPPING = (Unavailable, CommitStateUnknown, Denied, Corrupt)
+
+
+class JobModel(Model):
+    """A model whose saves all carry one time."""
+
+    stamp: str = ""
+
+    @property
+    def fields(self) -> Fields:
+        """What the schema declares, and the two times."""
+        times = {name: FieldDef(type="datetime") for name in TIME_FIELDS}
+        return {**times, **self._collection.definition.fields}
+
+    @property
+    def defaults(self) -> JsonObject:
+        return self._collection.definition.defaults()
+
+    def pause(self, attempt: int) -> None:
+        self._session.clock.sleep(backoff(self._session.ids, attempt))
+
+    def _stamped(self, document: Mapping[str, JsonValue], *, is_new: bool) -> Document:
+        times = {name: self.stamp for name in TIME_FIELDS if is_new and document.get(name) is None}
+        stamped = super()._stamped({**document, **times}, is_new=is_new)
+        return stamped if is_new else {**stamped, "updatedAt": self.stamp}
+
+    def is_broken(self, found: Result[DocumentDict]) -> bool:
+        """Is something stored there that is no valid document?"""
+        return isinstance(found.error, Invalid) and self._is_id(found.id)
+
+    def save_over(
+        self, documents: Sequence[DocumentDict], broken: Collection[str], actor: str | None
+    ) -> list[Result[DocumentDict]]:
+        """`save_many`; what is stored under these ids was found to be `broken`, and is replaced if it still is."""
+        about: About = {"actor": actor}
+
+        def draft(document: DocumentDict) -> DocumentDraft:
+            entity_id = self._id_of(document)
+            if entity_id not in broken:
+                return self._draft_of_save(document)
+            self._begin_write()
+            return self._draft_over(document, entity_id, self._broken_version(entity_id))
+
+        def alone(document: DocumentDict, holders: Holders | None) -> tuple[Document, Touched | None]:
+            return self._written_out(draft(document), about, holders)
+
+        return self._many(documents, Verb(lambda one, _: draft(one), alone), about)
+
+    def _broken_version(self, entity_id: str) -> Seen:
+        found = self._session.store.get(self._collection.documents.key(entity_id))
+        if self.logged is not None:
+            found = self.logged.latest(entity_id, found)
+        if found is not None:
+            try:
+                self._collection.document_of(entity_id, found)
+            except Invalid:
+                return self._seen(entity_id, found, None)
+        raise self._conflict(entity_id, "", found)
+
+    def record(self, documents: Sequence[DocumentDict]) -> None:
+        """Bring history and table of these documents up to date, where they are behind (inline maintenance)."""
+        etags = {origin.id: origin.at.etag for one in documents if (origin := one.provenance) is not None}
+        behind = list(etags)
+        if self._collection.definition.oplog and behind:
+            with self._tables:
+                heads = self.table.heads.among(behind) or Heads(self.name)
+            behind = [one for one in behind if (head := heads.get(one)) is None or head.etag != etags[one]]
+        self._maintain([Touched(one) for one in behind])
+
+    def entries_since(self, entity_id: str, moment: str) -> list[OplogEntry]:
+        """The newest entries, from the newest back to `moment`."""
+        tail = self._collection.oplog.tail(entity_id) if self._collection.definition.oplog else None
+        if tail is None:
+            return []
+        found: list[OplogEntry] = []
+        for entry in self._collection.oplog.newest_first(entity_id, tail.seq):
+            if entry.ts < moment or len(found) >= _LOOK_BACK:
+                break
+            found.append(entry)
+        return found
+
+
+@dataclass
+class Saved:
+    """What became of the documents of one task, and why some were refused."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Saver:
+    """Saves in bulks. `overwrite`: documents that exist are changed; else another content is refused. `is_rerun`: an
+    attempt of the same task may have been here before."""
+
+    model: JobModel
+    start: datetime
+    overwrite: bool = False
+    replace: bool = False
+    actor: str | None = None
+    is_rerun: bool = False
+    saved: Saved = field(default_factory=Saved)
+
+    def __post_init__(self) -> None:
+        self.model.stamp = iso_millis(self.start)
+        self._since = iso_seconds(self.start - SKEW)
+        self._defaults = self.model.defaults
+        self.fields = self.model.fields
+
+    def save(self, documents: Sequence[tuple[str, JsonObject]]) -> None:
+        """Documents by id, as rows of the frame say them (nulls and all). An id comes once."""
+        pending = dict(documents)
+        for round_ in range(ROUNDS_MAX):
+            pending = self._round(pending)
+            if not pending:
+                return
+            self.model.pause(round_)
+        raise Unavailable(
+            f"{self.model.name} {', '.join(sorted(pending)[:10])}: changed by others in each of {ROUNDS_MAX} attempts"
+        )
+
+    def _round(self, pending: dict[str, JsonObject]) -> dict[str, JsonObject]:
+        """Returns those that lost to another write and must be looked at again."""
+        writes: dict[str, tuple[str, DocumentDict]] = {}
+        there: list[DocumentDict] = []
+        found = self.model.find_many(list(pending))
+        for result in found:
+            self._decide(result, pending[result.id], writes, there)
+        self.model.record(there)
+        broken = {result.id for result in found if self.model.is_broken(result)}
+        results = self.model.save_over([document for _, document in writes.values()], broken, self.actor)
+        lost: dict[str, JsonObject] = {}
+        for entity_id, result in zip(writes, results, strict=True):
+            if isinstance(result.error, Conflict):
+                lost[entity_id] = pending[entity_id]
+            elif result.error is None:
+                self.saved.counts[writes[entity_id][0]] += 1
+            else:
+                self._refuse(entity_id, result.error)
+        return lost
+
+    def _decide(
+        self,
+        found: Result[DocumentDict],
+        given: JsonObject,
+        writes: dict[str, tuple[str, DocumentDict]],
+        there: list[DocumentDict],
+    ) -> None:
+        is_broken = self.model.is_broken(found)
+        if found.error is not None and not is_broken:
+            self._refuse(found.id, found.error)
+        elif found.document is None and not is_broken:
+            if self.is_rerun and self._was_applied(found.id, given):
+                self.saved.counts["unchanged"] += 1  # created, and deleted since
+            else:
+                writes[found.id] = "created", self._new(found.id, given)
+        elif found.document is not None and self._is_there(found.document, given):
+            self.saved.counts["unchanged"] += 1
+            there.append(found.document)
+        elif not self.overwrite:
+            what = "exists with other content" if found.document is not None else "exists, and is no valid document"
+            self._refuse(found.id, Conflict(what))
+        elif found.document is not None and self._was_applied(found.id, given):
+            self.saved.counts["unchanged"] += 1
+        else:
+            writes[found.id] = "updated", self._changed(found.id, found.document, given)
+
+    def _is_there(self, stored: Document, given: JsonObject) -> bool:
+        """Has the stored document this content? Which times it has matters only where the frame says them."""
+        exact = not self.overwrite or self.replace
+        own = {"id", *(name for name in TIME_FIELDS if not given.get(name))}
+        if self.overwrite:
+            own.add("updatedAt")
+        wanted = {name: value for name, value in given.items() if name not in own}
+        if not self.overwrite:
+            wanted = {**self._defaults, **without_nulls(wanted, self.fields)}
+        compared = {name: value for name, value in stored.items() if name not in own}
+        return is_same_object(compared, wanted, self.fields, exact=exact)
+
+    def _was_applied(self, entity_id: str, given: JsonObject) -> bool:
+        """Did an earlier attempt of this job write it, and somebody change it since?"""
+        for entry in self.model.entries_since(entity_id, self._since):
+            if _written_at(entry) == self.model.stamp:
+                state = self.model.get_at(entity_id, seq=entry.seq)
+                return state is not None and self._is_there(state, given)
+        return False
+
+    def _new(self, entity_id: str, given: JsonObject) -> DocumentDict:
+        return DocumentDict({**self._defaults, **without_nulls(given, self.fields), "id": entity_id})
+
+    def _changed(self, entity_id: str, stored: DocumentDict | None, given: JsonObject) -> DocumentDict:
+        """Over the version that was read. Over a document that is broken there is nothing to keep."""
+        origin = None if stored is None else stored.provenance
+        if stored is None or self.replace:
+            kept = {name: stored[name] for name in ("createdAt",) if stored and name in stored}
+            return DocumentDict.of({**kept, **without_nulls(given, self.fields), "id": entity_id}, origin)
+        times = {name: value for name, value in given.items() if name not in TIME_FIELDS or value is not None}
+        return DocumentDict.of(merged(stored, times, self.fields), origin)
+
+    def _refuse(self, entity_id: str, error: WormError) -> None:
+        if isinstance(error, _STOPPING):  # not the document's fault: the task is run again
+            raise error
+        self.saved.counts["refused"] += 1
+        self.saved.refused[entity_id] = str(error)
+
+
+def _written_at(entry: OplogEntry) -> JsonValue:
+    """`updatedAt` of the document that the entry brought; of a deletion there is none."""
+    if entry.op == "delete":
+        return None
+    pair = (entry.diff or {}).get("updatedAt")
+    return pair[1] if pair else (entry.snapshot or {}).get("updatedAt")

@@ -1,0 +1,121 @@
+"""Spark schemas of a model: of its documents, its history and its trash.
+
+| field | Spark |
+|---|---|
+| `string`, `ref`, the id | string |
+| `integer`, `number`, `boolean` | bigint, double, boolean |
+| `datetime`, `createdAt`, `updatedAt` | timestamp; a time without offset counts as UTC |
+| `array` | array of the type of its items |
+| `object` with `properties` | struct of them |
+| any other `object`, items without a type | string: JSON (of items a text as it is) |
+
+Missing and null are both null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from worm.errors import Invalid
+from worm.schema import FieldDef, ModelDef
+from worm.schema.definition import TIME_FIELDS
+from worm.spark.source.options import Kind
+
+CORRUPT = "_corrupt"
+"""The column that says what is wrong with a row; in the result only where the reader's own schema names it."""
+DOCUMENT = "document"
+
+_SCALARS: dict[str, DataType] = {
+    "string": StringType(),
+    "ref": StringType(),
+    "integer": LongType(),
+    "number": DoubleType(),
+    "boolean": BooleanType(),
+    "datetime": TimestampType(),
+}
+
+
+def schema_of(definition: ModelDef, kind: Kind) -> StructType:
+    """What `load()` gives without a schema of the reader's own."""
+    if kind == "documents":
+        return documents_schema(definition)
+    inner = StructField(DOCUMENT, _document_struct(definition))
+    return _history_schema(inner) if kind == "history" else _trash_schema(inner)
+
+
+def documents_schema(definition: ModelDef) -> StructType:
+    """The id, the declared fields in their order, the two times."""
+    declared = _document_struct(definition).fields
+    return StructType([StructField("id", StringType()), *(one for one in declared if one.name != "id")])
+
+
+def field_type(field: FieldDef | None) -> DataType:
+    """The Spark type of a field; a string for what has no type of its own."""
+    if field is not None and field.type == "array":
+        return ArrayType(field_type(field.items))
+    if field is not None and field.properties:
+        return _struct(field.properties)
+    return StringType() if field is None else _SCALARS.get(field.type, StringType())
+
+
+def check_names(definition: ModelDef, schema: StructType) -> None:
+    """Spark compares names of columns without regard to case, unless told otherwise; two of our fields may not be one
+    of its columns."""
+    seen: dict[str, str] = {}
+    for name in schema.fieldNames():
+        if seen.setdefault(name.lower(), name) != name:
+            raise Invalid(
+                f"{definition.name} has the fields {seen[name.lower()]!r} and {name!r}, which Spark takes for one",
+                hint="name the columns that you want: .schema(…), or set spark.sql.caseSensitive=true",
+            )
+
+
+def _document_struct(definition: ModelDef) -> StructType:
+    times = {name: FieldDef(type="datetime") for name in TIME_FIELDS if name not in definition.fields}
+    return _struct({**definition.fields, **times})
+
+
+def _struct(fields: Mapping[str, FieldDef]) -> StructType:
+    return StructType([StructField(name, field_type(field)) for name, field in fields.items()])
+
+
+def _history_schema(document: StructField) -> StructType:
+    """`ts` is when the entry came to hold, `until` when the next one did; `document` is null where it was deleted."""
+    return StructType(
+        [
+            StructField("id", StringType()),
+            StructField("seq", LongType()),
+            StructField("op", StringType()),
+            StructField("ts", TimestampType()),
+            StructField("until", TimestampType()),
+            StructField("actor", StringType()),
+            document,
+            StructField("diff", StringType()),
+            StructField("metadata", StringType()),
+        ]
+    )
+
+
+def _trash_schema(document: StructField) -> StructType:
+    return StructType(
+        [
+            StructField("id", StringType()),
+            StructField("deletedAt", TimestampType()),
+            StructField("deletedBy", StringType()),
+            StructField("ttl", LongType()),
+            StructField("restorePath", StringType()),
+            document,
+        ]
+    )

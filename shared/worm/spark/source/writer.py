@@ -1,0 +1,163 @@
+"""Writing a frame into a collection: every row is one document, saved by the rules of the collection.
+
+Tasks save what can be saved and report the rest; when all are done the driver fails the job with the ids that were
+refused. There is no going back: what was saved stays, and running the job again finds it there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from worm.codec.strict_json import JsonObject
+from worm.errors import Conflict, Invalid
+from worm.model import Worm
+from worm.schema.fields import SINGLETON_ID, id_text
+from worm.sdk.shapes import Dicts
+from worm.spark.cluster import JobSpec
+from worm.spark.source.options import WriteOptions
+from worm.spark.source.saving import JobModel, Saver
+from worm.spark.source.values import document_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SHOWN_MAX = 20
+REFUSED_MAX = 1000
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Writing:
+    """What all tasks of a write are told. `start` is one moment for all of them and their attempts."""
+
+    spec: JobSpec
+    options: WriteOptions
+    overwrite: bool
+    start: datetime
+
+    def saver(self) -> Saver:
+        session, name = _session(self.spec, self.options), self.spec.model
+        model = JobModel(session, name, Dicts(session.schema.model(name)))
+        task = TaskContext.get()
+        is_rerun = task is not None and task.attemptNumber() > 0
+        return Saver(model, self.start, self.overwrite, self.options.replace, self.options.actor, is_rerun)
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one task did: how many documents were created, updated, unchanged and refused, and why the refused were."""
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+class WormWriter(DataSourceArrowWriter):
+    """Everything it holds can be sent to executors."""
+
+    def __init__(self, writing: Writing, schema: StructType) -> None:
+        self.writing = writing
+        definition = writing.spec.collection().definition
+        if not definition.is_singleton and "id" not in schema.fieldNames():
+            raise Invalid("the frame has no column id", hint=_ID_HINT)
+        if definition.mode == "readonly" or (definition.mode == "append" and writing.overwrite):
+            what = "read-only" if definition.mode == "readonly" else "append-only"
+            raise Invalid(f"{definition.name} is {what}")
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return write_rows(self.writing, rows_of(iterator))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Say what was done, or why not all of it."""
+        written = [one for one in messages if isinstance(one, Written)]
+        counts: Counter[str] = Counter()
+        refused: dict[str, str] = {}
+        for one in written:
+            counts.update(one.counts)
+            refused.update(one.refused)
+        told = ", ".join(f"{counts[name]} {name}" for name in ("created", "updated", "unchanged", "refused"))
+        LOG.info("%s: %s", self.writing.spec.model, told)
+        if refused:
+            shown = "; ".join(f"{one}: {refused[one]}" for one in sorted(refused)[:SHOWN_MAX])
+            more = " …" if counts["refused"] > SHOWN_MAX else ""
+            raise Conflict(f"{self.writing.spec.model}: {told}. {shown}{more}", hint=_REFUSED_HINT)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Nothing to take back: documents that were saved have a history by now."""
+        LOG.warning("%s: the write was given up; documents that were saved stay", self.writing.spec.model)
+
+
+_ID_HINT = "make one from a key of yours; a random one must be stored first, or a task that runs again makes others"
+_REFUSED_HINT = "all others are saved; correct these and write them again, or use mode overwrite to change documents"
+
+
+def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Mapping[str, object]]:
+    for batch in batches:
+        yield from batch.to_pylist(maps_as_pydicts="strict")
+
+
+def write_rows(writing: Writing, rows: Iterator[Mapping[str, object]]) -> Written:
+    """Save the rows of one task."""
+    saver, bulk = writing.saver(), _Bulk(writing)
+    for row in rows:
+        problem = bulk.add(row, saver)
+        if problem is not None:
+            saver.saved.counts["refused"] += 1
+            saver.saved.refused.setdefault(*problem)
+        if len(bulk) >= writing.options.batch:
+            saver.save(bulk.taken())
+    saver.save(bulk.taken())
+    refused = dict(list(saver.saved.refused.items())[:REFUSED_MAX])
+    return Written(dict(saver.saved.counts), refused)
+
+
+class _Bulk:
+    """Documents that wait to be saved together."""
+
+    def __init__(self, writing: Writing) -> None:
+        self._definition = writing.spec.collection().definition
+        self._waiting: dict[str, JsonObject] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, row: Mapping[str, object], saver: Saver) -> tuple[str, str] | None:
+        """The id and the problem of a row that cannot be a document. An id that waits already is saved first, so that
+        the second row of it is compared with the first."""
+        named = str(row.get("id"))
+        try:
+            document = document_of(row, saver.fields)
+            named = self._id(document)
+        except Invalid as mistake:
+            return named, str(mistake)
+        if named in self._waiting:
+            saver.save(self.taken())
+        self._waiting[named] = document
+        return None
+
+    def taken(self) -> list[tuple[str, JsonObject]]:
+        taken, self._waiting = list(self._waiting.items()), {}
+        return taken
+
+    def _id(self, document: JsonObject) -> str:
+        if self._definition.is_singleton:
+            document.pop("id", None)
+            return SINGLETON_ID
+        given = document.pop("id", None)
+        if given is None:
+            raise Invalid("the row has no id", path="id", hint=_ID_HINT)
+        return id_text(self._definition.id_type, given)
+
+
+@lru_cache(maxsize=16)
+def _session(spec: JobSpec, options: WriteOptions) -> Worm:
+    return Worm(spec.store(), spec.schema(), actor=options.actor, maintenance=options.maintenance)

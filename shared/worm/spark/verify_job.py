@@ -1,0 +1,235 @@
+"""The verification of one collection, as the driver sees it: it plans ranges and adds up what the tasks found."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import StorageLevel, TaskContext
+from pyspark.sql.functions import col, lit
+from pyspark.sql.functions import max as newest
+from pyspark.sql.functions import sum as total
+
+from worm.codec.strict_json import JsonValue
+from worm.collections.claims import unique_indexes
+from worm.spark.cluster import JobSpec, parallelism, planned_ranges
+from worm.spark.frames import BATCH_ROWS, batches_of, rows_of
+from worm.spark.rebuild_claims import SLICES, audited, compared_claims
+from worm.spark.rebuild_index import POSTINGS_DDL, sorted_postings
+from worm.spark.rebuild_job import rebuild
+from worm.spark.rebuild_tasks import for_spec, run, tasks_for
+from worm.spark.verify_tasks import (
+    CHECKED_DDL,
+    CLAIM,
+    COUNTED,
+    DIFFERENCE,
+    FOUND_DDL,
+    REJECTED,
+    base_postings,
+    check,
+    compare_parts,
+    mend,
+)
+from worm.store.open import open_store
+from worm.tables.index import Index
+from worm.tables.manifest import Manifest
+from worm.tables.root import Root
+from worm.tables.table import Table
+from worm.tables.verify import VerifyReport, absence, beside_parts, verify_index
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SHOWN_MAX = 1_000
+_PARTS = "differences/"
+REPORT = pa.schema([(name, pa.string()) for name in ("model", "kind", "key", "detail")])
+
+
+@dataclass
+class JobReport:
+    """What verifying one model found. `shown` are the first differences."""
+
+    model: str
+    documents: int = 0
+    entries: int = 0
+    rejected: int = 0
+    kinds: dict[str, int] = field(default_factory=dict)
+    shown: list[tuple[str, str, str]] = field(default_factory=list)
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.kinds
+
+    def shape(self) -> dict[str, JsonValue]:
+        return {
+            "model": self.model,
+            "documents": self.documents,
+            "entries": self.entries,
+            "rejected": self.rejected,
+            "kinds": dict(self.kinds),
+            "differences": [{"kind": kind, "key": key, "detail": detail} for kind, key, detail in self.shown],
+        }
+
+    def summary(self) -> str:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.kinds.items())) or "no differences"
+        return f"{self.model}: {self.documents} documents, {self.entries} entries, {self.rejected} rejected: {kinds}"
+
+
+def verify(spark: SparkSession, spec: JobSpec, out: str | None = None) -> JobReport:
+    """Check everything that is derived from the documents. Reads only. `out`: where the differences go, as Parquet."""
+    spark.sparkContext.setJobDescription(f"{spec.model}: verify")
+    checked = _ranges(spark, spec).mapInArrow(partial(check, spec), CHECKED_DDL).persist(StorageLevel.DISK_ONLY)
+    try:
+        report = JobReport(spec.model)
+        updated, revision, damaged = _count(checked, report)
+        found = [checked.filter(col("tag").isin(DIFFERENCE)).select("kind", "key", "detail")]
+        found += _claims(spark, spec, checked, report.documents)
+        found += _tables(spark, spec, updated, revision, damaged)
+        differences = reduce(lambda one, other: one.unionByName(other), found).persist(StorageLevel.DISK_ONLY)
+        report.kinds = {row["kind"]: row["count"] for row in differences.groupBy("kind").count().collect()}
+        report.shown = sorted(tuple(row) for row in differences.limit(SHOWN_MAX).collect())
+        if out is not None:
+            rejected = checked.filter(col("tag") == REJECTED).select("kind", "key", "detail")
+            _write(spark, spec, differences.unionByName(rejected), out)
+        differences.unpersist()
+    finally:
+        checked.unpersist()
+    return report
+
+
+def fix(spark: SparkSession, spec: JobSpec) -> tuple[int, dict[str, str]]:
+    """Record what no event reported, then build tables and claims anew. Returns how many oplog entries were written,
+    and what was left as it is, with the reason by key."""
+    definition = spec.collection().definition
+    recorded, left = 0, dict[str, str]()
+    if definition.oplog:
+        mended = run(spark, for_spec(mend, spec), planned_ranges(spark, spec), f"{spec.model}: record")
+        for appended, problems in mended:
+            recorded += appended
+            left.update(problems)
+    if definition.oplog or definition.keeps_manifest:
+        damaged = rebuild(spark, spec).damaged
+        left.update({spec.collection().documents.key(entity_id): reason for entity_id, reason in damaged})
+    return recorded, left
+
+
+def _ranges(spark: SparkSession, spec: JobSpec) -> DataFrame:
+    ranges = [(one.start, one.end) for one in planned_ranges(spark, spec)]
+    return spark.createDataFrame(spark.sparkContext.parallelize(ranges, len(ranges)), "start string, end string")
+
+
+def _count(checked: DataFrame, report: JobReport) -> tuple[str, int, int]:
+    """Newest time and sum of seqs of the source, and how many entities are damaged."""
+    counted = checked.filter(col("tag").isin(COUNTED, REJECTED)).groupBy("tag", "kind")
+    rows = counted.agg(total("n").alias("n"), total("m").alias("m"), newest("detail").alias("updated")).collect()
+    by_kind = {(row["tag"], row["kind"]): row for row in rows}
+    plain, revision = by_kind[COUNTED, ""], by_kind[COUNTED, "revision"]
+    report.documents, report.entries = plain["n"], plain["m"]
+    report.rejected = checked.filter(col("tag") == REJECTED).count()
+    return plain["updated"], revision["n"], revision["m"]
+
+
+def _claims(spark: SparkSession, spec: JobSpec, checked: DataFrame, documents: int) -> list[DataFrame]:
+    if not unique_indexes(spec.collection().definition):
+        return []
+    rows = checked.filter(col("tag") == CLAIM)
+    wanted = rows.select(
+        col("n").cast("int").alias("slice"),
+        col("kind").alias("id"),
+        col("key").alias("field"),
+        col("detail").alias("value"),
+    )
+    return [compared_claims(spark, spec, wanted, audited, tasks_for(documents, SLICES))]
+
+
+# Tables
+
+
+def _tables(spark: SparkSession, spec: JobSpec, updated: str, revision: int, damaged: int) -> Iterator[DataFrame]:
+    """What belongs to the table as a whole."""
+    collection = spec.collection()
+    table, report = Table(collection), VerifyReport(spec.model)
+    root = table.manifest.root() if table.is_kept else None
+    if table.is_kept and root is None:
+        report.differ(*absence("manifest", table.manifest.key, table.manifest.damage))
+    elif root is not None and table.manifest.is_stale(root):
+        report.differ("manifest-differs", table.manifest.key, "made with other fields than the schema names")
+    elif root is not None and root.whole is not None:
+        if collection.definition.oplog and (_is_older(root, updated, damaged) or root.revision != revision):
+            detail = f"lastUpdated {root.last_updated}, revision {root.revision}: not as rebuilt"
+            report.differ("manifest-differs", table.manifest.key, detail)
+        for files in table.indexes:
+            verify_index(files, Index.of(root.whole, files.definition), report)
+    elif root is not None:
+        if collection.definition.oplog and _is_older(root, updated, damaged):
+            report.differ("manifest-differs", table.manifest.key, f"lastUpdated {root.last_updated}: not as rebuilt")
+        yield from _parts(spark, spec, table, root, report)
+    rows = [(one.kind, one.key, one.detail) for one in report.differences]
+    yield spark.createDataFrame(rows, FOUND_DDL)
+
+
+def _is_older(root: Root[Manifest], updated: str, damaged: int) -> bool:
+    """Is its time not that of the source? Where documents of damaged entities are served it may be later: that of one
+    which was served before."""
+    return root.last_updated < updated if damaged else root.last_updated != updated
+
+
+def _parts(
+    spark: SparkSession, spec: JobSpec, table: Table, root: Root[Manifest], report: VerifyReport
+) -> Iterator[DataFrame]:
+    """The parts of every index against the partitions that they are of."""
+    parts: dict[tuple[int, int], str] = {}
+    starts: dict[int, list[str]] = {}
+    for number, files in enumerate(table.indexes):
+        known, definition = root.indexes.get(files.definition.field), files.definition
+        if known is None or (known.type, known.unique) != (definition.type, definition.unique):
+            report.differ(*absence("index", files.key, None))
+            continue
+        if files.is_whole():
+            report.differ(*beside_parts(files))
+            continue
+        starts[number] = [piece.start for piece in known.parts]
+        parts.update({(number, at): piece.file for at, piece in enumerate(known.parts)})
+    if not parts:
+        return
+    partitions = [(piece.file,) for piece in table.manifest.partitions(root)]
+    tasks = tasks_for(root.count, parallelism(spark))
+    names = spark.createDataFrame(spark.sparkContext.parallelize(partitions, tasks), "file string")
+    postings = names.mapInArrow(partial(base_postings, spec), POSTINGS_DDL).filter(col("field").isin(list(starts)))
+    every = [(number, start, None) for number, keys in starts.items() for start in keys]
+    together = postings.unionByName(spark.createDataFrame(every, POSTINGS_DDL).coalesce(1))
+    yield sorted_postings(together, starts, tasks).mapInArrow(partial(compare_parts, spec, parts), FOUND_DDL)
+
+
+# Reports
+
+
+def _write(spark: SparkSession, spec: JobSpec, found: DataFrame, out: str) -> None:
+    """One file per task, named by its number: a repeated task writes the same file again. Files of an earlier report
+    that had more of them are removed."""
+    rows = found.select(lit(spec.model).alias("model"), "kind", "key", "detail").coalesce(parallelism(spark))
+    write = partial(_write_part, out, spec.endpoint_url, spec.model)
+    written = {row["file"] for row in rows.mapInArrow(write, "file string").collect()}
+    store, ours = open_store(out, endpoint_url=spec.endpoint_url), re.compile(rf"{_PARTS}{spec.model}-\d+\.parquet")
+    for listed in list(store.list(f"{_PARTS}{spec.model}-")):
+        if listed.key not in written and ours.fullmatch(listed.key):
+            store.delete(listed.key)
+
+
+def _write_part(
+    out: str, endpoint_url: str | None, model: str, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    context = TaskContext.get()
+    number = 0 if context is None else context.partitionId()
+    table = pa.Table.from_batches(list(batches_of(rows_of(batches), REPORT)), schema=REPORT)
+    body = io.BytesIO()
+    pq.write_table(table, body, row_group_size=BATCH_ROWS)
+    file = f"{_PARTS}{model}-{number:05d}.parquet"
+    open_store(out, endpoint_url=endpoint_url).put(file, body.getvalue())
+    yield from batches_of([(file,)], pa.schema([("file", pa.string())]))
