@@ -89,7 +89,7 @@ def long_sentences(path: Path) -> Iterator[Finding]:
     for passage in passages(path):
         text, start = blanked(TABLE_ROW, passage.text, "\n"), 0
         for end in (*(one.end() for one in SENTENCE_END.finditer(text)), len(text)):
-            words = re.findall(r"[A-Za-z][\w'’-]*", text[start:end])
+            words = re.findall(r"[A-Za-z][\w'-]*", text[start:end])
             if len(words) > LENGTH_MAX:
                 line = passage.line + text.count("\n", 0, start)
                 yield Finding(path, line, " ".join(words[:6]) + " …", f"a sentence of {len(words)} words: split it")
