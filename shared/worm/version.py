@@ -1,8 +1,10 @@
-"""How our requests name themselves, so that the embedded AWS and access logs can count them by role."""
+"""The version, where its documentation is, and how our requests name themselves: the embedded AWS and access logs count
+them by role."""
 
 from __future__ import annotations
 
 VERSION = "0.1.0"
+DOCS_URL = "https://s3worm.github.io/s3worm-python/"
 DEFAULT_ROLE = "sdk"
 
 
