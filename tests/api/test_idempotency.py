@@ -11,7 +11,8 @@ from tests.api.client import Client, event, reply
 from worm.api.app import Api
 from worm.api.call import Call
 from worm.api.identity import Identity
-from worm.errors import CommitStateUnknown, Unavailable
+from worm.collections.layout import ANSWERS_PREFIX
+from worm.errors import CommitStateUnknown, Denied, Unavailable, WormError
 from worm.model import Model, Worm
 
 DOCUMENTS = "/v1/models/Customer/documents"
@@ -130,3 +131,34 @@ def test_a_malformed_key_is_refused(client: Client, key: str) -> None:
     sent = event("POST", DOCUMENTS, NEW, {"Idempotency-Key": key})
     assert reply(client.api.handle(sent)).slug == "malformed-header"
     assert client.get("/v1/models/Customer/count").json == {"count": 0}
+
+
+@pytest.mark.parametrize("failure", [Denied("no more"), Unavailable("away")])
+def test_a_change_is_confirmed_though_its_answer_cannot_be_kept(
+    client: Client, session: Worm, monkeypatch: pytest.MonkeyPatch, failure: WormError
+) -> None:
+    """Otherwise a caller would get an error for a change that is stored."""
+    put = type(session.store).put_if_match
+
+    def refuse(store: Any, key: str, *args: Any, **options: Any) -> Any:
+        if key.startswith(ANSWERS_PREFIX):
+            raise failure
+        return put(store, key, *args, **options)
+
+    monkeypatch.setattr(type(session.store), "put_if_match", refuse)
+    assert client.call("POST", DOCUMENTS, NEW, KEY).status == 201
+    assert client.call("POST", DOCUMENTS, NEW, KEY).slug == "idempotency-key-in-use"
+
+
+def test_an_undecided_call_is_answered_though_its_record_cannot_be_removed(
+    client: Client, session: Worm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*args: Any, **options: Any) -> None:
+        raise Unavailable("the store does not answer")
+
+    def refuse(*args: Any, **options: Any) -> None:
+        raise Denied("no more")
+
+    monkeypatch.setattr(Model, "insert", away)
+    monkeypatch.setattr(type(session.store), "delete", refuse)
+    assert client.call("POST", DOCUMENTS, NEW, KEY).headers["Retry-After"] == "2"

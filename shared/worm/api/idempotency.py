@@ -25,7 +25,7 @@ from worm.api.problems import HttpProblem
 from worm.clock import iso_millis
 from worm.codec.strict_json import JsonObject, dumps, loads_own
 from worm.collections.layout import ANSWERS_PREFIX
-from worm.errors import Corrupt, Unavailable
+from worm.errors import Corrupt, Denied, Unavailable
 from worm.store.base import Lost, Store, Won
 from worm.values import dataclass
 
@@ -89,7 +89,8 @@ def _worked(store: Store, key: str, record: CallRecord, etag: str, work: Callabl
     """If the process is killed meanwhile, the record stays, and tells that nobody knows."""
     answer = work()
     if _is_undecided(answer):
-        store.delete(key)
+        with suppress(Denied, Unavailable):  # as below: the record says "at work" for a while
+            store.delete(key)
         return answer
     body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
     kept: JsonObject = {
@@ -98,7 +99,7 @@ def _worked(store: Store, key: str, record: CallRecord, etag: str, work: Callabl
         "body": base64.b64encode(body).decode(),
     }
     done = CallRecord(record.content, record.started_at, kept)
-    with suppress(Unavailable):  # then the record says "at work", which is safe; what is answered now is true
+    with suppress(Denied, Unavailable):  # then the record says "at work", which is safe; what is answered now is true
         store.put_if_match(key, dumps(done.shape()), etag)
     return answer
 

@@ -168,7 +168,10 @@ class MemoryStore(ResolvedWrites):
         """Remove one version or marker for good, as a lifecycle rule or an administrator does."""
         with self._lock:
             kept = [stored for stored in self._history.get(key, []) if stored.version_id != version_id]
-            self._history_of(key)[:] = kept
+            if kept:
+                self._history_of(key)[:] = kept
+            else:
+                self._history.pop(key, None)
 
     def delete(self, key: str) -> None:
         check_key(key)
