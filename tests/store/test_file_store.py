@@ -420,14 +420,16 @@ def test_who_may_only_read_closes_without_an_error(tmp_path: Path, monkeypatch: 
         writer.close()
 
 
-def test_a_lock_that_may_not_be_made_is_denied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A raw `PermissionError` reached the caller of every write into a directory that may only be read."""
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
+def test_a_lock_that_may_not_be_made_is_denied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """A raw `PermissionError` reached the caller of every write into a directory that may only be read. A file system
+    that is mounted read-only was `Unavailable`: try again later, which never helps."""
     store = FileStore(tmp_path / "data")
 
-    def refuse(self: object, number: int) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied")
+    def refuse(self: object, stripe: int) -> None:
+        raise OSError(number, "no writing")
 
     monkeypatch.setattr("worm.store.file._Stripes._lock", refuse)
     for write in (lambda: store.put("a", b"1"), lambda: store.put_if_absent("a", b"1"), lambda: store.delete("a")):
-        with pytest.raises(Denied, match="Permission denied"):
+        with pytest.raises(Denied, match="no writing"):
             write()

@@ -239,7 +239,7 @@ def as_worm_error(error: OSError, key: str) -> WormError:
         )
     if error.errno == errno.ENAMETOOLONG:
         return Invalid(f"{key!r} is too long a path for this file system", key=key)
-    if isinstance(error, PermissionError):
+    if isinstance(error, PermissionError) or error.errno == errno.EROFS:
         return Denied(f"the file system refused: {error.strerror}", key=key)
     return Unavailable(f"the file system failed: {error.strerror}", key=key)
 
