@@ -211,7 +211,7 @@ def test_an_exception_in_a_transaction_writes_nothing_not_even_an_abort(path: Pa
         with store.transaction():
             pass
         assert (log_bytes(path), contents(store)) == (before, seen)
-        with pytest.raises(Invalid, match="the transaction is over"):
+        with pytest.raises(Invalid, match="the transaction has already ended"):
             tx.insert("c", {"_id": 1})
         store.insert("c", {"_id": 1})
 
@@ -331,7 +331,7 @@ def test_a_failure_after_the_fsync_leaves_no_store_that_goes_on(path: Path, monk
             patched.setattr(store._state, "apply", fail)
             with pytest.raises(MemoryError):
                 store.insert("c", {"_id": 2})
-        with pytest.raises(Exception, match="memory is behind the log"):
+        with pytest.raises(Exception, match="the state in memory is behind the log"):
             store.insert("c", {"_id": 3})
 
 

@@ -83,7 +83,7 @@ def test_packing_refuses_an_open_store_a_damaged_one_and_an_existing_file(store:
         pack(store, tmp_path / "a.pack")
     with pytest.raises(NotFound):
         pack(tmp_path / "nowhere", tmp_path / "a.pack")
-    with pytest.raises(NotFound, match="is no directory"):
+    with pytest.raises(NotFound, match="is not a directory"):
         pack(store, tmp_path / "nowhere" / "a.pack")
     (tmp_path / "there").write_bytes(b"mine")
     with pytest.raises(Conflict, match="exists already"):
@@ -124,7 +124,7 @@ def test_unpacking_never_clobbers(store: Path, tmp_path: Path) -> None:
     archive = tmp_path / "a.pack"
     pack(store, archive)
     before = tree(store)
-    with pytest.raises(Conflict, match="holds a store already"):
+    with pytest.raises(Conflict, match="already holds a store"):
         unpack(archive, store)
     assert tree(store) == before
     (tmp_path / "full").mkdir()
@@ -164,7 +164,7 @@ def test_f45_unsafe_paths_are_refused_and_nothing_is_written(tmp_path: Path, nam
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("/x", "it is absolute"),
+        ("/x", "it is an absolute path"),
         ("pending/../x", r"it has a part '\.\.'"),
         ("pending/./x", r"it has a part '\.'"),
         ("pending//x", "it has a part ''"),
@@ -228,13 +228,13 @@ def test_f45_lengths_are_plain_digits(tmp_path: Path, size: str) -> None:
     [
         (b"", r"holds no oplog\.ndjson"),
         (entry("pending/x", b""), r"holds no oplog\.ndjson"),
-        (entry(OPLOG, b"") + b"garbage", "no entry at byte"),
-        (entry(OPLOG, b"") + b"\n", "no entry at byte"),
+        (entry(OPLOG, b"") + b"garbage", "no valid entry at byte"),
+        (entry(OPLOG, b"") + b"\n", "no valid entry at byte"),
         (entry(OPLOG, b"")[:-1] + b"x", "no line end"),
         (entry(OPLOG, b"abc\n"), r"oplog\.ndjson: line 1 \(byte 0\)"),
-        (entry(OPLOG, b"") + b"LINK pending/x 0\n\n", "no entry at byte"),
+        (entry(OPLOG, b"") + b"LINK pending/x 0\n\n", "no valid entry at byte"),
         (entry(OPLOG, b"") + entry(b"pending/\xff", b""), "not UTF-8"),
-        (entry(OPLOG, b"") + b"FILE " + b"x" * 5000, "no entry at byte"),
+        (entry(OPLOG, b"") + b"FILE " + b"x" * 5000, "no valid entry at byte"),
     ],
 )
 def test_f45_what_is_no_archive_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
@@ -244,7 +244,7 @@ def test_f45_what_is_no_archive_is_refused(tmp_path: Path, content: bytes, said:
 def test_f45_another_magic_is_refused(tmp_path: Path) -> None:
     for body in (b"", b"OMGDB-PACK v2\n", b"PK\x03\x04", MAGIC[:-1]):
         (tmp_path / "x").write_bytes(body)
-        with pytest.raises(Corrupt, match=r"OMGDB-PACK v1|within an entry"):
+        with pytest.raises(Corrupt, match=r"OMGDB-PACK v1|in the middle of an entry"):
             unpack(tmp_path / "x", tmp_path / "new")
     assert not (tmp_path / "new").exists()
 

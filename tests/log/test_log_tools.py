@@ -203,7 +203,7 @@ def test_a_number_in_a_name_costs_no_request_for_each_one_before_it() -> None:
     assert [problem.key for problem in problems] == [KEYS.slot(16), KEYS.slot(10**20 - 1)]
     assert spent["total"] < 100
     for dry_run in (True, False):
-        with pytest.raises(Corrupt, match="too many to be lost ones") as refused:
+        with pytest.raises(Corrupt, match="too many for a loss") as refused:
             room.tools().repair(dry_run=dry_run)
         assert refused.value.key == KEYS.slot(10**20 - 1)
     assert room.memory.get(KEYS.slot(16)) is None

@@ -95,10 +95,10 @@ def test_an_endpoint_that_is_no_url_is_refused_with_what_to_set(
     """obstore panicked at the first request, with a BaseException that no program handles."""
     if name is not None:
         monkeypatch.setenv(name, endpoint)
-    with pytest.raises(Invalid, match="is not the url of a server") as caught:
+    with pytest.raises(Invalid, match="is not a server's URL") as caught:
         open_store("s3://bucket", endpoint_url=None if name is not None else endpoint)
     assert "AWS_ENDPOINT_URL" in str(caught.value)
-    with pytest.raises(Invalid, match="is not the url of a server"):
+    with pytest.raises(Invalid, match="is not a server's URL"):
         worm.connect("s3://bucket", endpoint_url=endpoint)
 
 
@@ -113,7 +113,7 @@ def test_a_region_that_can_be_none_is_refused_with_what_to_set(
     with pytest.raises(Invalid, match="set AWS_REGION"):
         open_store("s3://bucket", region=region)
     monkeypatch.setenv(name, region)
-    with pytest.raises(Invalid, match="cannot be the name of a region"):
+    with pytest.raises(Invalid, match="is not a valid region name"):
         worm.connect("s3://bucket")
 
 
@@ -132,9 +132,9 @@ def test_a_credential_that_no_request_can_carry_is_refused_and_not_shown(
 @pytest.mark.usefixtures("credentials")
 @pytest.mark.parametrize("wrong", [5, b"http://x", ["http://x"], object()])
 def test_an_endpoint_or_region_of_another_type_is_refused(wrong: Any) -> None:
-    with pytest.raises(Invalid, match="is not the url of a server"):
+    with pytest.raises(Invalid, match="is not a server's URL"):
         open_store("s3://bucket", endpoint_url=wrong)
-    with pytest.raises(Invalid, match="cannot be the name of a region"):
+    with pytest.raises(Invalid, match="is not a valid region name"):
         open_store("s3://bucket", region=wrong)
 
 
@@ -189,20 +189,20 @@ def test_a_memory_url_is_one_store_per_name() -> None:
 
 
 BROKEN = {
-    "s3://": "names no bucket",
-    "s3:///key": "names no bucket",
+    "s3://": "does not name a bucket",
+    "s3:///key": "does not name a bucket",
     "s3:/bucket": "write s3://bucket",
     "s3:bucket/x": "write s3://bucket/x",
     "S3:bucket": "write s3://bucket",
     "s3a://bucket/x": "write s3://bucket/x",
     "s3://misc?x=1": "has a '\\?'",
     "s3://misc/a#b": "or a '#'",
-    "s3://Bucket": "cannot be the name of a bucket",
-    "s3://my_bucket": "cannot be the name of a bucket",
-    "s3://ab": "cannot be the name of a bucket",
-    "s3://a..b": "cannot be the name of a bucket",
-    "s3://user@bucket": "cannot be the name of a bucket",
-    "s3://bucket:9000/x": "cannot be the name of a bucket",
+    "s3://Bucket": "is not a valid bucket name",
+    "s3://my_bucket": "is not a valid bucket name",
+    "s3://ab": "is not a valid bucket name",
+    "s3://a..b": "is not a valid bucket name",
+    "s3://user@bucket": "is not a valid bucket name",
+    "s3://bucket:9000/x": "is not a valid bucket name",
     "s3://bucket//x": "empty path segment",
     "s3://bucket/a//b": "empty path segment",
     "s3://bucket/a/../b": "'\\.\\.'",
@@ -214,7 +214,7 @@ BROKEN = {
     "arn:aws:s3:::bucket": "neither a url nor a path",
     "file:x": "write file:///absolute/path",
     "file:/x": "write file:///absolute/path",
-    "file://": "names no path",
+    "file://": "has no path",
     "file://elsewhere/x": "another machine",
     "file:///x?y": "%3F",
     "memory:x": "write memory://x",
@@ -223,9 +223,9 @@ BROKEN = {
     " ./data": "has spaces around it",
     "./data\n": "has spaces around it",
     "a\0b": "cannot be printed",
-    "": "names no place",
-    "  ": "names no place",
-    "~nobody-has-this-name/x": "a directory of this name is ./~nobody",
+    "": "is not a URL or a path",
+    "  ": "is not a URL or a path",
+    "~nobody-has-this-name/x": "for a directory of this name, write ./~nobody",
 }
 
 

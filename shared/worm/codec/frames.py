@@ -110,7 +110,7 @@ def decode(
         if first_lsn is not None:
             lsn = value.get("lsn")
             if lsn.__class__ is not int or lsn != first_lsn + number - first:
-                raise _corrupt(f"lsn {lsn!r} where {first_lsn + number - first} is due", key, number, offset)
+                raise _corrupt(f"has lsn {lsn!r} instead of {first_lsn + number - first}", key, number, offset)
         yield new(Frame, (value, body, number, offset))  # as Frame(…), in two thirds of the time
         offset += len(line)
 
@@ -120,7 +120,9 @@ def decode_whole(body: bytes, *, key: str, first_lsn: int | None = None) -> list
     frames: list[Frame] = []
     for item in decode(body, key=key, first_lsn=first_lsn):
         if isinstance(item, Torn):
-            raise _corrupt(f"ends within a record ({item.size} bytes of it)", key, item.line, item.offset)
+            raise _corrupt(
+                f"ends in the middle of a record (after {item.size} bytes of it)", key, item.line, item.offset
+            )
         frames.append(item)
     return frames
 
@@ -154,7 +156,7 @@ def _complete_lines(source: Iterable[bytes], key: str, line_max: int) -> Iterato
             pending.append(chunk[end:])
             waiting += len(chunk) - end
             if waiting > line_max:
-                raise Corrupt(f"a line has more than {line_max} bytes", key=key)
+                raise Corrupt(f"a line is longer than {line_max} bytes", key=key)
     if pending:
         yield (b"".join(pending),)
 
@@ -163,8 +165,8 @@ def _wrong(line: bytes) -> str:
     """Why a complete line is no framed record."""
     body, tab, digits = line[:-_SUFFIX], line[-_SUFFIX : -_CRC_DIGITS - 1], line[-_CRC_DIGITS - 1 : -1]
     if tab != b"\t" or not body:
-        return "is no framed record"
-    return f"CRC {binascii.crc32(body):08x}, its line says {digits!r}"
+        return "is not a framed record"
+    return f"has CRC {binascii.crc32(body):08x}, but says {digits!r}"
 
 
 def _corrupt(what: str, key: str, number: int, offset: int) -> Corrupt:

@@ -33,7 +33,7 @@ class PatchRefused(Invalid):
 def check_patch_document(value: JsonValue) -> list[JsonObject]:
     """The operations; `Invalid` for what is no JSON Patch."""
     if not isinstance(value, list) or len(value) > OPERATIONS_MAX:
-        raise Invalid(f"a JSON Patch is an array of at most {OPERATIONS_MAX:,} operations, not {type_name(value)}")
+        raise Invalid(f"a JSON Patch must be an array of at most {OPERATIONS_MAX:,} operations, not {type_name(value)}")
     for at, operation in enumerate(value):
         _check_operation(operation, f"[{at}]")
     return cast("list[JsonObject]", value)
@@ -41,7 +41,7 @@ def check_patch_document(value: JsonValue) -> list[JsonObject]:
 
 def _check_operation(operation: JsonValue, path: str) -> None:
     if not isinstance(operation, dict):
-        raise Invalid(f"an operation is an object, not {type_name(operation)}", path=path)
+        raise Invalid(f"an operation must be an object, not {type_name(operation)}", path=path)
     op = operation.get("op")
     if not isinstance(op, str) or op not in _OPERATIONS:
         raise Invalid(f"must be one of {', '.join(_OPERATIONS)}, not {shown(op)}", path=f"{path}.op")
@@ -58,7 +58,7 @@ def patched(value: JsonValue, operations: list[JsonObject]) -> JsonValue:
     try:
         return _patched(deepcopy(value), operations)
     except RecursionError:
-        raise Invalid("the patch nests too deep") from None
+        raise Invalid("the patch is nested too deep") from None
 
 
 def _patched(result: JsonValue, operations: list[JsonObject]) -> JsonValue:
@@ -155,7 +155,7 @@ def _container(value: JsonValue, pointer: str) -> tuple[JsonObject | list[JsonVa
     above, _, last = pointer.rpartition("/")
     found = _found(value, above)
     if not isinstance(found, dict | list):
-        raise PatchRefused(f"{shown(above)} is {type_name(found)} and holds nothing", pointer)
+        raise PatchRefused(f"{shown(above)} is {type_name(found)}, which has no members", pointer)
     return found, _unescaped(last)
 
 
@@ -183,5 +183,5 @@ def _member(value: JsonObject, name: str, pointer: str) -> JsonValue:
 def _place(value: list[JsonValue], index: str, pointer: str, past: int = 0) -> int:
     """`past` 1: the place after the last one, too."""
     if not _INDEX.fullmatch(index) or int(index) >= len(value) + past:
-        raise PatchRefused(f"{shown(index)} in {shown(pointer)} is no place of an array of {len(value)}", pointer)
+        raise PatchRefused(f"{shown(index)} in {shown(pointer)} is not a position in an array of {len(value)}", pointer)
     return int(index)

@@ -27,7 +27,7 @@ def check_name(name: object, what: str) -> str:
     try:
         size = len(name.encode())
     except UnicodeEncodeError as error:
-        raise Invalid(f"{what} {shown(name)} holds a lone surrogate") from error
+        raise Invalid(f"{what} {shown(name)} contains a lone surrogate") from error
     if not 1 <= size <= NAME_BYTES_MAX or _CONTROL.search(name):
         raise Invalid(f"{what} {shown(name)} must have 1 to {NAME_BYTES_MAX} bytes and no control characters")
     return name

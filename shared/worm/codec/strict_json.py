@@ -50,9 +50,9 @@ _BOM = b"\xef\xbb\xbf"
 _CANONICAL = orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
 _INSERTION_ORDER = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
 _ADVICE: dict[type, str] = {
-    date: "write ISO 8601 text in UTC, ending in Z",
-    Decimal: "write a number, or text where every digit counts",
-    tuple: "write a list",
+    date: "use ISO 8601 text in UTC, ending in Z",
+    Decimal: "use a number, or text if every digit matters",
+    tuple: "use a list",
 }
 _PLAIN_NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-$@")
 
@@ -96,7 +96,7 @@ _DECODE: Callable[[str], JsonValue] = json.JSONDecoder(
 def loads(body: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) -> JsonValue:
     """Parse one JSON value, or raise `Invalid` saying what is wrong and where."""
     if len(body) > max_bytes:
-        raise Invalid(f"body has {len(body)} bytes, more than the {max_bytes} allowed")
+        raise Invalid(f"body has {len(body)} bytes; the limit is {max_bytes}")
     if body.startswith(_BOM):
         raise Invalid("byte offset 0: starts with a byte order mark", hint="save the file as UTF-8 without BOM")
     try:
@@ -254,7 +254,7 @@ def _check_string(text: str, path: str) -> None:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise Invalid("holds a lone surrogate", path=path or "$") from error
+        raise Invalid("contains a lone surrogate", path=path or "$") from error
 
 
 def _check_by_second_parser(body: bytes, text: str, max_depth: int) -> None:
@@ -341,7 +341,7 @@ def as_json(value: object, path: str = "") -> object:
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise Invalid(
-                "a datetime must be timezone-aware", path=path or "$", hint="datetime(…, tzinfo=UTC), or text"
+                "a datetime must be timezone-aware", path=path or "$", hint="use datetime(…, tzinfo=UTC), or text"
             )
         return iso_millis(value)
     if isinstance(value, date):
@@ -376,7 +376,7 @@ def number_of(value: Decimal, path: str = "") -> int | float:
         return int(value)
     if value.is_finite() and Decimal(repr(float(value))) == value:
         return float(value)
-    what = "has more digits than a JSON number keeps" if value.is_finite() else "is not JSON"
+    what = "has more digits than a JSON number can hold" if value.is_finite() else "is not JSON"
     raise Invalid(f"{value} {what}", path=path or "$", hint="round it, or store it as text in a string field")
 
 
@@ -396,14 +396,14 @@ def unseal(body: bytes, key: str) -> dict[str, JsonValue]:
     """The object without its checksum; `Corrupt` when the checksum is missing or wrong."""
     shape = loads_own(body, key=key)
     if "checksum" not in shape:
-        raise Corrupt("carries no checksum", key=key, hint="`worm repair` rebuilds it")
+        raise Corrupt("has no checksum", key=key, hint="run `worm repair` to rebuild it")
     claimed = shape.pop("checksum")
     if body.startswith(_HEAD):
         actual = _hash_of_rest(body)
     else:  # re-indented by somebody's editor: equal content is still equal
         actual = hashlib.sha256(dumps(shape)).hexdigest()
     if claimed != f"sha256:{actual}":
-        raise Corrupt("its checksum does not match its content", key=key, hint="`worm repair` rebuilds it")
+        raise Corrupt("its checksum does not match its content", key=key, hint="run `worm repair` to rebuild it")
     return shape
 
 

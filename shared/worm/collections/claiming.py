@@ -101,7 +101,7 @@ class Claiming:
         else:
             violation.is_stored = True
             violation.hint = (
-                "the save took so long that its claim was taken over; the document is stored all the same, and the "
+                "the save took so long that its claim was taken over; the document is stored anyway, and the "
                 "index lists both under conflicts: change one of them"
             )
         raise violation
@@ -114,7 +114,7 @@ class Claiming:
             unsure = Unavailable(
                 f"{self._named(reservation)} is stored, but its claims could not be confirmed: {error.message}",
                 key=error.key,
-                hint="`worm verify` says whether another document has its unique values too",
+                hint="run `worm verify` to see whether another document also has its unique values",
             )
             unsure.is_stored = True
             raise unsure from error
@@ -126,10 +126,10 @@ class Claiming:
             self._claims.free(reservation)
         except WormError as error:
             left = Unavailable(
-                f"{self._named(reservation)}: the change is stored, but the claim of a value that it had is left: "
+                f"{self._named(reservation)}: the change is stored, but the claim on its old value remains: "
                 f"{error.message}",
                 key=error.key,
-                hint="the next save of that value takes it over",
+                hint="the next save with that value takes the claim over",
             )
             left.is_stored = True
             return left

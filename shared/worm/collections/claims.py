@@ -59,9 +59,9 @@ from worm.store.base import NotModified, Object, Read, Won
 from worm.store.parallel import chunked, in_parallel
 from worm.values import dataclass
 
-REPAIR = "`worm repair` writes it again"
+REPAIR = "run `worm repair` to rewrite it"
 CLAIM = record(
-    "a claim that this code reads",
+    "a claim that this version of worm reads",
     {"version": one_of(1), "id": TEXT, "value": ANYTHING, "claim": TEXT},
     {"over": TEXT},
 )
@@ -305,7 +305,7 @@ class Claims:
                     self._remove(held)
             except WormError as error:
                 left = (
-                    f"{held.value.field}={held.value.text} stays claimed for {GRACE.seconds} seconds: {error.message}"
+                    f"{held.value.field}={held.value.text} is claimed for {GRACE.seconds} more seconds: {error.message}"
                 )
                 reason.hint = f"{reason.hint}; {left}" if reason.hint else left
 
@@ -344,7 +344,7 @@ class Claims:
             if taken is not None:
                 return taken
         raise Unavailable(
-            f"{ROUNDS_MAX} attempts to claim {value.field}={value.text} met another writer", key=self.key(value)
+            f"{ROUNDS_MAX} attempts to claim {value.field}={value.text} lost to other writers", key=self.key(value)
         )
 
     def _take(self, entity_id: str, value: UniqueValue, found: Object, givers: Collection[str]) -> HeldClaim | None:
@@ -377,7 +377,8 @@ class Claims:
         if age < GRACE:
             left = (GRACE - age).total_seconds()
             raise value.taken_by(
-                there.id, hint=f"a save of it is under way; if that died, the value is free again in {left:.0f} seconds"
+                there.id,
+                hint=f"a save of it is in progress; if that save died, the value becomes free in {left:.0f} seconds",
             )
 
     def _swap(
@@ -504,7 +505,7 @@ def _finding(claims: Claims, stored: StoredClaim, claim: Claim | Corrupt) -> Fin
     if isinstance(claim, Corrupt):
         return Finding("claim-damaged", stored.key, f"{claim.message} ({claim.hint or REPAIR})")
     if _is_stale(claims, stored, claim):
-        return Finding("claim-stale", stored.key, f"'{claim.id}' lacks the value that is claimed for it")
+        return Finding("claim-stale", stored.key, f"'{claim.id}' does not have the value that is claimed for it")
     return None
 
 
@@ -605,5 +606,5 @@ def _parsed(claims: Claims, field: str, found: Object) -> Claim | Corrupt:
     except Corrupt as damage:
         return damage
     if claims.key(UniqueValue(field, claim.value)) != found.key:
-        return Corrupt("the claim lies under the name of another value", key=found.key, hint=REPAIR)
+        return Corrupt("the claim is stored under the name of another value", key=found.key, hint=REPAIR)
     return claim

@@ -86,7 +86,7 @@ class Collection:
             return self.origins_of(self)
         if self.definition.space is not None:
             raise Invalid(
-                f"{self.name} is in the space '{self.definition.space}'", hint="open it by a worm.session.Session"
+                f"{self.name} is in the space '{self.definition.space}'", hint="open it with worm.session.Session"
             )
         return PlainOrigins(self.definition, self.trash)
 

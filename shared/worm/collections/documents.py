@@ -33,15 +33,14 @@ RESERVED = frozenset({"etag", "versionId", "reverted", "skipped", "commitSeq", "
 NO_PARENT = "none"
 MAX_DOCUMENT_BYTES = 10 * 1024 * 1024
 EXISTS = Hint(
-    "get() it, change that and save it; or use modify(), update() or patch() to change what is there, upsert() to "
-    "replace it",
-    "`worm get` shows it; run the command again to replace it",
-    "PATCH changes what is there; PUT with If-Match replaces it",
+    "get() it, change it and save it; or use modify(), update() or patch() to change it, or upsert() to replace it",
+    "look at it with `worm get`; run the command again to replace it",
+    "use PATCH to change it, or PUT with If-Match to replace it",
 )
 AGAIN = Hint(
-    "refresh() it, apply your change to that and save; or use modify()",
+    "refresh() it, apply your change again and save; or use modify()",
     "look at it with `worm get`, then run the command again",
-    "read it again, apply your change to that, and send its new version",
+    "read it again, apply your change, and send the new version",
 )
 """After a conflict."""
 
@@ -176,9 +175,7 @@ class Documents:
 
     def version(self, version: Version) -> Object | None:
         if version.size > self.max_bytes:
-            raise Invalid(
-                f"document of {version.size} bytes is larger than the limit of {self.max_bytes}", key=version.key
-            )
+            raise Invalid(f"the document has {version.size} bytes; the limit is {self.max_bytes}", key=version.key)
         return self.store.get(version.key, version_id=version.version_id, max_bytes=self.max_bytes)
 
     def recorded(self, found: Object) -> Document | None:

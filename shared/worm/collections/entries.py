@@ -49,8 +49,8 @@ Document = dict[str, JsonValue]
 OPS: frozenset[str] = frozenset({"create", "update", "delete", "restore"})
 SEQ_MAX = 10**19 - 1
 SHAPES = "see docs/formats.md for the shape"
-REBUILT = "`worm repair` rebuilds it"
-FOLDED = "the sweep, or `worm repair`, finds what it was to say"
+REBUILT = "run `worm repair` to rebuild it"
+FOLDED = "the next sweep restores it; `worm repair` does so at once"
 
 ENTRY = record(
     "an oplog entry",
@@ -73,12 +73,14 @@ HEAD = tuple_of(
     time=TIME,
 )
 HEADS = record(
-    "heads that this code reads",
+    "heads that this version of worm reads",
     {"version": one_of(1), "model": TEXT, "revision": WHOLE, "heads": object_of(HEAD)},
     {"damaged": list_of(TEXT), "partial": FLAG},
 )
 CHANGE = record("a change", {"id": TEXT}, {"head": HEAD, "row": nullable(OBJECT)})
-CHANGES = record("a change set that this code reads", {"version": one_of(1), "model": TEXT, "changes": list_of(CHANGE)})
+CHANGES = record(
+    "a change set that this version of worm reads", {"version": one_of(1), "model": TEXT, "changes": list_of(CHANGE)}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +174,9 @@ class OplogEntry:
         if self.snapshot is not None:
             return self.snapshot
         if self.op != "update":
-            raise Corrupt(f"a {self.op} entry carries no snapshot", key=key)
+            raise Corrupt(f"a {self.op} entry has no snapshot", key=key)
         if before is None:
-            raise Corrupt("an update entry follows no document", key=key)
+            raise Corrupt("an update entry has no document before it", key=key)
         return self.changed(before, key)
 
     def changed(self, before: Document, key: str) -> Document:

@@ -102,11 +102,11 @@ def infer_schema(
     if not models:
         place = store.url + (f" under {prefix}" if prefix else "")
         if not skipped:
-            raise NotFound(f"no JSON documents at {place}")
+            raise NotFound(f"there are no JSON documents at {place}")
         named = ", ".join(map(shown, skipped[:3]))
         raise NotFound(
             f"none of {len(skipped):,} objects at {place} is a document of a collection: {named}",
-            hint="a document is <collection>/<id>/<file>.json, with the same file name for all of a collection",
+            hint="a document's key is <collection>/<id>/<file>.json, with one file name per collection",
         )
     shape: JsonObject = {"version": "1.0", "bucket": bucket, "models": models}
     if bucket is None:
@@ -251,7 +251,7 @@ def _candidates(keys: Iterable[str]) -> tuple[Candidates, list[str]]:
     skipped: list[str] = []
     for at, key in enumerate(keys):
         if at >= KEYS_MAX:
-            raise Invalid(f"more than {KEYS_MAX} keys", hint="give a longer prefix")
+            raise Invalid(f"there are more than {KEYS_MAX} keys", hint="give a longer prefix")
         if is_system_key(key):
             continue
         *parents, file = key.split("/")

@@ -195,7 +195,7 @@ class StorageResolver:
     def time_mark_key(self, model: str, id: str, name: str) -> str:
         """`name` is of `mark_name` or `ArchiveName.mark`."""
         if marked_seq(name) is None and ArchiveName.of_mark(name) is None:
-            raise Invalid(f"{shown(name)} is no name of a time mark")
+            raise Invalid(f"{shown(name)} is not the name of a time mark")
         return self.time_mark_path(model, id) + name
 
     def snapshot_key(self, model: str, id: str, name: str) -> str:
@@ -225,7 +225,7 @@ class StorageResolver:
     def claim_key(self, model: str, field: str, digest: str) -> str:
         """The claim of a unique value; `digest` is the SHA-256 of its canonical bytes in lower-case hex."""
         if not _SHA256.fullmatch(digest):
-            raise Invalid(f"claim digest {shown(digest)} must be 64 lower-case hex digits")
+            raise Invalid(f"claim digest {shown(digest)} must be 64 lowercase hex digits")
         return f"{self.collection_path(model)}{INDEX_DIR}/{escape_field(field)}/{CLAIMS_DIR}/{digest}"
 
     def heads_key(self, model: str) -> str:
@@ -485,7 +485,7 @@ def escape_field(field: str) -> str:
     try:
         raw = field.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise Invalid(f"field {shown(field)} holds a lone surrogate") from error
+        raise Invalid(f"field {shown(field)} contains a lone surrogate") from error
     escaped = "".join(
         chr(byte) if byte in _PLAIN and not (at == 0 and byte == _DOT) else f"~{byte:02X}"
         for at, byte in enumerate(raw)

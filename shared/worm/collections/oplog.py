@@ -42,11 +42,11 @@ from worm.values import dataclass
 
 MIN_AGE = timedelta(days=1)
 MEND = (
-    "put an earlier version of the object back, or set it aside with `worm repair --set-aside KEY`; `worm why KEY` "
-    "says which helps"
+    "restore an earlier version of the object, or set it aside with `worm repair --set-aside KEY`; `worm why KEY` "
+    "says which one helps"
 )
 PUT_BACK = (
-    "put the missing entries back, from old versions of their objects or a backup; `worm why KEY` says what else helps"
+    "restore the missing entries from old versions of their objects or a backup; `worm why KEY` says what else helps"
 )
 
 
@@ -67,7 +67,7 @@ class Archive:
         """`Corrupt`, naming the archive, unless it holds exactly what its name says."""
         frames = decode_whole(body, key=key)
         if digest_of(body) != name.digest:
-            raise Corrupt("holds other bytes than its name says", key=key, hint="run `worm verify`")
+            raise Corrupt("its content does not match its name", key=key, hint="run `worm verify`")
         entries = OplogEntry.from_shapes([frame.value for frame in frames], key)
         is_whole = len(entries) == name.last - name.first + 1
         if not is_whole or any(entry.seq != seq for seq, entry in enumerate(entries, start=name.first)):
@@ -192,7 +192,7 @@ class Archives:
             if isinstance(item, Exception):
                 raise item
             if item is not None and item.body != archive.bodies[seq - name.first]:
-                yield Corrupt("differs from the archived entry", key=item.key, hint="the archive counts")
+                yield Corrupt("differs from the archived entry", key=item.key, hint="the archive takes precedence")
 
     def _path(self, entity_id: str) -> str:
         return self._resolver.archive_path(self._model, entity_id)
@@ -229,7 +229,7 @@ class ArchiveView:
             longest = max((name for name in self._names if seq in name), key=lambda name: name.last, default=None)
             archive = None if longest is None else self.open(longest)
             if longest is not None and archive is None:
-                raise Corrupt("an archive was listed but is gone", key=self._archives.key(self._id, longest))
+                raise Corrupt("an archive was listed, but is gone", key=self._archives.key(self._id, longest))
         return archive
 
     def entry(self, seq: int) -> OplogEntry | None:
@@ -348,7 +348,7 @@ class Oplog:
             if newest is None and archived == low:
                 newest = self._stored(entity_id, low + 1)
         if newest is None and low > 0:
-            raise Corrupt("an oplog entry that was there is gone", key=self.key(entity_id, low))
+            raise Corrupt("an oplog entry that existed before is gone", key=self.key(entity_id, low))
         return newest
 
     def is_end(self, entity_id: str, last: int) -> bool:
@@ -377,7 +377,7 @@ class Oplog:
         it is the next of a history, and not an object with any number for a name. Else `Corrupt`."""
         newest = max(seqs.single, default=0)
         if newest == 0:
-            raise Corrupt("there are archives, and no single entry", key=self.key(entity_id, 1), hint=PUT_BACK)
+            raise Corrupt("there are archives, but no single entries", key=self.key(entity_id, 1), hint=PUT_BACK)
         if newest > 1 and newest - 1 not in seqs:
             raise gap((seqs.before(newest) + 1, newest - 1), self.key(entity_id, newest))
         return newest
@@ -387,7 +387,7 @@ class Oplog:
         entry is never archived."""
         key = self.key(entity_id, seq)
         if found is None:
-            raise Corrupt("an oplog entry was listed but is gone, or is too large to be one", key=key, hint=MEND)
+            raise Corrupt("an oplog entry was listed, but is gone or too large", key=key, hint=MEND)
         entry = self._parse(found, key, seq)
         archived = max((name for name in seqs.archives), key=lambda name: name.last, default=None)
         if archived is not None and archived.last >= seq and self._may_be_archived(entry.ts):
@@ -591,7 +591,7 @@ class Oplog:
         try:
             entry = OplogEntry.from_bytes(found.body, key)
             if entry.seq != seq:
-                raise Corrupt(f"holds seq {entry.seq}, its name says {seq}", key=key)
+                raise Corrupt(f"holds seq {entry.seq}, but its name says {seq}", key=key)
         except Corrupt as damage:
             damage.hint = MEND
             raise

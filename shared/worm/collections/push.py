@@ -22,7 +22,7 @@ from worm.schema.fields import SINGLETON_ID
 from worm.store.base import Lost, Object, Read, Store, Won
 from worm.values import dataclass
 
-PUSH = "push one: `worm push schema.json`"
+PUSH = "push one with `worm push schema.json`"
 NO_SCHEMA = Hint("give connect() a schema or models, and push it with db.push()", PUSH, PUSH)
 STRANDED_HINT = Hint(
     "move the documents first, or push with force=True to leave them behind",
@@ -67,7 +67,7 @@ def load_pushed_schema(store: Store) -> Schema:
     """The schema in the bucket; `NotFound` when none was pushed, `Corrupt` when it is not one."""
     current = store.get(SCHEMA_KEY)
     if current is None:
-        raise NotFound(f"no schema at {store.url}", key=SCHEMA_KEY, hint=NO_SCHEMA)
+        raise NotFound(f"there is no schema at {store.url}", key=SCHEMA_KEY, hint=NO_SCHEMA)
     return load_pushed(current.body, SCHEMA_KEY)
 
 
@@ -157,7 +157,7 @@ def _swap(store: Store, current: Object | None, body: bytes) -> str:
         key=SCHEMA_KEY,
         expected=current.etag if current else None,
         found=outcome.current.etag if isinstance(outcome, Lost) else None,
-        hint="look at the bucket's schema, then push again",
+        hint="check the bucket's schema, then push again",
     )
 
 
@@ -199,9 +199,9 @@ def stranding(store: Store, old: Schema, new: Schema) -> list[str]:
         moves = _moves(before, after, old, new) if after else []
         if (moves or after is None) and _has_documents(store, old, before):
             what = f"changes its {', '.join(moves)}" if after else f"leaves it out ({before.path})"
-            problems.append(f"{name} has documents, and the new schema {what}")
+            problems.append(f"{name} has documents, but the new schema {what}")
         if after is not None and before.archive_after is not None and after.archive_after is None:
-            problems.append(f'{name} may have archives: `archiveAfter` can become "never", but not be left out')
+            problems.append(f'{name} may have archives: set `archiveAfter` to "never" instead of removing it')
     return problems
 
 
@@ -221,7 +221,7 @@ def _moves(before: ModelDef, after: ModelDef, old: Schema, new: Schema) -> list[
     if before.space != after.space:
         moves.append(f"space ({before.space or 'none'} to {after.space or 'none'})")
     if before.space is not None and before.name != after.name:
-        moves.append(f"name ({before.name} to {after.name}), under which its space has them")
+        moves.append(f"name ({before.name} to {after.name}), which its space stores them under")
     if before.file != after.file:
         moves.append(f"file ({before.file} to {after.file})")
     for directory in ("oplog", "snapshots", "trash"):

@@ -158,7 +158,7 @@ class Reconciler:
                 self._follow_found(result, found)
                 return result
         raise Unavailable(
-            f"{ROUNDS_MAX} rounds of reconciling met another writer each time",
+            f"reconciling lost to another writer in each of {ROUNDS_MAX} rounds",
             key=self.documents.key(entity_id),
             hint="the queue delivers the message again",
         )

@@ -162,9 +162,9 @@ class Relayout:
         for stray in moves.reversed().objects():
             if self._store.head(stray.target) is None:
                 raise Conflict(
-                    f"{stray.listed.key} lies in the new layout already, and there is no {stray.target}",
+                    f"{stray.listed.key} is already in the new layout, but {stray.target} does not exist",
                     key=stray.listed.key,
-                    hint="it would come to life with the new layout: move it away first",
+                    hint="the new layout would make it a live object: move it elsewhere first",
                 )
         return begin_marker(self._store, schema.storage, self._target, replaced)
 
@@ -319,7 +319,7 @@ def _verdict(moved: Moved, original: Object | None, copy: Object | None, marker:
     if not moved.is_for_ever and not _is_late(moved, marker):
         return "superseded"
     if copy is None:
-        raise Corrupt(f"the copy of {moved.listed.key} is not at {moved.target}", hint="run the relayout again")
+        raise Corrupt(f"the copy of {moved.listed.key} is missing at {moved.target}", hint="run the relayout again")
     return "different"
 
 
@@ -402,7 +402,7 @@ class Moves:
             return self._to.trash_key(model, id)
         if info.kind is KeyKind.TOMBSTONE:
             return self._to.tombstone_key(model, id)
-        raise Invalid(f"a key of kind {info.kind.value} has no place in a layout")
+        raise Invalid(f"a key of kind {info.kind.value} does not belong to a layout")
 
     def _is_foreign(self, key: str, model: ModelDef, directory: Directory) -> bool:
         """In a directory of ours, but of neither layout: a note that somebody put there."""
@@ -440,10 +440,10 @@ def begin_marker(store: Store, source: StorageDef, target: StorageDef, replaced:
     else:
         outcome = store.put_if_match(RELAYOUT_KEY, body, replaced.etag)
     if not isinstance(outcome, Won):
-        raise Conflict("another relayout began at the same time", key=RELAYOUT_KEY, hint="run it again to go on")
+        raise Conflict("another relayout started at the same time", key=RELAYOUT_KEY, hint="run it again to continue")
     written = read_marker(store)
     if written is None or written.etag != outcome.etag:
-        raise Conflict("another relayout took over", key=RELAYOUT_KEY, hint="run it again to go on")
+        raise Conflict("another relayout took over", key=RELAYOUT_KEY, hint="run it again to continue")
     return written
 
 
@@ -455,7 +455,7 @@ def finish_marker(store: Store, marker: Marker) -> Marker:
     outcome = store.put_if_match(RELAYOUT_KEY, body, marker.etag)
     current = read_marker(store)
     if current is None or (not isinstance(outcome, Won) and current.state != "done"):
-        raise Conflict("another relayout took over", key=RELAYOUT_KEY, hint="run it again to go on")
+        raise Conflict("another relayout took over", key=RELAYOUT_KEY, hint="run it again to continue")
     return current
 
 
@@ -475,11 +475,11 @@ def _decode(found: Object) -> Marker:
     shape = loads_own(found.body, key=RELAYOUT_KEY)
     state = shape.get("state")
     if shape.get("version") != 1 or state not in ("copying", "done"):
-        raise Corrupt("not a relayout marker of a version this code reads", key=RELAYOUT_KEY)
+        raise Corrupt("not a relayout marker that this version of worm can read", key=RELAYOUT_KEY)
     try:
         source, target = (StorageDef.of(shape.get(name)) for name in ("from", "to"))
     except Invalid as error:
-        raise Corrupt("the relayout marker names no layouts", key=RELAYOUT_KEY) from error
+        raise Corrupt("the relayout marker does not name its layouts", key=RELAYOUT_KEY) from error
     since = str(shape.get("since") or iso_seconds(found.last_modified))
     return Marker(source, target, cast(MarkerState, state), since, found.etag)
 
@@ -509,14 +509,17 @@ def told(storage: StorageDef) -> str:
 def conflict(pairs: Sequence[str]) -> Conflict:
     more = f" (and {len(pairs) - 1} more pairs)" if len(pairs) > 1 else ""
     return Conflict(
-        f"different objects for one place: {pairs[0]}{more}",
-        hint="somebody wrote during the relayout; keep the right one of each pair, move the other away, run it again",
+        f"two different objects for one key: {pairs[0]}{more}",
+        hint="something wrote during the relayout; keep the right one of each pair, move the other away, run it again",
     )
 
 
 def pushed_meanwhile(expected: str | None) -> Conflict:
     return Conflict(
-        "another schema was pushed during the relayout", key=SCHEMA_KEY, expected=expected, hint="run it again to go on"
+        "another schema was pushed during the relayout",
+        key=SCHEMA_KEY,
+        expected=expected,
+        hint="run it again to continue",
     )
 
 

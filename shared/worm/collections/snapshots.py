@@ -30,7 +30,7 @@ VERSION = 1
 NO_ENTRY = 0
 NAMES_PER_SECOND = 1000
 SNAPSHOT = record(
-    "a snapshot that this code reads",
+    "a snapshot that this version of worm reads",
     {"version": one_of(VERSION), "id": TEXT, "seq": whole_number(NO_ENTRY, SEQ_MAX), "ts": TIME, "document": OBJECT},
 )
 
@@ -128,9 +128,9 @@ class Snapshots:
             if self._parse(entity_id, outcome.current).is_of(wanted):
                 return SnapshotInfo(name, outcome.current.size, seq or None)
         raise Unavailable(
-            f"{NAMES_PER_SECOND} snapshots have the second {ts}",
+            f"there are already {NAMES_PER_SECOND} snapshots for the second {ts}",
             key=self._resolver.snapshot_path(self._name, entity_id),
-            hint="prune, or take it after the next change",
+            hint="prune snapshots, or take this one after the next change",
         )
 
     def list(self, entity_id: str) -> builtins.list[SnapshotInfo]:
@@ -187,14 +187,16 @@ class Snapshots:
     def _parse(self, entity_id: str, found: Object) -> Snapshot:
         snapshot = Snapshot.from_bytes(found.body, found.key)
         if snapshot.id != entity_id:
-            raise Corrupt(f"holds a snapshot of {shown(snapshot.id)}, its name says {shown(entity_id)}", key=found.key)
+            raise Corrupt(
+                f"holds a snapshot of {shown(snapshot.id)}, but its name says {shown(entity_id)}", key=found.key
+            )
         return snapshot
 
 
 def _names(ts: str) -> Iterator[str]:
     moment = moment_of(ts)
     if moment is None:
-        raise Invalid(f"snapshot time {shown(ts)} must be a time such as 2026-02-24T12:00:00Z")
+        raise Invalid(f"snapshot time must be a time such as 2026-02-24T12:00:00Z, not {shown(ts)}")
     second = iso_seconds(moment)
     yield second
     for number in range(1, NAMES_PER_SECOND):

@@ -115,7 +115,7 @@ class Tombstone:
     def moment(self) -> datetime:
         found = moment_of(self.deleted_at)
         if found is None:
-            raise Corrupt(f"{shown(self.deleted_at)} is no time", key=self.restore_path)
+            raise Corrupt(f"{shown(self.deleted_at)} is not a time", key=self.restore_path)
         return found
 
     @property
@@ -327,7 +327,7 @@ class Trash:
 
     def _busy(self, entity_id: str) -> Conflict:
         key = self.tombstone_key(entity_id)
-        return Conflict(f"{ROUNDS_MAX} rounds met another writer in the trash of {entity_id}", key=key)
+        return Conflict(f"{ROUNDS_MAX} attempts to change the trash of {entity_id} lost to other writers", key=key)
 
     # Looking
 
@@ -385,7 +385,7 @@ class Trash:
         if found.is_expired(now):
             raise NotFound(f"{self._name} {entity_id} expired from the trash", key=key)
         if found.tombstone.state == "replacing":
-            raise Conflict(f"{self._name} {entity_id} is just being deleted", key=key, hint="try again")
+            raise Conflict(f"{self._name} {entity_id} is being deleted right now", key=key, hint="try again")
         return found
 
     def _copy(self, found: Trashed) -> Object | None:
@@ -393,7 +393,7 @@ class Trash:
         copy = self._store.get(self.copy_key(found.id))
         if copy is None and found.tombstone.state == "restoring" and self._is_live(found.id):
             self._remove(found, None)  # a restore put the document back, removed the copy, and died
-            raise NotFound(f"{self._name} {found.id} is restored already", key=self.tombstone_key(found.id))
+            raise NotFound(f"{self._name} {found.id} has already been restored", key=self.tombstone_key(found.id))
         if copy is None and found.tombstone.version_id is not None:
             key = self._documents.key(found.id)
             copy = self._store.get(key, version_id=found.tombstone.version_id, max_bytes=self._documents.max_bytes)
@@ -410,8 +410,8 @@ class Trash:
                 return
         hint = "the delete entry of the history holds the document: roll back to the entry before it"
         if found.tombstone.state == "restoring":  # the copy goes only when the document is back
-            raise NotFound(f"{self._name} {found.id} was restored, and then deleted again", key=key, hint=hint)
-        raise Corrupt("the trash has a tombstone but no copy", key=key, hint=hint)
+            raise NotFound(f"{self._name} {found.id} was restored and then deleted again", key=key, hint=hint)
+        raise Corrupt("the trash has a tombstone, but no copy of the document", key=key, hint=hint)
 
     def finish_restore(self, entity_id: str) -> None:
         """The document is back: the deletion that was restored leaves the trash. A newer deletion stays."""
@@ -455,7 +455,7 @@ class Trash:
             state = found.tombstone.state
             if state in ("restoring", "replacing") and not force:
                 doing = "restored" if state == "restoring" else "deleted"
-                raise Conflict(f"{self._name} {entity_id} is just being {doing}", key=key, hint="try again")
+                raise Conflict(f"{self._name} {entity_id} is being {doing} right now", key=key, hint="try again")
             copy = self._store.head(self.copy_key(entity_id))
             wanted = found.tombstone.swapped("purging")
             outcome = self._store.put_if_match(key, wanted.to_bytes(), found.etag)

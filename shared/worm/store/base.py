@@ -419,7 +419,7 @@ def whole_seconds(moment: datetime) -> datetime:
 def check_range(key: str, start: int, length: int) -> None:
     """`Invalid` for what is no range of bytes, before any request."""
     if start < 0 or length < 1 or start + length > RANGE_END_MAX:
-        raise Invalid(f"{length} bytes from byte {start} on are no range", key=key)
+        raise Invalid(f"{length} bytes from byte {start} is not a valid range", key=key)
 
 
 def check_key(key: str) -> str:
@@ -434,7 +434,7 @@ def check_different(puts: Sequence[Put]) -> None:
     """`Invalid` if a key is there twice: which one came last could not be told."""
     for key, times in Counter(put.key for put in puts).items():
         if times > 1:
-            raise Invalid(f"{key!r} is there {times} times", key=key, hint="put each key once")
+            raise Invalid(f"{key!r} is given {times} times", key=key, hint="put each key once")
 
 
 def check_prefix(prefix: str) -> str:
@@ -455,11 +455,11 @@ def _reason_against(key: str) -> str | None:
     try:
         size_bytes = len(key.encode())
     except UnicodeEncodeError:
-        return "it has a lone surrogate"
+        return "it contains a lone surrogate"
     if size_bytes > KEY_BYTES_MAX:
-        return f"it has {size_bytes} bytes, more than {KEY_BYTES_MAX}"
+        return f"it has {size_bytes} bytes; the limit is {KEY_BYTES_MAX}"
     if _CONTROL.search(key):
-        return "it has a control character"
+        return "it contains a control character"
     segments = key.split("/")
     if "" in segments:
         return "it has an empty path segment (a leading, trailing or double slash)"
@@ -484,7 +484,8 @@ def check_metadata(metadata: Mapping[str, str] | None, key: str) -> dict[str, st
     for name, value in checked.items():
         if not _NAME.fullmatch(name) or name in _HEADERS:
             raise Invalid(
-                f"metadata name {shown(name)} is a header's or not lower-case letters, digits, dashes", key=key
+                f"metadata name {shown(name)} must be lowercase letters, digits and dashes, and not a header's",
+                key=key,
             )
         if not _VALUE.fullmatch(value):
             raise Invalid(

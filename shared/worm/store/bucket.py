@@ -128,10 +128,12 @@ class BucketSettings:
         if failure.status == 404:
             return NotFound(f"there is no bucket {self.bucket!r}", hint="check the name and --endpoint-url")
         if failure.is_denied:
-            hint = "allow it s3:ListBucket, or use credentials of the account that owns the bucket"
-            return Denied(f"this account may not see the bucket {self.bucket!r} ({failure.reason})", hint=hint)
+            hint = "grant s3:ListBucket, or use credentials of the account that owns the bucket"
+            return Denied(
+                f"this account is not allowed to see the bucket {self.bucket!r} ({failure.reason})", hint=hint
+            )
         hint = "check AWS_REGION, and whether the credentials have expired"
-        return Invalid(f"S3 did not accept a request about the bucket {self.bucket!r}: {failure.reason}", hint=hint)
+        return Invalid(f"S3 rejected a request for the bucket {self.bucket!r}: {failure.reason}", hint=hint)
 
     # Reading
 
@@ -149,7 +151,7 @@ class BucketSettings:
             if failed.failure.is_denied:
                 return Unreadable(calls.read_action)
             if failed.failure.status in (405, 501):  # a store that is not AWS and has no such setting
-                return Unreadable(f"{calls.read_action}, which this store does not know")
+                return Unreadable(f"this store does not support {calls.read_action}")
             raise self._refused(calls.read_action, failed.failure) from failed
         del answer["ResponseMetadata"]
         if name == "policy":
@@ -166,7 +168,7 @@ class BucketSettings:
         may send to every destination of a notification, and sends each a test."""
         current = self.read(name)
         if isinstance(current, Unreadable):
-            raise Denied(f"S3 refused {current.action}: the setting cannot be read, so it is not changed")
+            raise Denied(f"S3 refused {current.action}. The setting cannot be read, so it was not changed")
         wanted = changed(current)
         if is_nothing(name, wanted):
             wanted = {}
@@ -178,8 +180,8 @@ class BucketSettings:
                 return True
         what = f"the {name} setting of {self.bucket!r} is not what was written"
         raise Conflict(
-            f"{what}: somebody else changed it at the same time, or S3 has not applied it yet",
-            hint="look at it, then run the same command again",
+            f"{what}: another process changed it at the same time, or S3 has not applied it yet",
+            hint="check the setting, then run the same command again",
         )
 
     def _write(self, name: str, wanted: JsonObject, validate: bool) -> None:
@@ -205,7 +207,7 @@ class BucketSettings:
     def _refused(self, action: str, failure: Failure) -> WormError:
         if failure.is_denied:
             return Denied(f"S3 refused {action} on the bucket {self.bucket!r}", hint="allow this action")
-        return Invalid(f"S3 did not accept {action} on the bucket {self.bucket!r}: {failure.reason}")
+        return Invalid(f"S3 rejected {action} on the bucket {self.bucket!r}: {failure.reason}")
 
     def _asked(self, call: Callable[[], Any]) -> Mapping[str, Any]:
         """One request; every setting is written whole, so that repeating a request is harmless."""

@@ -42,7 +42,7 @@ class InvariantBroken(WormError):
 
     def __init__(self, invariant: str, key: str) -> None:
         what = f"a change would break an invariant: {invariant.replace('_', ' ')}"
-        super().__init__(what, key=key, hint="nothing was written; the object is damaged, or this program has a bug")
+        super().__init__(what, key=key, hint="nothing was written; either the object is damaged or worm has a bug")
         self.invariant = invariant
 
 
@@ -155,7 +155,9 @@ class CasFile(Generic[T]):
             if self._swap(wanted):
                 return wanted
         raise Unavailable(
-            f"{ATTEMPTS_MAX} compare-and-swap attempts lost to other writers", key=self.key, hint="retried by the queue"
+            f"{ATTEMPTS_MAX} compare-and-swap attempts lost to other writers",
+            key=self.key,
+            hint="try again; the queue retries by itself",
         )
 
     def _current(self) -> T | None:

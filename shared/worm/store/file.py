@@ -229,19 +229,19 @@ def as_worm_error(error: OSError, key: str) -> WormError:
     """What the operating system's refusal means to a caller."""
     if isinstance(error, Unsynced):
         return CommitStateUnknown(
-            f"the change may not survive a power cut: {error.strerror}", key=key, hint="read the key before acting"
+            f"the change may not survive a power cut: {error.strerror}", key=key, hint="read the key before you retry"
         )
     if isinstance(error, (NotADirectoryError, IsADirectoryError, FileExistsError)):
         return Invalid(
-            f"{key!r} cannot be stored in files: a key cannot be both a document and the folder of another",
+            f"{key!r} cannot be stored as a file: a key cannot be both a document and the folder of another document",
             key=key,
-            hint="move one of the two away",
+            hint="move one of the two elsewhere",
         )
     if error.errno == errno.ENAMETOOLONG:
-        return Invalid(f"{key!r} is too long a path for this file system", key=key)
+        return Invalid(f"the path of {key!r} is too long for this file system", key=key)
     if isinstance(error, PermissionError):
-        return Denied(f"the file system refused: {error.strerror}", key=key)
-    return Unavailable(f"the file system failed: {error.strerror}", key=key)
+        return Denied(f"the file system denied access: {error.strerror}", key=key)
+    return Unavailable(f"the file system reported an error: {error.strerror}", key=key)
 
 
 class FileStore(ResolvedWrites):
@@ -432,7 +432,7 @@ def _refusal(condition: Condition, current: DiskFile | None) -> Attempt | None:
         return None if current is None else Attempt(AttemptOutcome.REFUSED, reason="the key exists")
     if current is None:
         return Attempt(AttemptOutcome.GONE, reason="the key does not exist")
-    return None if current.etag == condition.etag else Attempt(AttemptOutcome.REFUSED, reason="the etag is another")
+    return None if current.etag == condition.etag else Attempt(AttemptOutcome.REFUSED, reason="the etag differs")
 
 
 @contextlib.contextmanager

@@ -160,7 +160,7 @@ class MemoryStore(ResolvedWrites):
             elif not etag:
                 return Attempt(AttemptOutcome.GONE, reason="404: the key does not exist")
             elif etag != condition.etag:
-                return Attempt(AttemptOutcome.REFUSED, reason="412: the etag is another")
+                return Attempt(AttemptOutcome.REFUSED, reason="412: the etag differs")
             stored = self._store(key, body, checked)
         return Attempt(AttemptOutcome.LANDED, stored.etag, stored.version_id)
 
@@ -184,7 +184,7 @@ class MemoryStore(ResolvedWrites):
             if current is None or current.body is None:
                 return Attempt(AttemptOutcome.GONE, reason="404: the key does not exist")
             if current.etag != etag:
-                return Attempt(AttemptOutcome.REFUSED, reason="412: the etag is another")
+                return Attempt(AttemptOutcome.REFUSED, reason="412: the etag differs")
             return Attempt(AttemptOutcome.LANDED, version_id=self._remove(key))
 
     def list(self, prefix: str, *, start_after: str | None = None, limit: int | None = None) -> Iterator[Listed]:

@@ -104,8 +104,8 @@ def require_safe(store: Store, *, ids: Ids | None = None) -> ProbeReport:
     if not report.is_safe:
         broken = "; ".join(f"{check.name}: {check.seen}" for check in report.failures)
         raise UnsafeStore(
-            f"{store.url} does not keep write conditions ({broken})",
-            hint="use a store with conditional writes (If-None-Match and If-Match on PutObject); reading is safe",
+            f"{store.url} does not honor write conditions ({broken})",
+            hint="use a store with conditional writes (If-None-Match and If-Match on PutObject); reading is still safe",
         )
     return report
 
@@ -171,7 +171,7 @@ class _Probe:
         self._store.delete(key)
         outcome = self._attempt(key, b"second", IfAbsent()).outcome
         if outcome is AttemptOutcome.REFUSED and self._store.get(key) is not None:
-            raise _unclear("a write landed and was refused: something sent it twice", key)
+            raise _unclear("a write landed and was also refused: something sent it twice", key)
         return Check("a create after a delete wins", outcome is AttemptOutcome.LANDED, outcome.value)
 
     def _reads_see_writes(self) -> Check:
@@ -213,11 +213,11 @@ class _Probe:
         found = self._store.get(key)
         body = found.body if found else None
         if not winners and (body or b"").startswith(f"{name}-".encode()):
-            raise _unclear("a write landed without an answer", key)
+            raise _unclear("a write landed, but the store did not answer", key)
         if not winners and any(attempt.outcome is AttemptOutcome.CONTENDED for attempt in attempts):
-            raise _unclear("all writers met another one", key)
+            raise _unclear("every writer lost to another one", key)
         passed = len(winners) == 1 and body == f"{name}-{winners[0]}".encode()
-        return Check(promise, passed, f"{len(winners)} of {len(attempts)} writers were told they won")
+        return Check(promise, passed, f"{len(winners)} of {len(attempts)} writers won")
 
     def _attempt(self, key: str, body: bytes, condition: Condition) -> Attempt:
         attempt = self._store.attempt_put(key, body, condition, {PUT_ID: "probe"})
@@ -236,7 +236,7 @@ def _require_clear(attempt: Attempt, key: str) -> None:
     if attempt.outcome is AttemptOutcome.UNKNOWN:
         raise _unclear(attempt.reason, key)
     if attempt.outcome is AttemptOutcome.DENIED:
-        raise Denied(f"the probe may not write: {attempt.reason}", key=key)
+        raise Denied(f"the probe is not allowed to write: {attempt.reason}", key=key)
 
 
 def _unclear(reason: str, key: str) -> Unavailable:

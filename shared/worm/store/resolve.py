@@ -112,7 +112,9 @@ class _Budget:
     def unknown(self, reason: str, request_id: str | None = None) -> CommitStateUnknown:
         mark = f"; if it did, its {PUT_ID} is {self.put_id}" if self.put_id else ""
         error = CommitStateUnknown(
-            f"the write may or may not have landed ({reason})", key=self.key, hint=f"read the key before acting{mark}"
+            f"the write may or may not have landed ({reason})",
+            key=self.key,
+            hint=f"read the key before you retry{mark}",
         )
         error.request_id = request_id
         return error
@@ -222,7 +224,7 @@ def _read_back(store: Attempts, budget: _Budget, attempt: Attempt, in_doubt: boo
             with budget.doubtful(in_doubt, but=(Unavailable, Denied)):
                 return store.get(budget.key)
         except (Unavailable, Denied) as error:
-            what = f"{attempt.outcome.value}: {attempt.reason}; reading it back failed: {error.message}"
+            what = f"{attempt.outcome.value}: {attempt.reason}; the read-back failed: {error.message}"
             budget.pause(what, error.request_id or attempt.request_id, error)
 
 
@@ -236,7 +238,7 @@ def _still_holds(condition: Condition, current: Object | None) -> bool:
 def _defeat(condition: Condition, current: Object | None, in_doubt: bool, budget: _Budget) -> Lost | Gone:
     """The condition cannot hold any more and the current object is not ours."""
     if isinstance(condition, IfMatch) and in_doubt:
-        found = "the key is gone now" if current is None else "another write owns the key now"
+        found = "the key is gone now" if current is None else "another write is at the key now"
         raise budget.unknown(f"an earlier attempt had no clear answer, and {found}")
     return Gone() if current is None else Lost(current, in_doubt=in_doubt)
 

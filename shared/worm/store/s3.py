@@ -89,9 +89,9 @@ def endpoint_of(given: str | None) -> str | None:
     if url is None or (isinstance(url, str) and _is_server(url)):
         return url
     hint = (
-        "set AWS_ENDPOINT_URL (--endpoint-url, endpoint_url=) to a url such as http://localhost:9000; for AWS, unset it"
+        "set AWS_ENDPOINT_URL (--endpoint-url, endpoint_url=) to a URL such as http://localhost:9000; for AWS, unset it"
     )
-    raise Invalid(f"the endpoint {shown(url)} is not the url of a server", hint=hint)
+    raise Invalid(f"the endpoint {shown(url)} is not a server's URL", hint=hint)
 
 
 def _is_server(url: str) -> bool:
@@ -110,7 +110,7 @@ def region_of(given: str | None) -> str | None:
     name: object = given or _from_environment(REGIONS)
     if name is None or (isinstance(name, str) and _REGION.fullmatch(name)):
         return name
-    raise Invalid(f"{shown(name)} cannot be the name of a region", hint="set AWS_REGION to a name such as eu-central-1")
+    raise Invalid(f"{shown(name)} is not a valid region name", hint="set AWS_REGION to a name such as eu-central-1")
 
 
 def _from_environment(names: Sequence[str]) -> str | None:
@@ -121,8 +121,8 @@ def _check_credentials() -> None:
     for name in CREDENTIALS:
         value = os.environ.get(name, "")
         if not (value.isascii() and value.isprintable()):
-            what = "characters that no request can carry, such as a line end"
-            raise Invalid(f"{name} has {what}", hint=f"set {name} again, without what was copied around it")
+            what = "characters that are not allowed in a request, such as a line break"
+            raise Invalid(f"{name} has {what}", hint=f"set {name} again, without the extra characters")
 
 
 def object_client(
@@ -153,7 +153,7 @@ def object_client(
     except BaseError as error:
         reason = failure_of_text(str(error)).reason
         raise Invalid(
-            f"the S3 client refuses its settings: {reason}", hint="look at AWS_… in the environment"
+            f"the S3 client rejected its settings: {reason}", hint="check the AWS_… variables in the environment"
         ) from error
 
 
@@ -170,7 +170,7 @@ def _credential_chain(region: str | None) -> Boto3CredentialProvider:
 
     session = boto3.session.Session(region_name=region)
     if session.get_credentials() is None:
-        raise Denied("no AWS credentials were found", hint="set AWS_ACCESS_KEY_ID or AWS_PROFILE, or give a role")
+        raise Denied("no AWS credentials were found", hint="set AWS_ACCESS_KEY_ID or AWS_PROFILE, or use a role")
     return Boto3CredentialProvider(session, ttl=CREDENTIAL_TTL)
 
 
@@ -256,7 +256,7 @@ def _streamed(found: GetResult, size: int) -> bytes:
             return found.bytes().to_bytes()  # waits once for obstore's threads, and a stream twice
         return b"".join(found.stream(size + 1))  # one chunk, so one copy; `found.bytes()` makes two
     except BaseError as error:
-        raise TryAgain(f"the body was cut: {failure_of_text(str(error)).reason}") from error
+        raise TryAgain(f"the body was truncated: {failure_of_text(str(error)).reason}") from error
 
 
 class _Forks:
@@ -278,7 +278,7 @@ AnswerT = TypeVar("AnswerT")
 TRIES = 6
 RETRY_SECONDS = 60.0
 WORD_SECONDS = 5.0
-NO_ANSWER = "look at the endpoint (AWS_ENDPOINT_URL), the network and the service, then try again"
+NO_ANSWER = "check the endpoint (AWS_ENDPOINT_URL), the network and the service, then try again"
 """How long a store may take for its first answer before a warning says what is waited for."""
 DERIVED_TAG = {"worm": "derived"}
 _DERIVED = re.compile(r"(^|/)\.worm(\.(manifest|index|heads|sweep)[./]|$)")
@@ -511,7 +511,7 @@ class S3Store(ResolvedWrites):
         """All the bytes that the answer declared, or `TryAgain`."""
         body = found.body()
         if len(body) != size:
-            raise TryAgain(f"{len(body)} bytes came of {size}")
+            raise TryAgain(f"received {len(body)} of {size} bytes")
         self.requests.add_bytes_read(len(body))
         return body
 
@@ -522,7 +522,9 @@ class S3Store(ResolvedWrites):
             try:
                 return once() if self._has_answered else self._first(key, once)
             except TryAgain as failure:
-                _log.debug("no answer for %r in try %d (request %s): %s", key, tried + 1, failure.request_id, failure)
+                _log.debug(
+                    "no answer for %r on attempt %d (request %s): %s", key, tried + 1, failure.request_id, failure
+                )
                 if tried + 1 == TRIES or self.clock.monotonic() - started > RETRY_SECONDS:
                     what = f"the store did not answer in {tried + 1} tries: {failure}"
                     error = Unavailable(what, key=key, hint=NO_ANSWER)
@@ -550,6 +552,6 @@ class S3Store(ResolvedWrites):
         if not self._has_spoken:
             self._has_spoken = True
             _log.warning(
-                "no answer yet from %s, asked for %r %.0f s ago; giving up after about %.0f s",
+                "no answer yet from %s for %r after %.0f s; giving up after about %.0f s",
                 *(self.identity, key, WORD_SECONDS, RETRY_SECONDS),
             )

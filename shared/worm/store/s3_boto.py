@@ -248,7 +248,7 @@ def _body(stream: Any) -> bytes:
     try:
         return bytes(stream.read())
     except BotoCoreError as error:
-        raise TryAgain(f"the body was cut: {error}") from error
+        raise TryAgain(f"the body was truncated: {error}") from error
 
 
 def _raw_of(answer: Mapping[str, object]) -> tuple[bytes, str]:
@@ -256,7 +256,7 @@ def _raw_of(answer: Mapping[str, object]) -> tuple[bytes, str]:
     match kept:
         case (bytes() as document, str() as server):
             return document, server
-    raise TypeError(f"botocore handed back {type(kept).__name__} where the listing's bytes were kept")
+    raise TypeError(f"botocore returned {type(kept).__name__} instead of the bytes of the listing")
 
 
 def _keep_raw_body(response_dict: dict[str, object], customized_response_dict: dict[str, object], **_: object) -> None:
@@ -272,7 +272,7 @@ def _parsed(parse: Callable[[bytes], PageT], document: bytes) -> PageT:
     try:
         return parse(document)
     except ElementTree.ParseError as error:
-        raise TryAgain(f"a listing was not whole: {error}") from error
+        raise TryAgain(f"a listing was incomplete: {error}") from error
 
 
 def calling(call: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:

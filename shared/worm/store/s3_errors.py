@@ -116,7 +116,7 @@ def _lasting(failure: Failure, key: str) -> WormError:
         return Denied(f"the store refused the request: {failure.reason}", key=key)
     if failure.status == 501:
         return UnsafeStore(f"the store does not implement this request: {failure.reason}", key=key)
-    return Invalid(f"the store did not accept the request: {failure.reason}", key=key)
+    return Invalid(f"the store rejected the request: {failure.reason}", key=key)
 
 
 def attempt_of(failure: Failure, key: str, condition: Condition) -> Attempt:

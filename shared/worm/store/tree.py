@@ -102,7 +102,7 @@ class FileTree:
         """The segments of the path; `Invalid` for what cannot be a file below the root."""
         segments = check_key(key).split("/")
         if segments[0] == CONTROL:
-            raise Invalid(f"{key!r} lies in {CONTROL}, which belongs to the store itself", key=key)
+            raise Invalid(f"{key!r} is in {CONTROL}, which is reserved for the store", key=key)
         if len(key) > NAME_BYTES_MAX // 4 and any(len(segment.encode()) > NAME_BYTES_MAX for segment in segments):
             raise Invalid(f"{key!r} has a path segment longer than {NAME_BYTES_MAX} bytes", key=key)
         return segments
@@ -145,7 +145,7 @@ class FileTree:
 
     def _check_link(self, key: str, path: str) -> None:
         if not Path(os.path.realpath(path)).is_relative_to(self.root):
-            what = f"{key!r} leads out of the store through a symbolic link"
+            what = f"{key!r} leaves the store through a symbolic link"
             raise Invalid(what, key=key, hint=f"remove the link: {path}")
 
     # Reading
@@ -161,7 +161,7 @@ class FileTree:
                 metadata = self._read_metadata(key, etag)
             except ValueError as error:
                 if _is_still(f"{self.root}/{key}", found.status):
-                    raise Corrupt(f"the metadata of {key!r} is no JSON", key=self._meta_path(key, etag)) from error
+                    raise Corrupt(f"the metadata of {key!r} is not JSON", key=self._meta_path(key, etag)) from error
                 continue
             if metadata is not None or _is_still(f"{self.root}/{key}", found.status):
                 return DiskFile(found.body, etag, _whole_second(found.status), metadata or {}, found.status)

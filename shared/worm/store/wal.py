@@ -238,9 +238,9 @@ class Wal:
         while True:
             if self._poison is not None:
                 raise Unavailable(
-                    f"an earlier fsync failed ({self._poison}): this store writes nothing more",
+                    f"an earlier fsync failed ({self._poison}): this store accepts no more writes",
                     key=self.folder,
-                    hint="look after the disk, then close the store and open it again",
+                    hint="check the disk, then close the store and open it again",
                 )
             with self._turn() as handles:
                 state = self._usable_state(handles)
@@ -432,10 +432,10 @@ class Wal:
         for at, segment in enumerate(segments):
             if segment.damaged and (at < last or segment.damaged[0] < segment.synced):
                 raise Corrupt(
-                    f"{segment.path}: the line at byte {segment.damaged[0]} is damaged, and lines after it are not",
+                    f"{segment.path}: the line at byte {segment.damaged[0]} is damaged, but lines after it are intact",
                     key=segment.path,
-                    hint=f"move it out of {self.folder} and open the store again: documents are then as the disk has"
-                    " them, and the file still has the lines that can be read",
+                    hint=f"move it out of {self.folder} and open the store again: documents are then as they are on"
+                    " disk, and the file still has the readable lines",
                 )
         found = [change for one in segments for place, change in one.changes if place not in aborted]
         has_gap = any(one.damaged and one.changes and one.damaged[0] < one.changes[-1][0].offset for one in segments)
@@ -543,8 +543,8 @@ class Wal:
 
 def _kept(keys: Sequence[str], folder: str) -> str:
     return (
-        f"after a power cut, documents are not what was stored last ({len(keys)}), because somebody edited them: "
-        f"{', '.join(keys[:5])}; what was stored is in {folder}/set-aside"
+        f"after a power cut, {len(keys)} documents differ from what was stored last, because somebody edited them: "
+        f"{', '.join(keys[:5])}; the stored versions are in {folder}/set-aside"
     )
 
 
