@@ -1,4 +1,4 @@
-"""From a url to a store: `s3://bucket[/prefix]`, a path or `file://…`, `memory://name`."""
+"""Opens the store for a URL: `s3://bucket[/prefix]`, a path or `file://…`, `memory://name`."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def open_store(
     ids: Ids | None = None,
     durability: Durability | None = None,
 ) -> Store:
-    """The store of the url. The engines are imported only for the url that needs them. Sends no request. `durability`
-    is for a directory: see `FileStore`; without it, `WORM_DURABILITY` counts."""
+    """The store for the URL. Only the client that the URL needs is imported. Sends no request. `durability` is only for
+    a directory: see `FileStore`. The default is `WORM_DURABILITY`."""
     text, scheme, rest = split_url(url)
     if scheme == "":
         return _open_file(_directory(text), clock, ids, durability)
@@ -48,10 +48,10 @@ def open_store(
 
 
 def split_url(url: str | Path) -> tuple[str, str, str]:
-    """The text of the url, its scheme in lower case (empty for a path) and what comes after `://`.
+    """The text of the URL, its scheme in lowercase (empty for a path) and the part after `://`.
 
-    `Invalid` for what is almost a url: a typing error must not become a directory, in which a bucket's documents would
-    be stored.
+    Raises `Invalid` for text that is almost a URL: a typo must not create a directory that then stores the documents
+    meant for a bucket.
     """
     given: object = url
     text = str(given) if isinstance(given, str | Path) else ""
@@ -75,14 +75,14 @@ def split_url(url: str | Path) -> tuple[str, str, str]:
 
 
 def irregular_files(store: Store) -> list[str]:
-    """Of a directory: what lies among the documents and is not a regular file."""
+    """For a directory: paths among the documents that are not regular files."""
     from worm.store.file import FileStore
 
     return store.irregular() if isinstance(store, FileStore) else []
 
 
 def in_the_way(store: Store, key: str) -> str | None:
-    """Of a directory: what lies in the place of a document and is not a regular file, with what to do about it."""
+    """For a directory: what occupies a document's path but is not a regular file, and what to do about it."""
     from worm.store.file import FileStore
 
     return store.in_the_way(key) if isinstance(store, FileStore) else None
@@ -101,7 +101,7 @@ def _other_place(scheme: str, rest: str) -> str:
 
 
 def bucket_and_prefix(text: str, rest: str) -> tuple[str, str]:
-    """Of an S3 url, whose text after `s3://` is `rest`."""
+    """The bucket and the prefix of an S3 URL; `rest` is its text after `s3://`."""
     bucket, _, prefix = rest.partition("/")
     if not bucket:
         raise Invalid(f"{shown(text)} does not name a bucket", hint="write s3://bucket or s3://bucket/prefix")
