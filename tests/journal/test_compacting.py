@@ -134,7 +134,7 @@ class Damaging(QuickDisk):
 
 
 @pytest.mark.parametrize(
-    ("harm", "said"), [("flip", "line 3 .* CRC"), ("torn", "6 records where 7"), ("record", "6 records where 7")]
+    ("harm", "said"), [("flip", "line 3 .* CRC"), ("torn", "6 records, but 7"), ("record", "6 records, but 7")]
 )
 def test_what_was_written_is_read_back_before_it_counts(path: Path, harm: str, said: str) -> None:
     original = log_bytes(path)

@@ -111,7 +111,7 @@ def test_i3_export_stability_equal_states_compact_to_equal_bytes(path: Path, tmp
 def test_what_can_be_refused_is_refused_before_anything_is_written(path: Path) -> None:
     with filled(path) as store:
         before, seen = log_bytes(path), contents(store)
-        with pytest.raises(Conflict, match="'people' has a document with _id 1 already"):
+        with pytest.raises(Conflict, match="'people' already has a document with _id 1"):
             store.insert("people", {"_id": 1, "name": "x"})
         with pytest.raises(NotFound, match="no document with _id 7"):
             store.replace("people", {"_id": 7, "name": "x"})

@@ -93,7 +93,7 @@ def test_cat_shows_what_is_before_damage_and_stops(path: Path) -> None:
     offset = sum(map(len, lines[:3]))
     code, out, err = worm("log", "cat", "--url", path)
     assert (code, len(out.splitlines())) == (9, 3)
-    assert f"worm: line 4 (byte {offset}) CRC" in err
+    assert f"worm: line 4 (byte {offset}) has CRC" in err
     assert str(path / OPLOG) in err
 
 
@@ -245,7 +245,7 @@ def test_pack_and_unpack(path: Path, tmp_path: Path) -> None:
 def test_a_directory_without_a_store_is_not_found_and_not_made(tmp_path: Path, command: str) -> None:
     code, out, err = worm("log", command, "--url", tmp_path / "none")
     assert (code, out) == (3, "")
-    assert "holds no oplog.ndjson" in err
+    assert "there is no oplog.ndjson" in err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -151,7 +151,7 @@ def test_an_endpoint_that_both_clients_take_is_taken(endpoint: str) -> None:
 @pytest.mark.usefixtures("credentials")
 def test_a_setting_that_the_client_refuses_is_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORM_ROLE", "two\nlines")
-    with pytest.raises(Invalid, match="the S3 client refuses its settings"):
+    with pytest.raises(Invalid, match="the S3 client rejected its settings"):
         open_store("s3://bucket")
 
 
@@ -195,8 +195,8 @@ BROKEN = {
     "s3:bucket/x": "write s3://bucket/x",
     "S3:bucket": "write s3://bucket",
     "s3a://bucket/x": "write s3://bucket/x",
-    "s3://misc?x=1": "has a '\\?'",
-    "s3://misc/a#b": "or a '#'",
+    "s3://misc?x=1": "contains '\\?'",
+    "s3://misc/a#b": "or '#'",
     "s3://Bucket": "is not a valid bucket name",
     "s3://my_bucket": "is not a valid bucket name",
     "s3://ab": "is not a valid bucket name",
@@ -209,20 +209,20 @@ BROKEN = {
     "https://bucket.s3.eu-west-1.amazonaws.com/x": "write s3://bucket/x",
     "https://s3.eu-west-1.amazonaws.com/bucket/x": "write s3://bucket/x",
     "http://example.com": "endpoint_url",
-    "ftp://x": "not a url this library can open",
-    "sqlite:///x": "not a url this library can open",
-    "arn:aws:s3:::bucket": "neither a url nor a path",
+    "ftp://x": "not a URL that worm can open",
+    "sqlite:///x": "not a URL that worm can open",
+    "arn:aws:s3:::bucket": "neither a URL nor a path",
     "file:x": "write file:///absolute/path",
     "file:/x": "write file:///absolute/path",
     "file://": "has no path",
     "file://elsewhere/x": "another machine",
     "file:///x?y": "%3F",
     "memory:x": "write memory://x",
-    "C:\\data": "path of Windows",
-    "c:/data": "path of Windows",
-    " ./data": "has spaces around it",
-    "./data\n": "has spaces around it",
-    "a\0b": "cannot be printed",
+    "C:\\data": "Windows path",
+    "c:/data": "Windows path",
+    " ./data": "starts or ends with a space",
+    "./data\n": "starts or ends with a space",
+    "a\0b": "unprintable",
     "": "is not a URL or a path",
     "  ": "is not a URL or a path",
     "~nobody-has-this-name/x": "for a directory of this name, write ./~nobody",
@@ -275,7 +275,7 @@ def test_every_opener_refuses_what_is_almost_a_url(tmp_path: Path, monkeypatch: 
     ]
     for opened in openers:
         for url in ("s3:/bucket", "file:x", "sqlite:x", "s3:bucket"):
-            with pytest.raises(Invalid, match="neither a url nor a path"):
+            with pytest.raises(Invalid, match="neither a URL nor a path"):
                 opened(url)
     with pytest.raises(Invalid, match="this store is a directory"):
         LogStore.open("s3://bucket")
@@ -325,10 +325,10 @@ def test_durability_is_for_directories_and_is_said_or_set(tmp_path: Path, monkey
     assert [made(), made(durability="power")] == [False, True]
     assert isinstance(open_store("memory://x"), MemoryStore)
     for url in ("memory://x", "s3://bucket/prefix"):
-        with pytest.raises(Invalid, match="for a directory"):
+        with pytest.raises(Invalid, match="only applies to a directory"):
             open_store(url, durability="process")
     monkeypatch.setenv("WORM_DURABILITY", "maybe")
     with pytest.raises(Invalid, match="'power' or 'process', not 'maybe'"):
         open_store(tmp_path / "data")
-    with pytest.raises(Invalid, match="for a directory"):
+    with pytest.raises(Invalid, match="only applies to a directory"):
         worm.connect("memory://x", schema={"models": {}}, durability="power")

@@ -208,7 +208,7 @@ def test_a_replacement_in_doubt_under_anothers_object_is_unknown_not_lost(inner:
     store = Interfering(inner, seed=1)
     store.fail_next("attempt_put", Fault.LOST_RESPONSE if landed else Fault.LOST_REQUEST)
     store.interfere = lambda: inner.put("doc", b"theirs")
-    with pytest.raises(CommitStateUnknown, match="another write owns the key"):
+    with pytest.raises(CommitStateUnknown, match="another write is at the key"):
         store.put_if_match("doc", b"mine", first.etag)
     assert current(inner, "doc").body == b"theirs"
 

@@ -280,7 +280,7 @@ class SpaceModel:
         """Is what is known what the session has seen?"""
         version = known.version
         if parent is None:
-            what = None if version is None else "already exists"
+            what = None if version is None else "exists already"
         elif version is None:
             what = "was deleted since it was read"
         else:

@@ -56,9 +56,11 @@ def split_url(url: str | Path) -> tuple[str, str, str]:
     given: object = url
     text = str(given) if isinstance(given, str | Path) else ""
     if not text.strip():
-        raise Invalid(f"{shown(url)} is not a URL or a path", hint=PLACES)
+        raise Invalid(f"{shown(url)} is not a URL or a path", hint=f"use {PLACES}")
     if text != text.strip() or not text.isprintable():
-        raise Invalid(f"{shown(text)} starts or ends with a space, or contains unprintable characters", hint=PLACES)
+        raise Invalid(
+            f"{shown(text)} starts or ends with a space, or contains unprintable characters", hint=f"use {PLACES}"
+        )
     found = _SCHEME.match(text)
     if found is None:
         return text, "", text
@@ -69,7 +71,7 @@ def split_url(url: str | Path) -> tuple[str, str, str]:
         name = rest.strip("/")
         hint = f"write {scheme}://{name}" if scheme in ("s3", "memory") else f"write {scheme}:///absolute/path"
         if scheme not in ("s3", "memory", "file", "sqlite"):
-            hint = f"write {PLACES}; for a directory of this name, write ./{text}"
+            hint = f"use {PLACES}; for a directory of this name, write ./{text}"
         raise Invalid(f"{shown(text)} is neither a URL nor a path", hint=hint)
     return text, scheme, rest
 
@@ -97,7 +99,7 @@ def _other_place(scheme: str, rest: str) -> str:
         return f"write s3://{f'{by_host}/{path}' if by_host else path}".rstrip("/")
     if scheme in ("http", "https"):
         return "write s3://bucket[/prefix], and pass the server as endpoint_url (--endpoint-url, AWS_ENDPOINT_URL)"
-    return PLACES
+    return f"use {PLACES}"
 
 
 def bucket_and_prefix(text: str, rest: str) -> tuple[str, str]:
