@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
     known = names()
     if not arguments or arguments[0] not in known:
         if arguments:
-            print(f"bench: no benchmark is called {arguments[0]!r}", file=sys.stderr)
+            print(f"bench: there is no benchmark {arguments[0]!r}", file=sys.stderr)
         listing = "\n".join(f"  {name:<16} {about}" for name, about in known.items())
         print(f"scripts/bench NAME, where NAME is one of:\n{listing or '  (none yet)'}", file=sys.stderr)
         return 2 if arguments else 0

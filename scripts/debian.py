@@ -54,15 +54,15 @@ def install(
         return
     root = os.geteuid() == 0 if is_root is None else is_root
     if which("apt-get") is None or not (root or which("sudo")):
-        reason = "there is no apt-get" if which("apt-get") is None else "not root, and there is no sudo"
-        raise ProgramMissing(f"{program.needed}, and it cannot be installed: {reason}. {program.by_hand}")
+        reason = "there is no apt-get" if which("apt-get") is None else "this user is not root, and there is no sudo"
+        raise ProgramMissing(f"{program.needed}, but it cannot be installed: {reason}. {program.by_hand}")
     # `-n`: a password is never asked for in the middle of a script.
     apt = [*([] if root else ["sudo", "-n"]), "apt-get"]
     say(f"installing {program.packages[0]}, which {program.package_for}")
     printed = _install(apt, program.packages, run)
     if not is_there():
         tail = "\n".join(printed.splitlines()[-15:])
-        raise ProgramMissing(f"{tail}\n{program.needed}, and apt-get could not install it. {program.by_hand}")
+        raise ProgramMissing(f"{tail}\n{program.needed}, but apt-get could not install it. {program.by_hand}")
 
 
 def _install(apt: Sequence[str], packages: Sequence[str], run: Run) -> str:

@@ -22,11 +22,11 @@ STAYS = {"name", "mode", "typed"}
 
 HEADER = '''"""`worm.aconnect`: the same verbs as coroutines. Written by scripts/generate_async.py; do not edit.
 
-Each coroutine runs the verb in a thread of the session's pool: the code, its guarantees and its requests are the same,
-and the event loop is never blocked. It costs one switch of threads for each call, some tens of microseconds.
+Each coroutine runs its verb in a thread of the session's pool. The code, its guarantees and its requests are the same,
+and the event loop is never blocked. Each call costs one thread switch: some tens of microseconds.
 
-Cancelling leaves no half-done work. A verb that has not begun does not happen; one that has goes on to its end in its
-thread, though nobody waits for it. `aclose()` waits for those.
+Cancellation leaves no half-done work. A verb that has not started does not run. A verb that has started runs to its end
+in its thread, although nobody waits for it. `aclose()` waits for those verbs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Pool:
 
     def __init__(self, threads: object) -> None:
         if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-            raise Invalid(f"must be a whole number from 1 on, not {{shown(threads)}}", path="threads")
+            raise Invalid(f"must be a whole number of 1 or more, not {{shown(threads)}}", path="threads")
         self._count = threads
         self.is_closed = False
         self._begin()
@@ -67,7 +67,7 @@ class _Pool:
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *args, **kwargs))
 
     async def each(self, make: Callable[[], Iterator[R]]) -> AsyncIterator[R]:
-        """One after the other, each taken in a thread."""
+        """Yield the items one by one. Each is fetched in a thread."""
         items = await self.run(make)
         while found := await self.run(list, islice(items, 1)):
             yield found[0]
@@ -81,7 +81,7 @@ class _Pool:
 FOOTER = '''
 
 class _Connecting:
-    """What `aconnect` gives: wait for it, or enter it."""
+    """The result of `aconnect`: await it, or enter it with `async with`."""
 
     def __init__(self, make: Callable[[], Worm], threads: int) -> None:
         self._make = make
@@ -106,8 +106,9 @@ class _Connecting:
 
 
 def aconnect({arguments}) -> _Connecting:
-    """`connect` for programs with an event loop: `async with worm.aconnect(url) as db`, or `db = await
-    worm.aconnect(url)` and `await db.aclose()` at the end. `threads`: how many calls run at the same time."""
+    """`connect` for programs with an event loop. Use `async with worm.aconnect(url) as db`, or `db = await
+    worm.aconnect(url)` and `await db.aclose()` at the end. `threads` is the number of calls that run at the same time.
+    """
     return _Connecting(partial(connect, {passed}), threads)
 '''
 
@@ -168,7 +169,7 @@ TRANSACTION_START = '''
 '''
 
 WORM_START = '''
-    """One session; see `worm.model.Worm`. `sync` is the session that does the work."""
+    """A session; see `worm.model.Worm`. `sync` is the blocking session that does the work."""
 
     def __init__(self, worm: Worm, pool: _Pool) -> None:
         self._worm = self.sync = worm
@@ -194,7 +195,7 @@ WORM_START = '''
         return AsyncWorm(await self._pool.run(self._worm.branch, name), self._pool)
 
     async def aclose(self) -> None:
-        """Wait for what is under way, and let go of everything."""
+        """Wait for the running calls, then release all resources."""
         if not self._pool.is_closed:
             await self._pool.run(self._worm.close)
             await self._pool.close()

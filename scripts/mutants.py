@@ -124,7 +124,7 @@ class Runner:
         if self.options.keep_coverage:
             stale = [one for one in stale if one not in known]
         if stale:
-            self._say(f"recording which blocks the tests of {len(stale)} files enter")
+            self._say(f"recording which blocks the tests of {len(stale)} files run")
         hits: set[tuple[str, int]] = set()
         counted = [one for module in watched for one in counted_blocks(module, hits)] if stale else []
         waiting, running = list(stale), dict[int, str]()
@@ -286,19 +286,21 @@ def _shared_moto(config: pytest.Config) -> Iterator[None]:
 
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/mutants", description=__doc__.partition("\n")[0])
-    parser.add_argument("modules", nargs="*", help="rooms or modules, such as store/ or store/cas.py; none: all rooms")
-    parser.add_argument("--matching", default="", help="only those with this text in their name, judged or not")
+    parser.add_argument(
+        "modules", nargs="*", help="rooms or modules, such as store/ or store/cas.py; default: all rooms"
+    )
+    parser.add_argument("--matching", default="", help="only mutants with this text in their name, judged or not")
     parser.add_argument("--count", type=int, default=60, help="how many (default 60)")
-    parser.add_argument("--all", action="store_true", help="all that were not judged yet")
-    parser.add_argument("--survivors", action="store_true", help="only those that survived the last time")
-    parser.add_argument("--listed", action="store_true", help="also those that docs/mutants.md lists")
-    parser.add_argument("--minutes", type=float, default=10, help="start no more after this time (default 10)")
+    parser.add_argument("--all", action="store_true", help="all mutants that have not been judged yet")
+    parser.add_argument("--survivors", action="store_true", help="only mutants that survived the last time")
+    parser.add_argument("--listed", action="store_true", help="also mutants that docs/mutants.md lists")
+    parser.add_argument("--minutes", type=float, default=10, help="start no mutant after this time (default 10)")
     parser.add_argument("--patience", type=float, default=30, help="seconds of tests for each mutant (default 30)")
-    parser.add_argument("--jobs", type=int, default=2, help="how many at once (default 2)")
-    parser.add_argument("--seed", type=int, default=1, help="decides the order")
+    parser.add_argument("--jobs", type=int, default=2, help="how many run at once (default 2)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the order")
     parser.add_argument("--tests", nargs="*", default=TESTS, help="folders of tests")
-    parser.add_argument("--slow", action="store_true", help="with slow tests, too")
-    parser.add_argument("--keep-coverage", action="store_true", help="do not record again what tests enter")
+    parser.add_argument("--slow", action="store_true", help="also run slow tests")
+    parser.add_argument("--keep-coverage", action="store_true", help="reuse the recorded coverage")
     return parser.parse_args(arguments)
 
 

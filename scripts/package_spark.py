@@ -61,7 +61,7 @@ def download(wheels: Path, machine: str) -> None:
     command += ["--constraint", str(ROOT / CONSTRAINTS), "--dest", str(wheels), *requirements()]
     done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     if done.returncode != 0:
-        hint = "Is the package index reachable? pip's own settings (pip config, PIP_*) are used as they are."
+        hint = "Check that the package index is reachable. pip's own settings (pip config, PIP_*) apply."
         raise PackagingFailed(f"{done.stdout}\nThe wheels could not be downloaded. {hint}")
 
 
@@ -147,7 +147,9 @@ def package(output: Path, architecture: str, wheels: Path | None = None) -> list
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/package_spark", description="Packages the Spark jobs for EMR.")
-    parser.add_argument("--architecture", choices=sorted(MACHINES), default="ARM64", help="as SparkArchitecture")
+    parser.add_argument(
+        "--architecture", choices=sorted(MACHINES), default="ARM64", help="same as the parameter SparkArchitecture"
+    )
     parser.add_argument("--output", type=Path, default=ROOT / "dist" / "spark", metavar="FOLDER")
     options = parser.parse_args()
     try:

@@ -150,14 +150,14 @@ def ensure(environment: Environment, implied: Sequence[Environment] = ()) -> Non
     started = time.monotonic()
     if not works(environment):
         if environment.path.exists():
-            say(f"{environment.folder} does not start; making it anew")
+            say(f"{environment.folder} does not start; rebuilding it")
             shutil.rmtree(environment.path)
-        say(f"making {environment.folder} with Python {sys.version.split()[0]}")
+        say(f"creating {environment.folder} with Python {sys.version.split()[0]}")
         venv.create(environment.path, with_pip=True)
     say(f"installing {environment.label} into {environment.folder} (a minute or two the first time)")
     (environment.path / STAMP).unlink(missing_ok=True)
     pip = (str(environment.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    hint = "Is the package index reachable? pip's own settings (pip config, PIP_*) are used as they are."
+    hint = "Check that the package index is reachable. pip's own settings (pip config, PIP_*) apply."
     run([*pip, "--constraint", environment.constraints, *environment.requirements], hint)
     stamps = [wanted, *(other.stamp() for other in implied)]
     (environment.path / STAMP).write_text("\n".join(stamps) + "\n")
@@ -167,14 +167,14 @@ def ensure(environment: Environment, implied: Sequence[Environment] = ()) -> Non
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/setup", description="Sets up what the scripts need; safe to repeat.")
     parser.add_argument("--dev", action="store_true", help="also the packages for tests and lint")
-    parser.add_argument("--java", action="store_true", help="also Java, where there is none (apt-get)")
+    parser.add_argument("--java", action="store_true", help="also Java, if it is missing (apt-get)")
     parser.add_argument("--spark40", action="store_true", help="also .venv-spark40: the Spark version of EMR")
     parser.add_argument("--tools", action="store_true", help="also .venv-tools: sam, checkov, cfn-lint")
     parser.add_argument(
         "--clients", action="store_true", help="also .venv-clients: clients for tests/outside and tests/api"
     )
-    parser.add_argument("--browser", action="store_true", help="also Chromium, where there is none (apt-get)")
-    parser.add_argument("--localstack", action="store_true", help="also .venv-localstack, the second emulator")
+    parser.add_argument("--browser", action="store_true", help="also Chromium, if it is missing (apt-get)")
+    parser.add_argument("--localstack", action="store_true", help="also .venv-localstack: the second AWS emulator")
     options = parser.parse_args()
     os.environ.pop("PYTHONPATH", None)
     try:

@@ -42,7 +42,7 @@ class CompactTask:
     def compactor(self) -> Compactor:
         now = moment_of(self.now)
         if now is None:
-            raise Invalid(f"{self.now!r} is no time")
+            raise Invalid(f"{self.now!r} is not a time")
         return Compactor(self.spec.collection(), now=now, older_than=self.older_than, dry_run=self.dry_run)
 
     def __call__(self, ranges: Iterable[IdRange]) -> Iterator[CompactReport]:
@@ -76,13 +76,13 @@ def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
         "--older-than",
         type=_window,
         metavar="AGE",
-        help="of entities whose newest entry is older; longer than `archiveAfter` of the schema (default: that)",
+        help="pack entities whose newest entry is older than this; at least the schema's `archiveAfter` (the default)",
     )
     parser.add_argument(
         "--dry-run",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="only say what would be done (default); --no-dry-run does it",
+        help="only report what the job would do (default); use --no-dry-run to do it",
     )
     return parser.parse_args(argv)
 

@@ -128,7 +128,7 @@ def step(compactor: Compactor, branch: str, force: bool) -> Compacted:
         try:
             return compactor.run(branch, force=force)
         except Fenced as overtaken:
-            say(f"compact_pages: {compactor.root.keys.db_id}/{branch}: {overtaken}; once more", sys.stderr)
+            say(f"compact_pages: {compactor.root.keys.db_id}/{branch}: {overtaken}; trying again", sys.stderr)
     return compactor.run(branch, force=force)
 
 
@@ -165,10 +165,10 @@ def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = job_parser("compact_pages", "Compacts page stores.", models=False)
     parser.add_argument("--db", action="append", dest="databases", metavar="ID", help="repeatable; default: all")
     parser.add_argument("--branch", action="append", dest="branches", metavar="NAME", help="repeatable; default: all")
-    parser.add_argument("--force", action="store_true", help="whatever there is, not only what is due")
+    parser.add_argument("--force", action="store_true", help="compact every branch, not only those that need it")
     arguments = parser.parse_args(argv)
     if arguments.branches and not arguments.databases:
-        parser.error("--branch goes with --db")
+        parser.error("--branch needs --db")
     return arguments
 
 

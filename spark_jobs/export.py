@@ -74,18 +74,26 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--filter", action="append", metavar="CONDITIONS", help="status=active,'amount>100'; repeatable"
     )
-    parser.add_argument("--where", metavar="JSON", help="a filter of the whole language; holds beside --filter")
-    parser.add_argument("--select", metavar="FIELDS", help="only these fields, with commas; the id is always there")
-    parser.add_argument("--partition-by", metavar="FIELDS", help="directories by these fields, with commas")
+    parser.add_argument(
+        "--where", metavar="JSON", help="a filter in the full filter language; combined with --filter by AND"
+    )
+    parser.add_argument(
+        "--select", metavar="FIELDS", help="only these fields, separated by commas; the id is always included"
+    )
+    parser.add_argument(
+        "--partition-by", metavar="FIELDS", help="one directory per value of these fields, separated by commas"
+    )
     parser.add_argument(
         "--history", action="store_true", help="one row per state: valid_from, valid_to, op, actor, seq"
     )
-    parser.add_argument("--at", metavar="TIME", help="as of this time")
-    parser.add_argument("--csv-raw", action="store_true", help="CSV without the apostrophe before formulas")
-    parser.add_argument("--overwrite", action="store_true", help="replace what is at --out; else it must not exist")
-    parser.add_argument("--files", type=int, metavar="N", help="at most so many files (for each partition)")
+    parser.add_argument("--at", metavar="TIME", help="the state at this time")
+    parser.add_argument("--csv-raw", action="store_true", help="write CSV without the apostrophe before formulas")
     parser.add_argument(
-        "--mode", default="PERMISSIVE", help="for broken documents: PERMISSIVE, DROPMALFORMED, FAILFAST"
+        "--overwrite", action="store_true", help="replace the files at --out; without this, --out must not exist"
+    )
+    parser.add_argument("--files", type=int, metavar="N", help="write at most N files (per partition)")
+    parser.add_argument(
+        "--mode", default="PERMISSIVE", help="how to treat broken documents: PERMISSIVE, DROPMALFORMED, FAILFAST"
     )
     return parser
 

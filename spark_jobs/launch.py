@@ -18,7 +18,7 @@ def main(arguments: list[str]) -> None:
     """Runs the job that the first argument names, with the others; the job's exit code is the exit code."""
     name = arguments[0] if arguments else ""
     if not _NAME.fullmatch(name) or find_spec(f"spark_jobs.{name}") is None:
-        sys.exit(f"launch.py: no job is called {name!r}; say launch.py JOB ARGUMENTS, with a job of spark_jobs/")
+        sys.exit(f"launch.py: there is no job {name!r}; use launch.py JOB ARGUMENTS, with a job from spark_jobs/")
     sys.argv = [f"spark_jobs.{name}", *arguments[1:]]
     runpy.run_module(f"spark_jobs.{name}", run_name="__main__", alter_sys=False)
 

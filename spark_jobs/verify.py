@@ -22,9 +22,9 @@ EXIT_DIFFERENCES = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = job_parser("verify", "Compare everything derived with the documents.")
-    parser.add_argument("--out", help="where reports go: s3://bucket/prefix or file:///path")
-    parser.add_argument("--fix", action="store_true", help="repair what differs, and verify again")
+    parser = job_parser("verify", "Compare all derived files with the documents.")
+    parser.add_argument("--out", help="where to write the reports: s3://bucket/prefix or file:///path")
+    parser.add_argument("--fix", action="store_true", help="repair the differences, then verify again")
     parsed = parser.parse_args(arguments)
     try:
         reports = _run(parsed)

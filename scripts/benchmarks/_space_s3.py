@@ -94,7 +94,7 @@ def _turn(aws: Aws, store: S3Store, call: Callable[[], object], threads: int, ea
             one.result()
         seconds = time.perf_counter() - start
     if _served(aws) - before != requests["total"]:
-        raise RuntimeError(f"the server saw {_served(aws) - before} requests, we count {requests}")
+        raise RuntimeError(f"the server saw {_served(aws) - before} requests, but we counted {requests}")
     tally.per_second.append(threads * each / seconds)
     tally.transactions += threads * each
     tally.requests += requests["total"]
@@ -166,7 +166,7 @@ def past(aws: Aws, deepest: int) -> dict[str, object]:
         for kind in ("cold", "warm"):
             with store.requests.measure() as requests:
                 if not space.read("e0", at=newest - depth).exists:
-                    raise RuntimeError(f"nothing is there {depth} revisions back")
+                    raise RuntimeError(f"there is nothing {depth} revisions back")
             spent[kind] = requests["total"]
         told[f"depth {depth}"] = spent
         space.close()

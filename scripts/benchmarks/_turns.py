@@ -57,7 +57,7 @@ def check_answers(references: Mapping[str, str], contestants: Mapping[str, Call]
     for name, answer in answers.items():
         reference = next(other for part, other in references.items() if part in name)
         if answer != answers[reference]:
-            raise RuntimeError(f"{name} gives another answer than {reference}")
+            raise RuntimeError(f"{name} gives a different answer than {reference}")
 
 
 def spent(counter: RequestCounter, call: Call) -> dict[str, int]:

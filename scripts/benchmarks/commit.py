@@ -114,7 +114,7 @@ def turn(aws: Aws, name: str, contestant: Contestant, concurrency: int, each: in
         gc.unfreeze()
         requests = served(aws) - before
         if isinstance(contestant, Ours) and _counted(contestant) - own != requests:
-            raise RuntimeError(f"{name}: the server saw {requests} requests, we count otherwise")
+            raise RuntimeError(f"{name}: the server saw {requests} requests, but we counted a different number")
         tally.add(times, seconds, requests)
     finally:
         contestant.close()
@@ -145,7 +145,7 @@ def side_by_side(aws: Aws, tallies: Mapping[str, Tally], transactions: int) -> N
             times[name].append(milliseconds(asked[name].one))
     requests = {name: _counted(one) - own[name] or transactions for name, one in asked.items()}
     if served(aws) - before != sum(requests.values()):
-        raise RuntimeError(f"the server saw {served(aws) - before} requests, we count {requests}")
+        raise RuntimeError(f"the server saw {served(aws) - before} requests, but we counted {requests}")
     for name, one in asked.items():
         tallies[name].add(times[name], sum(times[name]) / 1000, requests[name])
         one.close()
@@ -243,8 +243,8 @@ def _closed_turn(kind: str, count: int, each: int) -> tuple[float, Times, int]:
 
 def main(arguments: list[str]) -> dict[str, object]:
     parser = argparse.ArgumentParser(prog="scripts/bench commit")
-    parser.add_argument("--quick", action="store_true", help="fewer turns; p999 is then the slowest of few")
-    parser.add_argument("--part", choices=("single", "group", "closed"), help="this part alone")
+    parser.add_argument("--quick", action="store_true", help="fewer turns; p999 is then the slowest of a few")
+    parser.add_argument("--part", choices=("single", "group", "closed"), help="only this part")
     parser.add_argument("--chart", type=Path, metavar="FOLDER", help="draw the figures into it (docs/img)")
     asked = parser.parse_args(arguments)
     quick, parts = asked.quick, (asked.part,) if asked.part else ("single", "group", "closed")

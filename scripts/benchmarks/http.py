@@ -154,15 +154,15 @@ def check(found: Mapping[str, Contestant]) -> None:
     one, page = ours.answer("one", 7)["document"], ours.answer("page")["items"]
     rows = [{name: item["document"][name] for name in COLUMNS} for item in page]
     if len(rows) != PAGE or one["id"] != customers.customer_id(7):
-        raise RuntimeError("worm serve gives another answer")
+        raise RuntimeError("worm serve gives a different answer")
     if found["bare"].answer("page")["items"] != page:
-        raise RuntimeError("the bare handler gives another answer")
+        raise RuntimeError("the bare handler gives a different answer")
     if "datasette" in found:
         theirs = found["datasette"]
         same = {**one, **cast("dict[str, object]", theirs.answer("one", 7)[0])}
         given = [{name: row[name] for name in COLUMNS} for row in theirs.answer("page")]
         if given != rows or same["email"] != one["email"]:
-            raise RuntimeError("Datasette gives another answer")
+            raise RuntimeError("Datasette gives a different answer")
 
 
 # What is measured

@@ -133,8 +133,8 @@ def _percentile(values: list[float], share: float) -> float:
 
 def main(arguments: list[str]) -> dict[str, object]:
     parser = argparse.ArgumentParser(prog="scripts/bench simulate")
-    parser.add_argument("--quick", action="store_true", help="a quarter of the time, not 10,000 a second")
-    parser.add_argument("--only", choices=SCENARIOS, help="this one alone")
+    parser.add_argument("--quick", action="store_true", help="a quarter of the time, without 10,000 a second")
+    parser.add_argument("--only", choices=SCENARIOS, help="only this one")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--chart", type=Path, metavar="FOLDER", help="draw the figures into it (docs/img)")
     asked = parser.parse_args(arguments)

@@ -276,7 +276,7 @@ def main(arguments: list[str]) -> dict[str, object]:
     parser.add_argument("--count", type=int, default=200, help="transactions or reads in a turn")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--part", choices=("sqlite", "s3"), help="one backend only")
-    parser.add_argument("--quick", action="store_true", help="of s3: fewer turns, and no depth of 10,000")
+    parser.add_argument("--quick", action="store_true", help="s3 only: fewer turns, and no depth of 10,000")
     chosen = parser.parse_args(arguments)
     on_s3: dict[str, object] = {} if chosen.part == "sqlite" else {"s3": measured(quick=chosen.quick)}
     return on_s3 if chosen.part == "s3" else on_s3 | in_sqlite(chosen.count, chosen.rounds)

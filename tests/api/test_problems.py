@@ -93,12 +93,12 @@ def test_hints_speak_of_requests(client: Client) -> None:
         "method": client.call("DELETE", "/v1/models"),
     }
     assert {name: (one.status, one.json.get("hint")) for name, one in asked.items()} == {
-        "stale": (412, "read it again, apply your change to that, and send its new version"),
+        "stale": (412, "read it again, apply your change, and send the new version"),
         "missing": (
             404,
             "if it was deleted, it may be in trash: GET /v1/trash, POST /v1/trash/{model}/{id}/restore",
         ),
-        "exists": (409, "PATCH changes what is there; PUT with If-Match replaces it"),
+        "exists": (409, "use PATCH to change it, or PUT with If-Match to replace it"),
         "operator in a patch": (422, "the media type application/vnd.worm.update+json takes operators"),
         "dot in a patch": (
             422,

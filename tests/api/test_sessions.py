@@ -82,7 +82,7 @@ def test_without_a_schema_the_api_says_what_to_do(session: Worm) -> None:
     def open_session() -> Worm:
         attempts.append(session)
         if len(attempts) == 1:
-            raise NotFound("the bucket has no schema", key=SCHEMA_KEY, hint="push one: `worm push schema.json`")
+            raise NotFound("the bucket has no schema", key=SCHEMA_KEY, hint="push one with `worm push schema.json`")
         if len(attempts) == 2:
             raise Unavailable("the store does not answer")
         return session
@@ -92,6 +92,6 @@ def test_without_a_schema_the_api_says_what_to_do(session: Worm) -> None:
     assert (missing.status, missing.slug, missing.json["hint"]) == (
         503,
         "no-schema",
-        "push one: `worm push schema.json`",
+        "push one with `worm push schema.json`",
     )
     assert (client.get("/v1").status, client.get("/v1").status) == (503, 200)

@@ -336,8 +336,8 @@ def test_versioning_that_was_just_turned_on_is_given_time_once(
     [
         (("attach", "./data"), 2, "not a bucket"),
         (("attach", "memory://x"), 2, "not a bucket"),
-        (("attach", "s3://"), 2, "names no bucket"),
-        (("attach", "s3://BAD_name"), 2, "cannot be the name of a bucket"),
+        (("attach", "s3://"), 2, "does not name a bucket"),
+        (("attach", "s3://BAD_name"), 2, "is not a valid bucket name"),
         (("attach", "s3://bucket/a//b"), 2, "key"),
         (("attach", "s3://shop--use1-az4--x-s3"), 2, "directory bucket"),
         (("attach", "s3://no-such-bucket-here"), 3, "there is no bucket"),

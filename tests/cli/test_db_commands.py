@@ -185,7 +185,7 @@ def test_a_lost_root_is_rebuilt_by_command(db: Worm, tmp_path: Path) -> None:
     assert db("db", "repair", "d")[1].splitlines() == [
         "would rebuild the root (pages) from its copy and the log",
         "branch b comes back from its log",
-        "lost: pins and settings since the copy of the root",
+        "lost: pins and settings that changed since the copy of the root",
         "nothing was changed; run it with --no-dry-run",
     ]
     assert db("db", "get", "d", "b")[0] == 9

@@ -63,7 +63,7 @@ def served() -> Iterator[Served]:
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_another_shell_uses_what_it_prints_and_ctrl_c_ends_it(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = served.read_until("Ctrl-C ends it; nothing is kept\n", START_SECONDS)
+    text = served.read_until("press Ctrl-C to stop; nothing is kept\n", START_SECONDS)
     exports = dict(re.findall(r"^  export (\w+)=(\S+)$", text, flags=re.MULTILINE))
     exports.pop("PATH", None)  # printed where the shell would not find the command
     assert set(exports) == {
@@ -82,7 +82,7 @@ def test_another_shell_uses_what_it_prints_and_ctrl_c_ends_it(served: Served, mo
     assert upload is not None
     bucket, key = upload[1] or upload[3], upload[2] or upload[4]
     console = re.search(
-        r"^the console of the bucket: (http://127\.0\.0\.1:\d+)/#token=(\w+)$", text, flags=re.MULTILINE
+        r"^the console for this bucket: (http://127\.0\.0\.1:\d+)/#token=(\w+)$", text, flags=re.MULTILINE
     )
     assert console is not None
     asked = urllib.request.Request(f"{console[1]}/v1/models", headers={"Authorization": f"Bearer {console[2]}"})

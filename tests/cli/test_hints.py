@@ -48,8 +48,8 @@ def test_a_hint_has_words_for_both() -> None:
 
 
 def test_a_plain_hint_serves_both() -> None:
-    error = Invalid("no", hint="`worm repair` rebuilds it")
-    assert str(error) == error.for_shell() == "no (`worm repair` rebuilds it)"
+    error = Invalid("no", hint="run `worm repair` to rebuild it")
+    assert str(error) == error.for_shell() == "no (run `worm repair` to rebuild it)"
     assert WormError("no").for_shell() == "no"
     assert WormError("no", hint=Hint("try later")).for_shell() == "no (try later)"
 

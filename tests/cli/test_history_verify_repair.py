@@ -140,7 +140,7 @@ def test_verify_names_the_differences_and_ends_with_one(worm: Command, url: str,
         "Customer          4        4            2         0\n"
         "document-unrecorded  org/customers/new/data.json: the oplog does not know the document\n"
         "index-missing  org/customers/.worm.index/status.json: there is no index "
-        "(`worm repair` rebuilds it)\n"
+        "(run `worm repair` to rebuild it)\n"
         "2 differences\n"
     )
 
@@ -301,13 +301,13 @@ def test_a_damaged_file_is_named_once_with_what_to_do(
     session.store.put(f"org/customers/{file}", body)
     (line,) = [one for one in worm("verify", "--url", url).stdout.splitlines() if "-damaged" in one]
     assert line.count(file) == 1
-    assert line.endswith(" (`worm repair` rebuilds it)")
+    assert line.endswith(" (run `worm repair` to rebuild it)")
     assert line.count("repair") == 1
 
 
 def test_a_missing_file_is_named_with_what_to_do(worm: Command, url: str, session: Worm) -> None:
     session.store.delete("org/customers/.worm.index/status.json")
-    line = "index-missing  org/customers/.worm.index/status.json: there is no index (`worm repair` rebuilds it)"
+    line = "index-missing  org/customers/.worm.index/status.json: there is no index (run `worm repair` to rebuild it)"
     assert line in worm("verify", "--url", url).stdout.splitlines()
 
 
@@ -315,7 +315,7 @@ def test_a_damaged_entry_is_named_once_with_what_to_do(worm: Command, url: str, 
     session.store.put(".oplog/customers/acme/0002.json", b"damage")
     (line,) = [one for one in worm("verify", "--url", url).stdout.splitlines() if "oplog-corrupt" in one]
     assert line.startswith("oplog-corrupt  .oplog/customers/acme/0002.json: not valid JSON: ")
-    assert line.endswith(" (`worm why` on this key says what to do)")
+    assert line.endswith(" (run `worm why` on this key to see what to do)")
 
 
 def test_prune_counts_in_a_dry_run_and_removes_without_one(worm: Command, url: str, session: Worm) -> None:

@@ -36,7 +36,7 @@ def test_a_push_that_would_strand_documents_is_refused_without_force(
     other.write_text(json.dumps(moved))
     refused = worm("push", str(other), "--url", url)
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert refused.stderr.startswith("worm: Customer has documents, and the new schema changes its path")
+    assert refused.stderr.startswith("worm: Customer has documents, but the new schema changes its path")
     assert worm("push", str(other), "--url", url, "--force").exit_code == 0
 
 

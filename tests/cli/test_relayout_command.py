@@ -84,7 +84,7 @@ def test_a_gap_in_an_oplog_keeps_the_old_objects_and_ends_with_one(worm: Command
     ended = worm("relayout", "--to", "collection", "--no-dry-run", "--delete-old", "--url", url)
     assert ended.exit_code == 1
     assert ended.stdout.splitlines()[-2:] == [
-        f"oplog-gap  {COLLECTION_KEYS[0]}: no entry 1 (`worm why` on this key says what to do)",
+        f"oplog-gap  {COLLECTION_KEYS[0]}: no entry 1 (run `worm why` on this key to see what to do)",
         "1 problem: no old object was deleted",
     ]
     assert (_there(session, ROOT_KEYS), _there(session, COLLECTION_KEYS)) == ([False, True], [False, True])
@@ -102,7 +102,7 @@ def test_a_conflict_names_both_keys_and_ends_with_four(worm: Command, url: str, 
     session.store.put(COLLECTION_KEYS[1], b"{}")
     ended = worm("relayout", "--to", "collection", "--no-dry-run", "--url", url)
     assert ended.exit_code == 4
-    told = f"worm: different objects for one place: {ROOT_KEYS[1]} and {COLLECTION_KEYS[1]} (somebody wrote"
+    told = f"worm: two different objects for one key: {ROOT_KEYS[1]} and {COLLECTION_KEYS[1]} (something wrote"
     assert ended.stderr.splitlines()[-1].startswith(told)
 
 

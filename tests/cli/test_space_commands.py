@@ -253,7 +253,7 @@ def test_a_store_that_keeps_no_conditions_is_not_written(run: Run, monkeypatch: 
     run("branch", "create", "main", "draft")
 
     def refuse(store: Store) -> None:
-        raise UnsafeStore(f"{store.url} does not keep write conditions")
+        raise UnsafeStore(f"{store.url} does not honor write conditions")
 
     monkeypatch.setattr("worm.store.probe.ensure_safe", refuse)
     body = '{"ops": [{"op": "delete", "id": "a"}]}'
@@ -385,7 +385,7 @@ def test_damage_ends_with_its_exit_code(worm: Command, tmp_path: Path) -> None:
     database.close()
     ended = worm("space", "verify", "main", "--url", url)
     assert ended.exit_code == Corrupt.exit_code
-    assert "revision  'a' on 'main': its revisions are not what the commits say" in ended.stdout
+    assert "revision  'a' on 'main': its revisions do not match the commits" in ended.stdout
     assert ended.stdout.endswith("1 problem\n")
 
 

@@ -328,7 +328,7 @@ def test_a_place_without_a_schema_says_what_to_do(worm: Command, tmp_path: Path)
     ended = worm("table", "list", "--url", str(tmp_path / "empty"))
     assert ended.exit_code == 3
     assert ended.stderr.startswith("worm: no schema at file://")
-    assert ended.stderr.endswith("(push one: `worm push schema.json`)\n")
+    assert ended.stderr.endswith("(push one with `worm push schema.json`)\n")
 
 
 def test_the_url_may_stand_before_the_command_or_in_the_environment(

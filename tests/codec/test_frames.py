@@ -116,9 +116,9 @@ def test_no_flipped_byte_is_taken_for_a_record(records: list[JsonObject], at: in
     [
         (b'{"a":1}\t00000000\n', "CRC"),
         (b'{"a":1}\t%08X\n' % binascii.crc32(b'{"a":1}'), "CRC"),
-        (b'{"a":1} %08x\n' % binascii.crc32(b'{"a":1}'), "no framed record"),
-        (b"\t00000000\n", "no framed record"),
-        (b"\n", "no framed record"),
+        (b'{"a":1} %08x\n' % binascii.crc32(b'{"a":1}'), "not a framed record"),
+        (b"\t00000000\n", "not a framed record"),
+        (b"\n", "not a framed record"),
         (frame(b'{"a":'), "not valid JSON"),
         (frame(b'"\xff"'), "not valid JSON"),
         (frame(b"[1]"), "a JSON object, not array"),
@@ -137,11 +137,11 @@ def test_lsns_are_checked_only_where_asked() -> None:
     body = body_of([{"lsn": 4}, {"lsn": 5}, {"lsn": 7}])
     assert len(decode_whole(body, key=KEY)) == 3
     assert len(decode_whole(body_of([{"lsn": 4}, {"lsn": 5}]), key=KEY, first_lsn=4)) == 2
-    with pytest.raises(Corrupt, match=r"line 3 .*lsn 7 where 6"):
+    with pytest.raises(Corrupt, match=r"line 3 .*lsn 7 instead of 6"):
         decode_whole(body, key=KEY, first_lsn=4)
     records: list[JsonObject] = [{"lsn": 1.0}, {"lsn": True}, {"lsn": "1"}, {}]
     for wrong in records:
-        with pytest.raises(Corrupt, match="where 1 is due"):
+        with pytest.raises(Corrupt, match="instead of 1"):
             decode_whole(encode(wrong), key=KEY, first_lsn=1)
 
 
@@ -153,7 +153,7 @@ def test_reading_can_go_on_where_it_ended() -> None:
     found = list(decode([rest[:3], rest[3:] + b"torn"], key=KEY, first_lsn=5, after=first.end))
     assert found[:2] == decode_whole(body, key=KEY)[1:]
     assert found[2] == Torn(4, len(body), 4)
-    with pytest.raises(Corrupt, match=rf"line 2 \(byte {first.end.offset}\) lsn 5 where 6 is due"):
+    with pytest.raises(Corrupt, match=rf"line 2 \(byte {first.end.offset}\) has lsn 5 instead of 6"):
         list(decode(rest, key=KEY, first_lsn=6, after=first.end))
 
 
@@ -173,5 +173,5 @@ def test_a_stream_is_read_in_bounded_memory() -> None:
 
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory() -> None:
-    with pytest.raises(Corrupt, match="more than 1000 bytes"):
+    with pytest.raises(Corrupt, match="longer than 1000 bytes"):
         list(decode((b"x" * 100 for _ in range(1_000)), key=KEY, line_max=1000))

@@ -144,9 +144,9 @@ def test_the_audit_names_conflicts_stale_and_damaged_claims() -> None:
     assert Finding("unique-conflict", key_of(room, HI), "email='hi@acme.com' is on 2 documents: c0, raw") in found
     damaged = {one.detail for one in found if one.kind == "claim-damaged"}
     assert len(damaged) == 2
-    assert all(detail.endswith(" (`worm repair` writes it again)") for detail in damaged)
+    assert all(detail.endswith(" (run `worm repair` to rewrite it)") for detail in damaged)
     assert not any(".worm.index" in detail for detail in damaged)
-    assert Finding("claim-stale", key_of(room, OTHER), "'c1' lacks the value that is claimed for it") in found
+    assert Finding("claim-stale", key_of(room, OTHER), "'c1' does not have the value that is claimed for it") in found
 
     report = restore_claims(claims, rows)
     assert report.written == [key_of(room, "changed@acme.com")]

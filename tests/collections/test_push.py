@@ -109,7 +109,7 @@ def test_a_change_that_strands_documents_is_refused_unless_forced(change: Schema
     store.put(f"org/customers/{ID}/profile.json", b"{}")
     with pytest.raises(Invalid) as refused:
         push_schema(store, change)
-    assert refused.value.message == f"Customer has documents, and the new schema changes its {moved}"
+    assert refused.value.message == f"Customer has documents, but the new schema changes its {moved}"
     assert load_pushed_schema(store) == schema()
     assert push_schema(store, change, force=True).schema_changed
     assert load_pushed_schema(store) == change
@@ -219,7 +219,7 @@ def test_a_model_with_documents_is_left_out_only_by_force_but_may_get_another_na
     push_schema(store, schema())
     store.put(f"org/customers/{ID}/profile.json", b"{}")
     other = {"Other": {"path": "@others/(id:uuid)"}}
-    with pytest.raises(Invalid, match="Customer has documents, and the new schema leaves it out"):
+    with pytest.raises(Invalid, match="Customer has documents, but the new schema leaves it out"):
         push_schema(store, load_schema({"models": other}))
     renamed = {"Client": {"path": "#org/@customers/(id:uuid)", "file": "profile.json", "oplog": True}}
     assert push_schema(store, load_schema({"models": renamed})).removed == ("Customer",)

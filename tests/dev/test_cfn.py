@@ -68,8 +68,8 @@ def test_intrinsics_become_values(text: str, expected: object) -> None:
     ("text", "message"),
     [
         ("{Deep: [!Cidr [a, b]]}", "Resources.X.Deep[0]: intrinsic Fn::Cidr is not supported by the embedded AWS"),
-        ("!Ref Nothing", "Resources.X: Ref Nothing names nothing the embedded AWS knows (Nothing)"),
-        ("{A: !GetAtt Bucket.Color}", "Resources.X.A: Fn::GetAtt Bucket.Color names nothing the embedded AWS knows"),
+        ("!Ref Nothing", "Resources.X: the embedded AWS cannot resolve Ref Nothing (Nothing)"),
+        ("{A: !GetAtt Bucket.Color}", "Resources.X.A: the embedded AWS cannot resolve Fn::GetAtt Bucket.Color"),
         ("!If [Missing, 1, 2]", "Resources.X: condition Missing is not defined"),
         ("!FindInMap [Sizes, large, memory]", "Resources.X: Fn::FindInMap [Sizes, large, memory] finds nothing"),
     ],

@@ -102,7 +102,7 @@ def test_a_function_is_found_by_folder_logical_id_and_name() -> None:
         (
             "CodeUri: fixture_functions/echo/",
             "CodeUri: nowhere/",
-            "Resources.Function.Properties.CodeUri: nowhere/ is no directory",
+            "Resources.Function.Properties.CodeUri: nowhere/ is not a directory",
         ),
         (
             "!Ref Bucket\n        POWER",

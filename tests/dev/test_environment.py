@@ -114,7 +114,7 @@ def test_waiting_for_quiet_ends_with_what_is_left(env: Environment) -> None:
     env.set_faults(FaultPolicy(delay_seconds=1.5, seed=2))
     put(env, *(f"later/{n}" for n in range(5)))
     env.set_faults(FaultPolicy())
-    with pytest.raises(Unavailable, match=r"not quiet after 0\.2 s: Progress"):
+    with pytest.raises(Unavailable, match=r"not empty after 0\.2 s: Progress"):
         env.wait_quiet(0.2)
     env.wait_quiet(20)
 
@@ -186,7 +186,7 @@ def test_the_bucket_of_the_environment_is_that_of_its_functions_also_if_it_exist
 
 
 def test_an_unknown_aws_is_refused() -> None:
-    with pytest.raises(Invalid, match="no such AWS: azure"):
+    with pytest.raises(Invalid, match="unknown AWS emulator: azure"):
         Environment(SMALL, Settings(aws="azure"))  # type: ignore[arg-type]
 
 

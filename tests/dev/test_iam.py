@@ -141,12 +141,12 @@ def test_a_request_to_a_queue_is_an_action_on_the_queue(operation: str) -> None:
     [("PUT", "/b"), ("GET", "/b?policy"), ("GET", "/b/k?acl"), ("PATCH", "/b/k"), ("PUT", "/b/k?acl")],
 )
 def test_what_nobody_has_described_is_an_error(method: str, path: str) -> None:
-    with pytest.raises(ValueError, match="nobody says what"):
+    with pytest.raises(ValueError, match="no rule says which permissions"):
         _asked(method, path)
 
 
 def test_another_service_is_an_error() -> None:
-    with pytest.raises(ValueError, match="nobody says what"):
+    with pytest.raises(ValueError, match="no rule says which permissions"):
         questions(Call("capture", "dynamodb", "POST", "/"))
 
 

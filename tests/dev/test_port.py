@@ -48,7 +48,7 @@ def test_a_port_that_is_taken_is_said_to_be(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         with pytest.raises(Unavailable, match=rf"nothing can listen on 127\.0\.0\.1, port {port}: ") as refused:
             Environment(SMALL, Settings(port=port, work_dir=tmp_path)).start()
-    assert refused.value.hint == "end what listens there, or choose another --port"
+    assert refused.value.hint == "stop the process that listens there, or choose another --port"
 
 
 def test_an_address_that_this_machine_does_not_have_is_said_so(tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def test_a_full_disk_is_said_as_the_page_says_it(tmp_path: Path, monkeypatch: py
             with pytest.raises(Unavailable) as refused:
                 customers.patch("acme", {"name": "New"})
         said = refused.value.message
-        assert (said, refused.value.exit_code) == ("the file system failed: No space left on device", 6)
+        assert (said, refused.value.exit_code) == ("the file system reported an error: No space left on device", 6)
         assert f"`{said}`, exit code 6" in PAGE.read_text()
         assert customers.get("acme")["name"] == "Acme"
         assert [report.differences for report in db.verify()] == [[], [], []]

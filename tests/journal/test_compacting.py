@@ -134,7 +134,7 @@ class Damaging(QuickDisk):
 
 
 @pytest.mark.parametrize(
-    ("harm", "said"), [("flip", "line 3 .* CRC"), ("torn", "6 records where 7"), ("record", "6 records where 7")]
+    ("harm", "said"), [("flip", "line 3 .* CRC"), ("torn", "6 records, but 7"), ("record", "6 records, but 7")]
 )
 def test_what_was_written_is_read_back_before_it_counts(path: Path, harm: str, said: str) -> None:
     original = log_bytes(path)
@@ -153,7 +153,7 @@ def test_what_was_written_is_read_back_before_it_counts(path: Path, harm: str, s
 def test_a_new_log_with_another_state_is_not_taken(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worm.journal.store.minimal", lambda state: list(minimal(state))[:-1])
     original = log_bytes(path)
-    with store_at(path) as store, pytest.raises(Corrupt, match="replays to another state: c: document 5"):
+    with store_at(path) as store, pytest.raises(Corrupt, match="replaying it gives a different state: c: document 5"):
         store.compact()
     assert log_bytes(path) == original
 
@@ -177,7 +177,7 @@ def test_a_failed_rename_is_recovered_by_reopening(path: Path, failing: str) -> 
     want, disk = state_of(path), FailingDisk()
     with store_at(path, disk) as store:
         disk.failing.add(failing)
-        with pytest.raises(CommitStateUnknown, match="both say the same"):
+        with pytest.raises(CommitStateUnknown, match="both hold the same data"):
             store.compact()
         with pytest.raises(Poisoned):
             store.insert("c", {"_id": "new"})

@@ -111,7 +111,7 @@ def test_i3_export_stability_equal_states_compact_to_equal_bytes(path: Path, tmp
 def test_what_can_be_refused_is_refused_before_anything_is_written(path: Path) -> None:
     with filled(path) as store:
         before, seen = log_bytes(path), contents(store)
-        with pytest.raises(Conflict, match="'people' has a document with _id 1 already"):
+        with pytest.raises(Conflict, match="'people' already has a document with _id 1"):
             store.insert("people", {"_id": 1, "name": "x"})
         with pytest.raises(NotFound, match="no document with _id 7"):
             store.replace("people", {"_id": 7, "name": "x"})
@@ -211,7 +211,7 @@ def test_an_exception_in_a_transaction_writes_nothing_not_even_an_abort(path: Pa
         with store.transaction():
             pass
         assert (log_bytes(path), contents(store)) == (before, seen)
-        with pytest.raises(Invalid, match="the transaction is over"):
+        with pytest.raises(Invalid, match="the transaction has already ended"):
             tx.insert("c", {"_id": 1})
         store.insert("c", {"_id": 1})
 
@@ -331,7 +331,7 @@ def test_a_failure_after_the_fsync_leaves_no_store_that_goes_on(path: Path, monk
             patched.setattr(store._state, "apply", fail)
             with pytest.raises(MemoryError):
                 store.insert("c", {"_id": 2})
-        with pytest.raises(Exception, match="memory is behind the log"):
+        with pytest.raises(Exception, match="the state in memory is behind the log"):
             store.insert("c", {"_id": 3})
 
 

@@ -54,7 +54,7 @@ def test_every_op_reads_back(op: Op, txn: int | None) -> None:
 @pytest.mark.parametrize("op", MARKERS)
 def test_markers_name_their_transaction(op: Op) -> None:
     assert first(encode(Record(0, 0, op, 4).to_json())) == Record(0, 0, op, 4)
-    with pytest.raises(Corrupt, match="names no txn"):
+    with pytest.raises(Corrupt, match="does not name a txn"):
         first(encode(Record(0, 0, op).to_json()))
 
 
@@ -88,31 +88,31 @@ GOOD: JsonObject = Record(0, 5, Insert("c", 1, {"_id": 1})).to_json()
         ({"op": "upsert"}, "unknown op 'upsert'"),
         ({"op": 1}, "unknown op 1"),
         ({"op": None}, "unknown op None"),
-        ({"more": 1}, "unknown members: more"),
-        ({"spec": {}}, "unknown members: spec"),
-        ({"ts": {"$date": 1, "x": 1}}, "ts .* is no time"),
-        ({"ts": "now"}, "ts 'now' is no time"),
-        ({"ts": 1.5}, "ts 1.5 is no time"),
-        ({"ts": True}, "ts True is no time"),
-        ({"lsn": -1}, "lsn -1"),
-        ({"lsn": 0.0}, "lsn 0.0"),
-        ({"txn": -1}, "txn -1"),
-        ({"txn": None}, "txn None"),
+        ({"more": 1}, "unknown fields: more"),
+        ({"spec": {}}, "unknown fields: spec"),
+        ({"ts": {"$date": 1, "x": 1}}, "ts must be a time"),
+        ({"ts": "now"}, "ts must be a time in milliseconds, not 'now'"),
+        ({"ts": 1.5}, "ts must be a time in milliseconds, not 1.5"),
+        ({"ts": True}, "ts must be a time in milliseconds, not True"),
+        ({"lsn": -1}, "lsn must be .* not -1"),
+        ({"lsn": 0.0}, "lsn must be .* not 0.0"),
+        ({"txn": -1}, "txn must be .* not -1"),
+        ({"txn": None}, "txn must be .* not None"),
         ({"ns": ""}, "ns ''"),
         ({"ns": 5}, "ns must be a string, not integer"),
         ({"ns": "a\nb"}, "no control characters"),
         ({"ns": "x" * 201}, "1 to 200 bytes"),
         ({"doc": []}, "doc must be an object, not array"),
-        ({"doc": {"v": 1}}, "id is not the _id of doc"),
-        ({"doc": {"_id": 1.0}}, "id is not the _id of doc"),
-        ({"doc": {"_id": True}}, "id is not the _id of doc"),
-        ({"op": "define", "spec": {}}, "unknown members: doc, id"),
+        ({"doc": {"v": 1}}, "id differs from the _id of doc"),
+        ({"doc": {"_id": 1.0}}, "id differs from the _id of doc"),
+        ({"doc": {"_id": True}}, "id differs from the _id of doc"),
+        ({"op": "define", "spec": {}}, "unknown fields: doc, id"),
     ],
 )
 def test_what_is_not_exactly_a_record_is_corrupt_with_line_and_offset(change: JsonObject, said: str) -> None:
     before = encode(GOOD)
     found = decode_whole(before + encode(GOOD | change), key=KEY)[1]
-    with pytest.raises(Corrupt, match=rf"line 2 \(byte {len(before)}\) is no record: .*{said}") as refused:
+    with pytest.raises(Corrupt, match=rf"line 2 \(byte {len(before)}\) is not a record: .*{said}") as refused:
         record_of(found, KEY)
     assert refused.value.key == KEY
 

@@ -91,7 +91,7 @@ def test_a_commit_is_all_or_nothing() -> None:
 
 def test_a_record_that_does_not_fit_is_damage_with_its_place(tmp_path: Path) -> None:
     cases: list[tuple[list[Op], str]] = [
-        ([Insert("c", 1, doc(1)), Insert("c", 1, doc(1))], "has a document with _id 1 already"),
+        ([Insert("c", 1, doc(1)), Insert("c", 1, doc(1))], "already has a document with _id 1"),
         ([Insert("c", 1, doc(1)), Replace("c", 1.0, {"_id": 1.0})], r"no document with _id 1\.0"),
         ([Insert("c", 1, doc(1)), Delete("c", "1")], 'no document with _id "1"'),
         ([Insert("c", 1, doc(1)), Define("c", {"rules": {}})], "spec of 'c'"),
@@ -102,7 +102,7 @@ def test_a_record_that_does_not_fit_is_damage_with_its_place(tmp_path: Path) -> 
         found = replay(path)
         assert found.damage is not None
         offset = path.read_bytes().index(b"\n") + 1
-        assert str(found.damage).startswith(f"line 2 (byte {offset}) does not fit what is before it")
+        assert str(found.damage).startswith(f"line 2 (byte {offset}) does not fit the records before it")
         with pytest.raises(type(found.damage), match=said):
             raise found.damage
         assert (found.end.lines, found.end.offset, found.fold.state.documents) == (1, offset, 1)

@@ -51,7 +51,7 @@ def test_verify_names_file_line_and_offset(path: Path) -> None:
     report = store.verify(path)
     (problem,) = report.problems
     assert (problem.kind, problem.key, problem.line, problem.offset) == ("log-damaged", str(path / OPLOG), 3, offset)
-    assert f"line 3 (byte {offset}) CRC" in problem.detail
+    assert f"line 3 (byte {offset}) has CRC" in problem.detail
     assert (report.records, report.documents) == (2, 2)
 
 
@@ -72,7 +72,7 @@ def test_verify_proves_that_the_minimal_log_says_the_same(path: Path, monkeypatc
     assert (problem.kind, problem.detail) == ("rebuild-differs", "c: document 0")
     monkeypatch.setattr(store, "minimal", lambda state: [*minimal(state), Insert("c", 0, {"_id": 0})])
     (problem,) = store.verify(path).problems
-    assert (problem.kind, problem.detail) == ("rebuild-differs", "'c' has a document with _id 0 already")
+    assert (problem.kind, problem.detail) == ("rebuild-differs", "'c' already has a document with _id 0")
 
 
 @pytest.mark.parametrize("line", [1, 3, 5])

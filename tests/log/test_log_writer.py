@@ -201,7 +201,7 @@ def test_a_fence_that_never_gets_a_slot_gives_up(room: Room, monkeypatch: pytest
 
     room.store.before = overtaken
     began = room.clock.monotonic()
-    with pytest.raises(Unavailable, match="quicker every time"):
+    with pytest.raises(Unavailable, match="faster in every attempt"):
         room.writer()
     assert TAKEOVER_SECONDS <= room.clock.monotonic() - began < 2 * TAKEOVER_SECONDS
 
@@ -479,7 +479,7 @@ def test_what_is_not_kept_is_expired_never_a_shorter_answer() -> None:
     first = reader.earliest()
     with pytest.raises(Expired, match=f"which begins at {first}"):
         list(reader.feed(after=0))
-    with pytest.raises(Expired, match="slot 3 is not kept"):
+    with pytest.raises(Expired, match="slot 3 is no longer kept"):
         reader.segment(3)
     with pytest.raises(Expired):
         list(reader.segments(after=2))
@@ -520,19 +520,19 @@ def test_finding_an_lsn_takes_log_n_reads(room: Room) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda body: body[:10] + b"!" + body[11:], "line 1 (byte 0) CRC"),
+        (lambda body: body[:10] + b"!" + body[11:], "line 1 (byte 0) has CRC"),
         (lambda body: body.replace(b'"n":2', b'"n":3'), "line 2"),
-        (lambda body: body[:-1], "ends within a record"),
-        (lambda body: b"", "no segment"),
-        (lambda body: b"\0" * len(body), "ends within a record"),
-        (lambda body: Segment(9, 1, "x", 5, 0, "fence").encode(), "slot 9, its name says 3"),
-        (lambda body: Segment(3, 0, "x", 5, 0, "fence").encode(), "epoch 0 in slot 3 after epoch 1"),
-        (lambda body: Segment(3, 1, "x", 6, 0, "fence").encode(), "begins with lsn 6 where 4 is due"),
+        (lambda body: body[:-1], "ends in the middle of a record"),
+        (lambda body: b"", "not a segment"),
+        (lambda body: b"\0" * len(body), "ends in the middle of a record"),
+        (lambda body: Segment(9, 1, "x", 5, 0, "fence").encode(), "slot 9, but its name says 3"),
+        (lambda body: Segment(3, 0, "x", 5, 0, "fence").encode(), "epoch 0 in slot 3 follows epoch 1"),
+        (lambda body: Segment(3, 1, "x", 6, 0, "fence").encode(), "begins with lsn 6 instead of 4"),
         (
             lambda body: Segment(3, 1, "x", 4, 0, "fence").encode().replace(b'"fence"', b'"fance"'),
-            "line 1 (byte 0) CRC",
+            "line 1 (byte 0) has CRC",
         ),
-        (lambda body: body[: body.index(b"\n") + 1], "kind data with 0 records, its header says 1"),
+        (lambda body: body[: body.index(b"\n") + 1], "kind data with 0 records, but its header says 1"),
     ],
 )
 def test_damage_stops_with_the_object_and_the_place(room: Room, damage: Callable[[bytes], bytes], said: str) -> None:

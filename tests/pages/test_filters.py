@@ -108,7 +108,7 @@ def test_a_text_that_is_too_short_or_has_other_letters_is_corrupt_whatever_its_c
 def test_another_version_and_numbers_that_do_not_fit_are_told() -> None:
     whole = KeyFilter.build(["a"], 10)
     body = bytes([2]) + b64decode(whole.encode())[1:]
-    with pytest.raises(Corrupt, match="version 2; this code reads version 1"):
+    with pytest.raises(Corrupt, match="version 2; this version of worm reads version 1"):
         KeyFilter.decode(b64encode(body).decode(), "k")
     for bits, count, hashes in ((b"\xff" * 8, 65, 7), (b"\xff" * 8, 64, 0), (b"\xff", 8, 7)):
         with pytest.raises(Corrupt, match=f"{len(bits)} bytes for {count} bits and {hashes} hashes"):

@@ -257,13 +257,13 @@ def test_versions_that_are_no_history_are_refused(versions: list[PageVersion], m
 def test_a_version_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worm.pages.layer_file.DATA_BYTES_MAX", 10)
     assert build_one([PageVersion("a", 1, bytes(10))], block=5).versions == 1
-    with pytest.raises(Invalid, match="11 bytes, more than 10"):
+    with pytest.raises(Invalid, match="11 bytes; the limit is 10"):
         build([PageVersion("a", 1, bytes(11))], block=5)
 
 
 @pytest.mark.parametrize(("target", "block", "bits"), [(0, 1, 1), (1, 0, 1), (1, 1, -1), (1, 1, 65), (1, 2**30, 1)])
 def test_settings_that_make_no_layer_are_refused_at_once(target: int, block: int, bits: int) -> None:
-    with pytest.raises(Invalid, match="no layers of"):
+    with pytest.raises(Invalid, match="cannot write layers of"):
         build_layers([], target_bytes=target, block_bytes=block, bits_per_key=bits)
 
 
@@ -361,10 +361,10 @@ def test_a_block_is_never_inflated_beyond_the_size_that_it_says() -> None:
         (b"\2abc", "flag 2"),
         (b"\2" + (3).to_bytes(4, "little") + zlib.compress(b"abc"), "flag 2"),
         (b"\1abc", "flag 1"),
-        (b"\1" + (3).to_bytes(4, "little") + b"nothing", "cannot be inflated"),
-        (b"\1" + (3).to_bytes(4, "little") + zlib.compress(b"abc") + b"more", "is not the 3 bytes"),
-        (b"\1" + (3).to_bytes(4, "little") + zlib.compress(b"abc")[:-1], "is not the 3 bytes"),
-        (b"\1" + (3).to_bytes(4, "little") + zlib.compress(b"ab"), "is not the 3 bytes"),
+        (b"\1" + (3).to_bytes(4, "little") + b"nothing", "cannot be decompressed"),
+        (b"\1" + (3).to_bytes(4, "little") + zlib.compress(b"abc") + b"more", "does not have the 3 bytes"),
+        (b"\1" + (3).to_bytes(4, "little") + zlib.compress(b"abc")[:-1], "does not have the 3 bytes"),
+        (b"\1" + (3).to_bytes(4, "little") + zlib.compress(b"ab"), "does not have the 3 bytes"),
         (b"\0", "is none"),
         (b"\0" + bytes(4), "0 versions"),
         (b"\0" + (9).to_bytes(4, "little") + bytes(20), "9 versions in 24 bytes"),
@@ -387,7 +387,7 @@ def test_a_name_that_is_no_text_is_corrupt_when_it_is_read() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 2}, "format 2; this code reads format 1"),
+        ({"format": 2}, "format 2; this version of worm reads format 1"),
         ({"blocks": None}, "is none"),
         ({"blocks": {"pages": ["b", "a"], "lsns": [1, 1], "bytes": [10, 10]}}, "not in order"),
         ({"blocks": {"pages": ["a", "b"], "lsns": [1], "bytes": [20]}}, "not of one number"),
@@ -397,8 +397,8 @@ def test_a_name_that_is_no_text_is_corrupt_when_it_is_read() -> None:
         ({"blocks": {"pages": [1], "lsns": [1], "bytes": [20]}}, "no first version"),
         ({"blocks": {"pages": ["a"], "lsns": ["1"], "bytes": [20]}}, "no first version"),
         ({"blocks": {"pages": ["a"], "lsns": [1], "bytes": [20.0]}}, "no first version"),
-        ({"blocks": {"pages": ["a"], "lsns": [1], "bytes": [19]}}, "begins at byte 19, its blocks say"),
-        ({"versions": -1}, "is no number"),
+        ({"blocks": {"pages": ["a"], "lsns": [1], "bytes": [19]}}, "should begin at byte 19, according to its blocks"),
+        ({"versions": -1}, "is not a number"),
         ({"lsns": [1]}, "is none"),
         ({"filter": "AQ=="}, "filter is damaged"),
         ({"filter": None}, "filter"),

@@ -105,7 +105,7 @@ def test_where_nothing_can_be_installed_the_message_says_why_and_what_to_do(
     with pytest.raises(ProgramMissing) as missing:
         machine.ensure(is_root=is_root)
     by_hand = "Install it (Debian: apt install openjdk-17-jre-headless) or set JAVA_HOME."
-    assert str(missing.value) == f"Spark needs Java 17 or newer, and it cannot be installed: {reason}. {by_hand}"
+    assert str(missing.value) == f"Spark needs Java 17 or newer, but it cannot be installed: {reason}. {by_hand}"
     assert machine.calls == []
 
 
@@ -141,5 +141,5 @@ def test_chromium_is_installed_where_it_is_missing() -> None:
 def test_without_chromium_and_apt_the_message_says_what_to_do() -> None:
     with pytest.raises(ProgramMissing) as missing:
         browser.ensure_browser(print, run=Machine().run, which=lambda name: None, is_root=True)
-    expected = "the tests of the console need Chromium, and it cannot be installed: there is no apt-get. "
+    expected = "the tests of the console need Chromium, but it cannot be installed: there is no apt-get. "
     assert str(missing.value) == expected + "Install it (Debian: apt install chromium libatomic1)."

@@ -158,7 +158,7 @@ def test_a_job_that_does_not_exist_is_refused() -> None:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "shared")])}
         done = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
         assert done.returncode == 1
-        assert "launch.py: no job is called" in done.stderr
+        assert "launch.py: there is no job" in done.stderr
 
 
 @pytest.mark.slow

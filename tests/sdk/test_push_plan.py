@@ -130,7 +130,7 @@ def test_models_indexes_and_settings_that_come_or_go_are_named() -> None:
     push(store, wanted)
     removed = plan_push(store, load_schema({"models": {"New": new}}))
     assert [(one.model, one.change) for one in removed.models] == [("New", "same"), ("Customer", "removed")]
-    assert removed.stranded == ("Customer has documents, and the new schema leaves it out (#org/@customers/(id:slug))",)
+    assert removed.stranded == ("Customer has documents, but the new schema leaves it out (#org/@customers/(id:slug))",)
 
 
 def test_a_renamed_model_is_compared_with_the_one_that_had_its_place() -> None:

@@ -482,9 +482,7 @@ def test_a_claim_that_cannot_be_freed_is_said_after_everything_else_is_done(room
     acme = customers.insert({"id": "a", "email": HI})
     store.fail_next("attempt_delete", Fault.DENIED)
     acme["email"] = OTHER
-    with pytest.raises(
-        Unavailable, match="the change is stored, but the claim of a value that it had is left"
-    ) as caught:
+    with pytest.raises(Unavailable, match="the change is stored, but the claim on its old value remains") as caught:
         customers.save(acme)
     assert caught.value.is_stored
     assert acme.version == room.customers().get("a").version  # what is stored is known, though the save failed

@@ -196,7 +196,7 @@ def test_the_trunk_has_a_name_and_the_empty_name_is_the_same(space: Space) -> No
         assert space.branch(f"of-{name}").parent == "main"
         assert space.diff(name, f"of-{name}") == []
         assert space.snapshot("a", branch=name) == 1
-        with pytest.raises(Conflict, match="branch 'main' is always there"):
+        with pytest.raises(Conflict, match="branch 'main' always exists"):
             space.create_branch(name)
         with pytest.raises(Invalid, match="branch 'main' cannot be deleted"):
             space.delete_branch(name)
@@ -206,10 +206,10 @@ def test_the_trunk_has_a_name_and_the_empty_name_is_the_same(space: Space) -> No
 
 def test_the_name_of_a_branch_is_used_once(space: Space) -> None:
     space.create_branch("dev")
-    with pytest.raises(Conflict, match="is there, or was"):
+    with pytest.raises(Conflict, match="exists or was deleted"):
         space.create_branch("dev")
     space.delete_branch("dev")
-    with pytest.raises(Conflict, match="is there, or was"):
+    with pytest.raises(Conflict, match="exists or was deleted"):
         space.create_branch("dev")
     with pytest.raises(NotFound, match="was deleted"):
         space.delete_branch("dev")

@@ -95,7 +95,7 @@ def test_a_patch_that_does_not_fit_refuses_the_whole_transaction(space: Space) -
 def test_a_failed_test_of_a_patch_is_a_conflict(space: Space) -> None:
     space.transact([put("a", n=1)])
     compare: JsonObject = {"op": "test", "path": "/value/n", "value": 2}
-    with pytest.raises(PatchConflict, match="the value is another one"):
+    with pytest.raises(PatchConflict, match="the value differs"):
         space.transact([patch_document("a", [compare])])
 
 
@@ -176,9 +176,9 @@ def test_a_number_that_was_used_for_something_else_is_refused(space: Space) -> N
     space.create_branch("dev")
     space.transact([put("a", n=1)], session_id="s", local_seq=1)
     for ops, branch in (([put("a", n=2)], MAIN), ([put("a", n=1)], "dev")):
-        with pytest.raises(Invalid, match="has used local_seq 1 for something else"):
+        with pytest.raises(Invalid, match="already used local_seq 1 for another transaction"):
             space.transact(ops, session_id="s", local_seq=1, branch=branch)
-    with pytest.raises(Invalid, match="for something else"):
+    with pytest.raises(Invalid, match="for another transaction"):
         space.create_branch("other", session_id="s", local_seq=1)
     assert space.transact([put("a", n=2)], session_id="t", local_seq=1).seq == 3
 
@@ -310,8 +310,8 @@ def test_every_stale_read_is_named(space: Space) -> None:
 BAD_OPS: list[tuple[JsonValue, str]] = [
     ("set", "must be an object"),
     ({"op": "put", "id": "a"}, "none of set, patch, delete"),
-    ({"op": "set", "id": "a"}, "has the members id, op, value"),
-    ({"op": "delete", "id": "a", "value": {}}, "has the members id, op"),
+    ({"op": "set", "id": "a"}, "must have exactly the members id, op, value"),
+    ({"op": "delete", "id": "a", "value": {}}, "must have exactly the members id, op"),
     ({"op": "set", "id": "", "value": {}}, "1 to 512 bytes"),
     ({"op": "set", "id": "a\n", "value": {}}, "no control characters"),
     ({"op": "set", "id": "é" * 257, "value": {}}, "1 to 512 bytes"),
@@ -352,7 +352,7 @@ def _deep(levels: int) -> JsonObject:
         (Text("x"), "Text is not a JSON type"),
         ({1: 2}, "key 1 must be a string"),
         (2**64, "integer outside"),
-        ("\ud800", "x: holds a lone surrogate"),
+        ("\ud800", "x: contains a lone surrogate"),
         (_deep(64), "nested too deep"),
     ],
 )
@@ -369,13 +369,13 @@ def test_a_transaction_has_limits(room: Room) -> None:
     space = room.open(operations_max=3, reads_max=2, commit_bytes_max=1024, document_bytes_max=300)
     with pytest.raises(Invalid, match="at least one operation"):
         space.transact([])
-    with pytest.raises(Invalid, match=r"4 operations are more than the 3 of a transaction.*operations_max"):
+    with pytest.raises(Invalid, match=r"has 4 operations; the limit is 3.*operations_max"):
         space.transact([put(str(n)) for n in range(4)])
-    with pytest.raises(Invalid, match="3 reads are more than the 2"):
+    with pytest.raises(Invalid, match="has 3 reads; the limit is 2"):
         space.transact([put("a")], reads=[ConfirmedRead("a", 0)] * 3)
-    with pytest.raises(Invalid, match="the document 'a' has 321 bytes, more than 300"):
+    with pytest.raises(Invalid, match="the document 'a' has 321 bytes; the limit is 300"):
         space.transact([put("a", text="x" * 300)])
-    with pytest.raises(Invalid, match=r"the transaction has \d+ bytes, more than 1024"):
+    with pytest.raises(Invalid, match=r"the transaction has \d+ bytes; the limit is 1024"):
         space.transact([change("a", text="x" * 280, more="y" * 800)])
     space.transact([put("a", text="x" * 200)])
     with pytest.raises(Invalid, match="the document 'a' has"):

@@ -238,7 +238,7 @@ def test_the_limit_of_a_record_counts_bytes(room: Room) -> None:
 def test_a_set_has_no_other_members(room: Room) -> None:
     space = room.open()
     for more in ("branch", "patches"):
-        with pytest.raises(Invalid, match="a set has the members id, op, value"):
+        with pytest.raises(Invalid, match="a set must have exactly the members id, op, value"):
             space.transact([{**put("a"), more: "x"}])
     assert space.seq == 0
 

@@ -165,7 +165,7 @@ def test_a_url_names_a_path_and_a_space_has_a_plain_name(tmp_path: Path) -> None
         with pytest.raises(Invalid):
             open_space(url, "main")
     for name in ("", "../x", ".hidden", "a/b"):
-        with pytest.raises(Invalid, match="the name of a space"):
+        with pytest.raises(Invalid, match="the space name"):
             open_space(f"sqlite://{tmp_path}", name)
     with pytest.raises(NotFound, match="there is no space"):
         open_space(f"sqlite://{tmp_path}", "main", create=False)

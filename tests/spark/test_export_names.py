@@ -117,7 +117,7 @@ APART = [
 def test_an_export_does_not_lie_among_the_documents(url: str, out: str) -> None:
     with pytest.raises(Invalid, match="not apart from the documents") as found:
         refuse_overlap(url, out)
-    assert found.value.hint == "choose a place that neither holds --url nor lies inside it"
+    assert found.value.hint == "choose a place that neither contains --url nor is inside it"
 
 
 @pytest.mark.parametrize(("url", "out"), APART)

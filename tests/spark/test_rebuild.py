@@ -186,7 +186,7 @@ def test_a_machine_without_java_is_told(file_url: str, tmp_path: Path) -> None:
     environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
     ended = subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 2, ended.stderr
-    assert "Spark needs Java 17 or newer, and there is none" in ended.stderr
+    assert "Spark needs Java 17 or newer, but none was found" in ended.stderr
 
 
 def test_damage_of_one_document_does_not_stop_its_model_or_the_others(

@@ -95,10 +95,10 @@ def test_an_endpoint_that_is_no_url_is_refused_with_what_to_set(
     """obstore panicked at the first request, with a BaseException that no program handles."""
     if name is not None:
         monkeypatch.setenv(name, endpoint)
-    with pytest.raises(Invalid, match="is not the url of a server") as caught:
+    with pytest.raises(Invalid, match="is not a server's URL") as caught:
         open_store("s3://bucket", endpoint_url=None if name is not None else endpoint)
     assert "AWS_ENDPOINT_URL" in str(caught.value)
-    with pytest.raises(Invalid, match="is not the url of a server"):
+    with pytest.raises(Invalid, match="is not a server's URL"):
         worm.connect("s3://bucket", endpoint_url=endpoint)
 
 
@@ -113,7 +113,7 @@ def test_a_region_that_can_be_none_is_refused_with_what_to_set(
     with pytest.raises(Invalid, match="set AWS_REGION"):
         open_store("s3://bucket", region=region)
     monkeypatch.setenv(name, region)
-    with pytest.raises(Invalid, match="cannot be the name of a region"):
+    with pytest.raises(Invalid, match="is not a valid region name"):
         worm.connect("s3://bucket")
 
 
@@ -132,9 +132,9 @@ def test_a_credential_that_no_request_can_carry_is_refused_and_not_shown(
 @pytest.mark.usefixtures("credentials")
 @pytest.mark.parametrize("wrong", [5, b"http://x", ["http://x"], object()])
 def test_an_endpoint_or_region_of_another_type_is_refused(wrong: Any) -> None:
-    with pytest.raises(Invalid, match="is not the url of a server"):
+    with pytest.raises(Invalid, match="is not a server's URL"):
         open_store("s3://bucket", endpoint_url=wrong)
-    with pytest.raises(Invalid, match="cannot be the name of a region"):
+    with pytest.raises(Invalid, match="is not a valid region name"):
         open_store("s3://bucket", region=wrong)
 
 
@@ -151,7 +151,7 @@ def test_an_endpoint_that_both_clients_take_is_taken(endpoint: str) -> None:
 @pytest.mark.usefixtures("credentials")
 def test_a_setting_that_the_client_refuses_is_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORM_ROLE", "two\nlines")
-    with pytest.raises(Invalid, match="the S3 client refuses its settings"):
+    with pytest.raises(Invalid, match="the S3 client rejected its settings"):
         open_store("s3://bucket")
 
 
@@ -189,43 +189,43 @@ def test_a_memory_url_is_one_store_per_name() -> None:
 
 
 BROKEN = {
-    "s3://": "names no bucket",
-    "s3:///key": "names no bucket",
+    "s3://": "does not name a bucket",
+    "s3:///key": "does not name a bucket",
     "s3:/bucket": "write s3://bucket",
     "s3:bucket/x": "write s3://bucket/x",
     "S3:bucket": "write s3://bucket",
     "s3a://bucket/x": "write s3://bucket/x",
-    "s3://misc?x=1": "has a '\\?'",
-    "s3://misc/a#b": "or a '#'",
-    "s3://Bucket": "cannot be the name of a bucket",
-    "s3://my_bucket": "cannot be the name of a bucket",
-    "s3://ab": "cannot be the name of a bucket",
-    "s3://a..b": "cannot be the name of a bucket",
-    "s3://user@bucket": "cannot be the name of a bucket",
-    "s3://bucket:9000/x": "cannot be the name of a bucket",
+    "s3://misc?x=1": "contains '\\?'",
+    "s3://misc/a#b": "or '#'",
+    "s3://Bucket": "is not a valid bucket name",
+    "s3://my_bucket": "is not a valid bucket name",
+    "s3://ab": "is not a valid bucket name",
+    "s3://a..b": "is not a valid bucket name",
+    "s3://user@bucket": "is not a valid bucket name",
+    "s3://bucket:9000/x": "is not a valid bucket name",
     "s3://bucket//x": "empty path segment",
     "s3://bucket/a//b": "empty path segment",
     "s3://bucket/a/../b": "'\\.\\.'",
     "https://bucket.s3.eu-west-1.amazonaws.com/x": "write s3://bucket/x",
     "https://s3.eu-west-1.amazonaws.com/bucket/x": "write s3://bucket/x",
     "http://example.com": "endpoint_url",
-    "ftp://x": "not a url this library can open",
-    "sqlite:///x": "not a url this library can open",
-    "arn:aws:s3:::bucket": "neither a url nor a path",
+    "ftp://x": "not a URL that worm can open",
+    "sqlite:///x": "not a URL that worm can open",
+    "arn:aws:s3:::bucket": "neither a URL nor a path",
     "file:x": "write file:///absolute/path",
     "file:/x": "write file:///absolute/path",
-    "file://": "names no path",
+    "file://": "has no path",
     "file://elsewhere/x": "another machine",
     "file:///x?y": "%3F",
     "memory:x": "write memory://x",
-    "C:\\data": "path of Windows",
-    "c:/data": "path of Windows",
-    " ./data": "has spaces around it",
-    "./data\n": "has spaces around it",
-    "a\0b": "cannot be printed",
-    "": "names no place",
-    "  ": "names no place",
-    "~nobody-has-this-name/x": "a directory of this name is ./~nobody",
+    "C:\\data": "Windows path",
+    "c:/data": "Windows path",
+    " ./data": "starts or ends with a space",
+    "./data\n": "starts or ends with a space",
+    "a\0b": "unprintable",
+    "": "is not a URL or a path",
+    "  ": "is not a URL or a path",
+    "~nobody-has-this-name/x": "for a directory of this name, write ./~nobody",
 }
 
 
@@ -275,7 +275,7 @@ def test_every_opener_refuses_what_is_almost_a_url(tmp_path: Path, monkeypatch: 
     ]
     for opened in openers:
         for url in ("s3:/bucket", "file:x", "sqlite:x", "s3:bucket"):
-            with pytest.raises(Invalid, match="neither a url nor a path"):
+            with pytest.raises(Invalid, match="neither a URL nor a path"):
                 opened(url)
     with pytest.raises(Invalid, match="this store is a directory"):
         LogStore.open("s3://bucket")
@@ -325,10 +325,10 @@ def test_durability_is_for_directories_and_is_said_or_set(tmp_path: Path, monkey
     assert [made(), made(durability="power")] == [False, True]
     assert isinstance(open_store("memory://x"), MemoryStore)
     for url in ("memory://x", "s3://bucket/prefix"):
-        with pytest.raises(Invalid, match="for a directory"):
+        with pytest.raises(Invalid, match="only applies to a directory"):
             open_store(url, durability="process")
     monkeypatch.setenv("WORM_DURABILITY", "maybe")
     with pytest.raises(Invalid, match="'power' or 'process', not 'maybe'"):
         open_store(tmp_path / "data")
-    with pytest.raises(Invalid, match="for a directory"):
+    with pytest.raises(Invalid, match="only applies to a directory"):
         worm.connect("memory://x", schema={"models": {}}, durability="power")

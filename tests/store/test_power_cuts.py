@@ -198,9 +198,9 @@ def test_an_fsync_that_failed_is_not_repeated_as_if_it_could_succeed(monkeypatch
         with pytest.raises(CommitStateUnknown, match="power cut"):
             store.put_if_absent("f/b", b"1")
         one.disk.fail = lambda call, inode: False
-        with pytest.raises(Unavailable, match="writes nothing more"):
+        with pytest.raises(Unavailable, match="accepts no more writes"):
             store.put("f/c", b"1")
-        with pytest.raises(Unavailable, match="writes nothing more"):
+        with pytest.raises(Unavailable, match="accepts no more writes"):
             store.delete("a")
         assert _known(store.get("a")) == (b"old", "n")
         again = one.open()
@@ -360,7 +360,7 @@ def test_an_edit_by_hand_stays_and_what_was_stored_is_set_aside(when: str, monke
         if when != "after it":
             one.disk.power_cut()
         one.boots += 1
-        with pytest.warns(EditKept, match="a; what was stored is in"):
+        with pytest.warns(EditKept, match="a; the stored versions are in"):
             again = FileStore(ROOT, clock=one.clock)
         assert (_known(again.get("a")), _known(again.get("f/b"))) == ((b"theirs", ""), (b"2", ""))
         [kept] = one.disk.listdir(f"{ROOT}/.worm.store/wal/set-aside")

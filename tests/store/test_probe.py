@@ -48,9 +48,9 @@ def test_a_store_that_ignores_conditions_is_refused_with_the_reasons(rclone_endp
     with pytest.raises(UnsafeStore) as refused:
         require_safe(store)
     assert str(refused.value) == (
-        "s3://probe does not keep write conditions (a stale If-Match is refused: landed; If-Match on an absent key is "
+        "s3://probe does not honor write conditions (a stale If-Match is refused: landed; If-Match on an absent key is "
         "refused: landed; a second create is refused: landed) (use a store with conditional writes (If-None-Match and "
-        "If-Match on PutObject); reading is safe)"
+        "If-Match on PutObject); reading is still safe)"
     )
     assert [row.key for row in store.list(PROBE_PREFIX)] == []
 

@@ -208,7 +208,7 @@ def test_a_replacement_in_doubt_under_anothers_object_is_unknown_not_lost(inner:
     store = Interfering(inner, seed=1)
     store.fail_next("attempt_put", Fault.LOST_RESPONSE if landed else Fault.LOST_REQUEST)
     store.interfere = lambda: inner.put("doc", b"theirs")
-    with pytest.raises(CommitStateUnknown, match="another write owns the key"):
+    with pytest.raises(CommitStateUnknown, match="another write is at the key"):
         store.put_if_match("doc", b"mine", first.etag)
     assert current(inner, "doc").body == b"theirs"
 
@@ -393,8 +393,8 @@ def test_an_unknown_put_names_the_put_id_to_look_for_and_a_delete_has_none() -> 
         Scripted(AttemptOutcome.CONTENDED).create()
     with pytest.raises(CommitStateUnknown) as removed:
         Scripted(AttemptOutcome.CONTENDED, found=THERE).remove()
-    assert put.value.hint == "read the key before acting; if it did, its worm-put-id is mine"
-    assert removed.value.hint == "read the key before acting"
+    assert put.value.hint == "read the key before you retry; if it did, its worm-put-id is mine"
+    assert removed.value.hint == "read the key before you retry"
 
 
 def test_an_unknown_outcome_has_the_request_id_of_the_last_attempt() -> None:

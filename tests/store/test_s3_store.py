@@ -388,12 +388,10 @@ def test_a_store_that_does_not_answer_is_named_while_it_is_waited_for(
     monkeypatch.setattr("worm.store.s3.WORD_SECONDS", 0.3)
     monkeypatch.setattr("worm.store.s3.RETRY_SECONDS", 0.1)
     store = S3Store("bucket", endpoint_url=silent, timeout_seconds=1.0)
-    with pytest.raises(Unavailable, match=r"look at the endpoint \(AWS_ENDPOINT_URL\)"):
+    with pytest.raises(Unavailable, match=r"check the endpoint \(AWS_ENDPOINT_URL\)"):
         store.get("a/document")
     said = [record.getMessage() for record in caplog.records if record.name == "worm"]
-    assert said == [
-        f"no answer yet from s3://bucket at {silent}, asked for 'a/document' 0 s ago; giving up after about 0 s"
-    ]
+    assert said == [f"no answer yet from s3://bucket at {silent} for 'a/document' after 0 s; giving up after about 0 s"]
 
 
 def test_waiting_that_is_cut_into_short_tries_is_named_too(

@@ -322,7 +322,7 @@ def test_an_index_follows_a_manifest_that_was_damaged_and_made_anew_without_an_o
 
 @pytest.mark.parametrize("shape", [{"version": 1}, {"version": 1, "heads": []}, {"version": 2, "heads": {}}])
 def test_a_heads_file_of_another_shape_is_corrupt(shape: dict[str, object]) -> None:
-    with pytest.raises(Corrupt, match="not heads that this code reads"):
+    with pytest.raises(Corrupt, match="not heads that this version of worm reads"):
         Heads.decode(json.dumps({"model": "Customer", **shape}).encode(), "k")
 
 

@@ -286,6 +286,6 @@ def test_the_entry_point_and_the_scheduled_job_exist() -> None:
 
 @pytest.mark.parametrize("text", [None, "{}", "[]", '{"ApplicationId": "a", "JobDriver": {"SparkSubmit": {}}}', "no"])
 def test_a_start_that_is_no_spark_job_is_refused_by_the_embedded_aws(text: str | None) -> None:
-    with pytest.raises(Invalid, match="is no job run of Spark") as refused:
+    with pytest.raises(Invalid, match="is not a Spark job run") as refused:
         spark_job_spec(text, "Resources.X")
     assert refused.value.path == "Resources.X.Properties.Target.Input"

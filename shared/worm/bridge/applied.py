@@ -101,7 +101,7 @@ class Applied:
         if shape.get("version") != 1 or type(applied) is not int or type(revision) is not int:
             raise Corrupt("it does not say which commits are in the documents", key=key)
         if not isinstance(runs, dict):
-            raise Corrupt("it does not say who is at work", key=key)
+            raise Corrupt("it does not say which run is at work", key=key)
         return cls(applied, {name: _run(one, key) for name, one in runs.items()}, revision, _left(shape, key))
 
 

@@ -386,7 +386,9 @@ def refuse_twins(writes: Sequence[Write]) -> None:
         for value in write.model.collection.claims.values(write.after):
             holder = first.setdefault((write.model.collection.name, value.field, value.canonical), write.id)
             if holder != write.id:
-                raise value.taken_by(holder, hint="both are in this transaction: give one of them another value")
+                raise value.taken_by(
+                    holder, hint="both documents are in this transaction: give one of them another value"
+                )
 
 
 def _reserve(writes: Sequence[Write], holders: Holders | None) -> list[_Claimed]:
@@ -449,7 +451,7 @@ def _confirm(space: Space, claimed: Sequence[_Claimed], done: Committed, actor: 
         violation.hint = "the transaction took so long that a claim was taken over; it was undone by another commit"
     else:
         violation.hint = (
-            "the transaction took so long that a claim was taken over; it is committed all the same, and the index "
+            "the transaction took so long that a claim was taken over; it is committed anyway, and the index "
             "lists both documents under conflicts: change one of them"
         )
     raise violation

@@ -119,7 +119,7 @@ class DocumentWriting:
             else:
                 return written
             must_ask = True
-        raise Unavailable(f"{ROUNDS_MAX} rounds of writing a document met another writer each time", key=self._key)
+        raise Unavailable(f"{ROUNDS_MAX} attempts to write a document lost to other writers", key=self._key)
 
     def _pending(self, found: Object | None, *, must_ask: bool) -> Sequence[Step]:
         """The steps that are not in the document yet."""

@@ -266,15 +266,19 @@ class SpaceOrigins(PlainOrigins):
             return
         applied, newest = self.applied(), space.seq
         if applied < newest and space.changed(MAIN, applied, newest):  # branches have no documents
-            what = f"commits up to {applied} of {newest} are in the documents (`worm repair` goes on)"
+            what = f"only commits up to {applied} of {newest} are in the documents (`worm repair` applies the rest)"
             yield "documents-behind", DbKeys(database_id(self._space)).documents, what
         for one, has, wanted, is_own in self._behind():
             key = self._collection.documents.key(one)
             if is_own:
-                what = f"put back as commit {has} wrote it; the log has commit {wanted}. The next commit replaces it"
+                what = f"restored as commit {has} wrote it; the log has commit {wanted}. The next commit replaces it"
                 yield KEPT, key, what
             else:
-                yield "document-outdated", key, f"it is of commit {has}, the log has {wanted} (`worm repair` brings it)"
+                yield (
+                    "document-outdated",
+                    key,
+                    f"it is from commit {has}, but the log has {wanted} (`worm repair` updates it)",
+                )
 
     def outdated(self) -> Iterator[tuple[str, int, int]]:
         """Id, its commit, and the commit that the log has. Reads every document of the model."""

@@ -164,4 +164,4 @@ class SpaceStates:
 
 
 def _about(title: str, differ: int) -> str:
-    return f"{title}; documents that the table does not have so: {differ}"
+    return f"{title}; documents that differ from the table: {differ}"

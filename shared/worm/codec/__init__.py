@@ -1,1 +1,1 @@
-"""Bytes and values: strict and canonical JSON, exact diffs. No room here talks to storage."""
+"""Bytes and values: strict and canonical JSON, exact diffs. Nothing in this room talks to storage."""

@@ -1,5 +1,5 @@
 """Rows as CSV (RFC 4180). Missing and null are empty; lists and objects are JSON. A text that a spreadsheet would run
-as a formula gets an apostrophe, unless it is to be `raw`."""
+as a formula gets an apostrophe, unless `raw` is set."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _csv_cell(value: JsonValue, raw: bool) -> str:
 
 
 def with_others(columns: Sequence[str], rows: Iterable[JsonRow]) -> list[str]:
-    """The columns, and after them the other fields that the rows have."""
+    """The columns, followed by the other fields of the rows."""
     others = {name for row in rows for name in row}.difference(columns)
     return [*columns, *sorted(others)]
 
@@ -47,8 +47,8 @@ def with_others(columns: Sequence[str], rows: Iterable[JsonRow]) -> list[str]:
 def csv_chunks(
     columns: list[str], batches: Iterable[Sequence[JsonRow]], *, is_closed: bool, raw: bool = False
 ) -> Iterator[tuple[int, str]]:
-    """How many rows, and their text. `is_closed`: rows have no fields but the columns. Else the first line, which names
-    all columns, is not known before all rows are: they wait in a temporary file."""
+    """The number of rows, and their text. `is_closed`: rows have no fields beside the columns. Otherwise the header
+    line, which names all columns, is only known after the last row, so the rows wait in a temporary file."""
     from tempfile import TemporaryFile  # slow to import, and most processes write no CSV
 
     with TemporaryFile("w+", encoding="utf-8", newline="\n") as spool:
@@ -64,7 +64,7 @@ def csv_chunks(
 def spooled(
     spool: IO[str], columns: list[str], batches: Iterable[Sequence[JsonRow]]
 ) -> Generator[tuple[int, str], None, list[str]]:
-    """Writes the rows there and counts them; returns the columns of all."""
+    """Writes the rows to the file and counts them; returns all their columns."""
     known = columns
     for batch in batches:
         spool.writelines(f"{json_line(row)}\n" for row in batch)

@@ -1,8 +1,8 @@
 """The difference of two documents as an oplog entry holds it, and its exact replay.
 
-A diff maps each changed top-level field to `[before, after]`. JSON has no way to say "no such field" inside that pair,
-so a missing side is written as null and its field is named in `absent`: `{"before": [...], "after": [...]}`.
-Values are the same only when their canonical bytes are: 1, 1.0 and true differ, and so do "", null and a missing field.
+A diff maps each changed top-level field to `[before, after]`. JSON cannot say "no such field" inside that pair, so a
+missing side is written as null, and `absent` names its field: `{"before": [...], "after": [...]}`. Values are equal
+only if their canonical bytes are equal: 1, 1.0 and true differ, and so do "", null and a missing field.
 
 Invariant: `apply(before, d.diff, d.absent)` has the canonical bytes of `after` for `d = diff(before, after)`.
 """
@@ -31,7 +31,7 @@ class Diff:
         return bool(self.diff)
 
     def needed_absent(self) -> Absent | None:
-        """`absent` for an oplog entry: only the sides where a null needs it; None where there is none."""
+        """`absent` for an oplog entry: only the sides where a null needs it; None if no side does."""
         return {side: names for side, names in self.absent.items() if names} or None
 
 
@@ -69,7 +69,7 @@ def apply(
     entry_diff: Mapping[str, Sequence[JsonValue]],
     absent: Mapping[str, Sequence[str]] | None = None,
 ) -> JsonObject:
-    """The document after the change. `Corrupt` when `before` is not the document that the diff was taken from."""
+    """The document after the change. `Corrupt` if the diff was not taken from `before`."""
     result: JsonObject = dict(before or {})
     missing_before = set((absent or {}).get("before", ()))
     missing_after = set((absent or {}).get("after", ()))

@@ -1,12 +1,13 @@
-"""Framed NDJSON: one record a line, `<canonical-json>\\t<CRC-32 of the JSON bytes, 8 lower-case hex digits>\\n`.
+"""Framed NDJSON: one record per line, `<canonical-json>\\t<CRC-32 of the JSON bytes, 8 lowercase hex digits>\\n`.
 
-Canonical JSON escapes tabs and line ends inside strings, so neither can stand in a record.
-- *torn tail*: bytes after the last line end, whatever they are (half a record, half a UTF-8 character, garbage): what
-  a writer that died leaves behind. It is told apart (`Torn`, always the last item), never taken for a record.
+Canonical JSON escapes tabs and newlines inside strings, so neither can occur in a record.
+- *torn tail*: bytes after the last newline, whatever they are (half a record, half a UTF-8 character, garbage). A
+  writer that died left them behind. They are reported separately (`Torn`, always the last item) and never taken for a
+  record.
 - A complete line that is wrong in any way is `Corrupt`, with the object, the line and the byte offset where it begins.
 
-Reading is a stream: it holds one line and one chunk of the source at a time. Per record, `decode` does what it must and
-nothing else: what is wrong with a line is found out after the one comparison that every good line passes.
+Reading is a stream: it holds one line and one chunk of the source at a time. For each record, `decode` does only what
+is necessary. Only if the one comparison that every good line passes fails does it find out what is wrong with the line.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from worm.values import dataclass
 
 LINE_MAX = 64 * 1024 * 1024
 _CRC_DIGITS = 8
-_SUFFIX = _CRC_DIGITS + 2  # the tab, the digits and the line end
+_SUFFIX = _CRC_DIGITS + 2  # the tab, the digits and the newline
 
 
 class Frame(NamedTuple):
@@ -44,7 +45,7 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Torn:
-    """Bytes after the last line end."""
+    """Bytes after the last newline."""
 
     line: int
     offset: int
@@ -52,7 +53,7 @@ class Torn:
 
 
 class End(NamedTuple):
-    """So many complete lines and bytes lie behind."""
+    """A position: the number of complete lines and bytes before it."""
 
     lines: int
     offset: int
@@ -62,7 +63,7 @@ BEGIN = End(0, 0)
 
 
 def frame(body: bytes) -> bytes:
-    """The line of a record whose canonical bytes are at hand."""
+    """The line for a record, given its canonical bytes."""
     return b"%b\t%08x\n" % (body, binascii.crc32(body))
 
 
@@ -73,8 +74,8 @@ def encode(value: JsonObject) -> bytes:
 
 
 def encode_parsed(value: JsonObject) -> bytes:
-    """The same for a record made of what was parsed from JSON: nothing in it needs to be looked at for NaN, which takes
-    as long as all the rest."""
+    """The same for a record that was parsed from JSON: it cannot contain NaN, so the check for that is skipped. The
+    check takes as long as all the rest."""
     body = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     return b"%b\t%08x\n" % (body, binascii.crc32(body))
 
@@ -87,10 +88,10 @@ def decode(
     line_max: int = LINE_MAX,
     after: End = BEGIN,
 ) -> Iterator[Frame | Torn]:
-    """The records of an object in order, then `Torn` if it does not end with a line end. `key` names it in errors.
+    """The records of an object in order, then `Torn` if it does not end with a newline. `key` names it in errors.
 
-    With `first_lsn` every record must have the member `lsn`, counting up from there without a gap. `after` is where the
-    source starts, if not at the object's beginning.
+    With `first_lsn`, every record must have the member `lsn`, counting up from that number without a gap. `after` is
+    the position of the source, if it does not start at the object's beginning.
     """
     crc32, loads, new, cut = binascii.crc32, orjson.loads, tuple.__new__, -_SUFFIX
     offset, first = after.offset, after.lines + 1
@@ -110,35 +111,38 @@ def decode(
         if first_lsn is not None:
             lsn = value.get("lsn")
             if lsn.__class__ is not int or lsn != first_lsn + number - first:
-                raise _corrupt(f"lsn {lsn!r} where {first_lsn + number - first} is due", key, number, offset)
+                raise _corrupt(f"has lsn {lsn!r} instead of {first_lsn + number - first}", key, number, offset)
         yield new(Frame, (value, body, number, offset))  # as Frame(…), in two thirds of the time
         offset += len(line)
 
 
 def decode_whole(body: bytes, *, key: str, first_lsn: int | None = None) -> list[Frame]:
-    """The records of an object that was written at once: a torn tail is damage, too."""
+    """The records of an object that was written in one piece: here a torn tail is damage, too."""
     frames: list[Frame] = []
     for item in decode(body, key=key, first_lsn=first_lsn):
         if isinstance(item, Torn):
-            raise _corrupt(f"ends within a record ({item.size} bytes of it)", key, item.line, item.offset)
+            raise _corrupt(
+                f"ends in the middle of a record (after {item.size} bytes of it)", key, item.line, item.offset
+            )
         frames.append(item)
     return frames
 
 
 def damage(what: str, key: str, at: Frame) -> Corrupt:
-    """The error for a record whose frame is right and whose content is not."""
+    """The error for a record with a correct frame and wrong content."""
     return _corrupt(what, key, at.line, at.offset)
 
 
 def _lines(source: bytes | Iterable[bytes], key: str, line_max: int) -> Iterator[bytes]:
-    """Lines with their ends; the last one without, where there is none."""
+    """Lines with their newlines; the last one may have none."""
     if isinstance(source, bytes):
         return io.BytesIO(source)
     return chain.from_iterable(_complete_lines(source, key, line_max))
 
 
 def _complete_lines(source: Iterable[bytes], key: str, line_max: int) -> Iterator[Iterable[bytes]]:
-    """Of every chunk the lines that end in it, the first one with what earlier chunks have of it; at last the rest."""
+    """For every chunk, the lines that end in it, the first one with its part from earlier chunks; at the end, the
+    rest."""
     pending: list[bytes] = []
     waiting = 0
     for chunk in source:
@@ -154,17 +158,17 @@ def _complete_lines(source: Iterable[bytes], key: str, line_max: int) -> Iterato
             pending.append(chunk[end:])
             waiting += len(chunk) - end
             if waiting > line_max:
-                raise Corrupt(f"a line has more than {line_max} bytes", key=key)
+                raise Corrupt(f"a line is longer than {line_max} bytes", key=key)
     if pending:
         yield (b"".join(pending),)
 
 
 def _wrong(line: bytes) -> str:
-    """Why a complete line is no framed record."""
+    """Why a complete line is not a framed record."""
     body, tab, digits = line[:-_SUFFIX], line[-_SUFFIX : -_CRC_DIGITS - 1], line[-_CRC_DIGITS - 1 : -1]
     if tab != b"\t" or not body:
-        return "is no framed record"
-    return f"CRC {binascii.crc32(body):08x}, its line says {digits!r}"
+        return "is not a framed record"
+    return f"has CRC {binascii.crc32(body):08x}, but says {digits!r}"
 
 
 def _corrupt(what: str, key: str, number: int, offset: int) -> Corrupt:

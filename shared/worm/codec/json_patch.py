@@ -1,8 +1,8 @@
-"""JSON Patch (RFC 6902): a list of operations on one JSON value, all of which take place or none.
+"""JSON Patch (RFC 6902): a list of operations on one JSON value, applied all together or not at all.
 
-Places are JSON pointers (RFC 6901). Values are equal as everywhere in this library but for numbers, which RFC 6902
-compares by their value: 1 equals 1.0. A patch may copy no more than a document may have: a few copies of what they
-have copied before would fill any memory.
+Places are JSON pointers (RFC 6901). Values are equal as everywhere in this library, except for numbers, which RFC 6902
+compares by value: 1 equals 1.0. A patch may not copy more than the size limit of a document: a few copies of earlier
+copies would fill any memory.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _TILDE = re.compile(r"~(?![01])")
 
 
 class PatchRefused(Invalid):
-    """The patch does not fit the value. `pointer` is the place that it names; `is_test`: a `test` found something
-    else there."""
+    """The patch does not fit the value. `pointer` is the place that it names. `is_test`: a `test` operation found
+    another value there."""
 
     def __init__(self, message: str, pointer: str, *, is_test: bool = False) -> None:
         super().__init__(message)
@@ -31,9 +31,9 @@ class PatchRefused(Invalid):
 
 
 def check_patch_document(value: JsonValue) -> list[JsonObject]:
-    """The operations; `Invalid` for what is no JSON Patch."""
+    """The operations; `Invalid` if the value is not a JSON Patch."""
     if not isinstance(value, list) or len(value) > OPERATIONS_MAX:
-        raise Invalid(f"a JSON Patch is an array of at most {OPERATIONS_MAX:,} operations, not {type_name(value)}")
+        raise Invalid(f"a JSON Patch must be an array of at most {OPERATIONS_MAX:,} operations, not {type_name(value)}")
     for at, operation in enumerate(value):
         _check_operation(operation, f"[{at}]")
     return cast("list[JsonObject]", value)
@@ -41,7 +41,7 @@ def check_patch_document(value: JsonValue) -> list[JsonObject]:
 
 def _check_operation(operation: JsonValue, path: str) -> None:
     if not isinstance(operation, dict):
-        raise Invalid(f"an operation is an object, not {type_name(operation)}", path=path)
+        raise Invalid(f"an operation must be an object, not {type_name(operation)}", path=path)
     op = operation.get("op")
     if not isinstance(op, str) or op not in _OPERATIONS:
         raise Invalid(f"must be one of {', '.join(_OPERATIONS)}, not {shown(op)}", path=f"{path}.op")
@@ -54,11 +54,11 @@ def _check_operation(operation: JsonValue, path: str) -> None:
 
 
 def patched(value: JsonValue, operations: list[JsonObject]) -> JsonValue:
-    """What the operations make of the value, which stays as it is. `PatchRefused` where one does not fit."""
+    """The value after the operations; the given value does not change. `PatchRefused` if an operation does not fit."""
     try:
         return _patched(deepcopy(value), operations)
     except RecursionError:
-        raise Invalid("the patch nests too deep") from None
+        raise Invalid("the patch is nested too deep") from None
 
 
 def _patched(result: JsonValue, operations: list[JsonObject]) -> JsonValue:
@@ -140,7 +140,7 @@ def _added(value: JsonValue, pointer: str, new: JsonValue) -> JsonValue:
 
 
 def _removed(value: JsonValue, pointer: str) -> tuple[JsonValue, JsonValue]:
-    """The rest, and what was there."""
+    """The value without that place, and the removed value."""
     if not pointer:
         return None, value
     container, last = _container(value, pointer)
@@ -151,11 +151,11 @@ def _removed(value: JsonValue, pointer: str) -> tuple[JsonValue, JsonValue]:
 
 
 def _container(value: JsonValue, pointer: str) -> tuple[JsonObject | list[JsonValue], str]:
-    """What holds the place, and the name or index of it there."""
+    """The container of the place, and the place's name or index in it."""
     above, _, last = pointer.rpartition("/")
     found = _found(value, above)
     if not isinstance(found, dict | list):
-        raise PatchRefused(f"{shown(above)} is {type_name(found)} and holds nothing", pointer)
+        raise PatchRefused(f"{shown(above)} is {type_name(found)}, which has no members", pointer)
     return found, _unescaped(last)
 
 
@@ -181,7 +181,7 @@ def _member(value: JsonObject, name: str, pointer: str) -> JsonValue:
 
 
 def _place(value: list[JsonValue], index: str, pointer: str, past: int = 0) -> int:
-    """`past` 1: the place after the last one, too."""
+    """With `past` 1, the place after the last item is allowed, too."""
     if not _INDEX.fullmatch(index) or int(index) >= len(value) + past:
-        raise PatchRefused(f"{shown(index)} in {shown(pointer)} is no place of an array of {len(value)}", pointer)
+        raise PatchRefused(f"{shown(index)} in {shown(pointer)} is not a position in an array of {len(value)}", pointer)
     return int(index)

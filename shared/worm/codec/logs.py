@@ -1,7 +1,7 @@
-"""What every log has in common, wherever it lies: names in its records, and the tools that work on all of it.
+"""What all logs have in common: the names in their records, and the tools that work on a whole log.
 
-The commit log of a database (`log/`) and `oplog.ndjson` of a directory (`journal/`) are two rooms that know nothing of
-each other. The `worm log` commands know of both only what is here.
+The commit log of a database (`log/`) and the `oplog.ndjson` of a directory (`journal/`) are two rooms that do not know
+each other. The `worm log` commands use only what is here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def check_name(name: object, what: str) -> str:
     try:
         size = len(name.encode())
     except UnicodeEncodeError as error:
-        raise Invalid(f"{what} {shown(name)} holds a lone surrogate") from error
+        raise Invalid(f"{what} {shown(name)} contains a lone surrogate") from error
     if not 1 <= size <= NAME_BYTES_MAX or _CONTROL.search(name):
         raise Invalid(f"{what} {shown(name)} must have 1 to {NAME_BYTES_MAX} bytes and no control characters")
     return name
@@ -35,8 +35,8 @@ def check_name(name: object, what: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LogProblem:
-    """Something that is wrong. `kind`: `log-damaged` (a line, or an object), `state-differs` (memory is not what the
-    log says), `rebuild-differs` (the minimal log is not what the log says)."""
+    """A problem. `kind`: `log-damaged` (a line or an object), `state-differs` (the state in memory does not match the
+    log), `rebuild-differs` (the minimal log does not match the log)."""
 
     kind: str
     key: str
@@ -47,11 +47,11 @@ class LogProblem:
 
 @dataclass(frozen=True, slots=True)
 class LogVerifyReport:
-    """What reading a log from its beginning found. With a problem, the figures are those of the intact prefix.
+    """The result of reading a log from its beginning. If there is a problem, the numbers describe the intact prefix.
 
-    `torn` is what a writer that died left at the end, in bytes; no problem, it was never acknowledged. `dangling` and
-    `aborted` are transactions that do not count. `kept_from` is the first LSN that is there: older ones were
-    collected."""
+    `torn` is the number of bytes that a dead writer left at the end. They are not a problem: they were never
+    acknowledged. `dangling` and `aborted` are transactions that do not count. `kept_from` is the first LSN that is
+    kept: older ones were collected."""
 
     target: str
     records: int
@@ -71,7 +71,7 @@ class LogVerifyReport:
 
 @dataclass(frozen=True, slots=True)
 class LogRepairReport:
-    """`kept` records stay, `moved` bytes go to `side` (or would, in a dry run: then `side` is None)."""
+    """`kept` records stay, and `moved` bytes go to `side`. In a dry run, nothing is moved and `side` is None."""
 
     target: str
     kept: int
@@ -82,7 +82,7 @@ class LogRepairReport:
 
 @dataclass(frozen=True, slots=True)
 class LogCompactReport:
-    """Records and bytes, before and after."""
+    """The number of records and bytes before and after."""
 
     target: str
     records_before: int
@@ -93,7 +93,7 @@ class LogCompactReport:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One record as it is stored: its JSON, the framed line without its end, and the object that holds it."""
+    """One record as it is stored: its JSON, the framed line without its newline, and the object that holds it."""
 
     lsn: int
     value: JsonObject
@@ -105,20 +105,20 @@ class LogTools(Protocol):
     """The tools of one log."""
 
     def verify(self) -> LogVerifyReport:
-        """Read everything, check everything. Damage is in the report, no error."""
+        """Read and check everything. Damage goes into the report and raises no error."""
 
     def repair(self, *, dry_run: bool) -> LogRepairReport:
-        """Keep the intact prefix, put the rest aside; nothing is deleted."""
+        """Keep the intact prefix and set the rest aside; nothing is deleted."""
 
     def compact(self) -> LogCompactReport:
         """Rewrite the log to its minimal form; `Invalid` where it has none."""
 
     @property
     def kept_from(self) -> int:
-        """The first lsn that is kept, or 1."""
+        """The first LSN that is kept, or 1."""
 
     def cat(self, *, after: Position | None = None) -> Iterator[LogLine | Torn]:
-        """All records, or those after a position; then the torn tail. `Corrupt` where there is damage."""
+        """All records, or those after a position, then the torn tail. `Corrupt` if there is damage."""
 
     def tail(self, count: int, *, follow: bool = False) -> Iterator[LogLine | Torn]:
-        """The last records; with `follow` then those that are appended from now on, for ever."""
+        """The last records. With `follow`, also all records that are appended from now on, forever."""

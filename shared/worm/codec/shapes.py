@@ -1,11 +1,11 @@
-"""What stored JSON must look like, checked before anybody believes it.
+"""What stored JSON must look like. Every object is checked before it is used.
 
-Who may write under a key of ours can write anything there, with a checksum that fits. So whatever decodes a stored
-object first says of which *kind* each member is. `check_shape` raises `Corrupt` with the key of the object, the path of
-the first member that is wrong, and what it should be. Members that nobody asks for are ignored.
+Anybody who may write under one of our keys can write anything there, with a matching checksum. So all code that decodes
+a stored object first declares the *kind* of each member. `check_shape` raises `Corrupt` with the key of the object, the
+path of the first wrong member, and what it should be. Members that are not declared are ignored.
 
-A kind tests all values of one place at once, with one pass over a list for each test. So the check of a table takes a
-fraction of the time that parsing it takes; where the wrong value is, is only looked for if there is one.
+A kind tests all values of one place at once, with one pass over a list for each test. So checking a table takes a
+fraction of the time that parsing it takes. The path of a wrong value is only searched for if there is one.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from worm.errors import Corrupt, shown
 from worm.values import dataclass
 
 WHOLE_MAX = 2**63 - 1
-"""So that sums of some of them can still be written."""
+"""The limit leaves room: sums of a few such numbers can still be stored."""
 
 Part = tuple[str | int, object, "Kind"]
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`name` says what a value must be, `fit` whether all these values are that, `parts` what is inside one of them.
-    `MISSING` is of no kind."""
+    """`name` says what a value must be, `fit` whether all given values are of this kind, and `parts` what is inside one
+    of them. `MISSING` is of no kind."""
 
     name: str
     fit: Callable[[Sequence[Any]], bool]
@@ -36,7 +36,7 @@ class Kind:
 
 
 def check_shape(value: object, kind: Kind, key: str, *, hint: str | None = None) -> None:
-    """`Corrupt`, naming the key, unless the value is of the kind."""
+    """Raise `Corrupt`, naming the key, unless the value is of this kind."""
     if not kind.fit([value]):
         raise Corrupt(f"not {kind.name}: {_fault(value, kind, '')}", key=key, hint=hint)
 
@@ -122,7 +122,7 @@ def tuple_of(name: str, **items: Kind) -> Kind:
 
 
 def object_of(kind: Kind) -> Kind:
-    """An object whose members, whatever their names, are of the kind."""
+    """An object whose members are all of this kind, whatever their names."""
     return Kind(
         f"an object, each member {kind.name}",
         lambda values: (

@@ -1,22 +1,23 @@
-"""JSON at the border: strict reading of bytes others wrote, one canonical form for bytes we write.
+"""JSON at the boundary: reads foreign bytes strictly, and writes our own bytes in one canonical form.
 
 Vocabulary
-- *document*: a JSON object somebody uploaded. Read by `loads_document`, which refuses everything two readers could
-  understand differently: duplicate keys, NaN and Infinity, numbers that overflow, integers outside [-2^63, 2^64-1],
-  lone surrogates, a byte order mark, deep nesting, oversized bodies, trailing text.
-- *own object*: one this library wrote (manifest, oplog entry, ...). Read by `loads_own`, fast; damage is `Corrupt`.
+- *document*: a JSON object somebody uploaded. Read by `loads_document`, which refuses everything that two readers could
+  interpret differently: duplicate keys, NaN and Infinity, numbers that overflow, integers outside [-2^63, 2^64-1], lone
+  surrogates, a byte order mark, deep nesting, oversized bodies, trailing text.
+- *own object*: one that this library wrote (manifest, oplog entry, ...). Read by `loads_own`, fast; damage is
+  `Corrupt`.
 - *canonical*: keys sorted by their UTF-8 bytes, no spaces, UTF-8, shortest float that reads back the same. Equal
   canonical bytes are this library's definition of equal JSON values: 1, 1.0 and true are three different values.
 - *sealed*: a canonical object whose first member is the checksum of everything else: `{"checksum":"sha256:<hex>",…}`,
   the SHA-256 of the canonical bytes without that member. "checksum" sorts before every other key that we use, so
   checking it is one hash over the bytes as read.
-- *field*: a value by its name, `status`, or dotted into objects, `address.city`. `MISSING` where there is none.
-- *normal*: whole floats are written as integers. Numbers are equal whatever their type, in filters, indexes and claims:
-  they compare the canonical bytes of normal values.
-- *Python value*: what callers write for a JSON one (`as_json`). A tuple is a list, a set a sorted list, an Enum its
-  value, a UUID its text, a date its ISO 8601 text. An aware datetime is the text that `createdAt` would have: ISO 8601
-  in UTC with milliseconds, ending in `Z`. A Decimal is the JSON number that reads back as the same decimal: `1` is an
-  integer, `1.0` and `0.1` are floats; one that no float reads back as is refused, never rounded.
+- *field*: a value by its name, `status`, or dotted into objects, `address.city`. `MISSING` if there is none.
+- *normal*: whole floats are written as integers. Filters, indexes and claims ignore a number's type: they compare the
+  canonical bytes of normal values.
+- *Python value*: what callers may pass for a JSON value (`as_json`). A tuple is a list, a set a sorted list, an Enum
+  its value, a UUID its text, a date its ISO 8601 text. An aware datetime becomes text in the form of `createdAt`: ISO
+  8601 in UTC with milliseconds, ending in `Z`. A Decimal is the JSON number that reads back as the same decimal: `1` is
+  an integer, `1.0` and `0.1` are floats; a Decimal that no float represents is refused, never rounded.
 
 Refusals are `worm.errors.Invalid` with the JSON path or the byte offset. No input raises RecursionError.
 """
@@ -45,20 +46,20 @@ MAX_BYTES = 10 * 1024 * 1024
 MAX_DEPTH = 64
 INT_MIN = -(2**63)
 INT_MAX = 2**64 - 1
-_INT_CHARACTERS_MAX = 20  # both limits have at most 20 characters; longer text is out of range without converting it
+_INT_CHARACTERS_MAX = 20  # both limits have at most 20 characters; longer text is out of range, so it is not converted
 _BOM = b"\xef\xbb\xbf"
 _CANONICAL = orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
 _INSERTION_ORDER = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
 _ADVICE: dict[type, str] = {
-    date: "write ISO 8601 text in UTC, ending in Z",
-    Decimal: "write a number, or text where every digit counts",
-    tuple: "write a list",
+    date: "use ISO 8601 text in UTC, ending in Z",
+    Decimal: "use a number, or text if every digit matters",
+    tuple: "use a list",
 }
 _PLAIN_NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-$@")
 
 
 class _Refused(ValueError):
-    """Raised inside the parser's hooks, which do not know where they are; `_explain` finds the place."""
+    """Raised inside the parser's hooks, which do not know their position; `_explain` finds it."""
 
 
 def _pairs(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
@@ -96,7 +97,7 @@ _DECODE: Callable[[str], JsonValue] = json.JSONDecoder(
 def loads(body: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) -> JsonValue:
     """Parse one JSON value, or raise `Invalid` saying what is wrong and where."""
     if len(body) > max_bytes:
-        raise Invalid(f"body has {len(body)} bytes, more than the {max_bytes} allowed")
+        raise Invalid(f"body has {len(body)} bytes; the limit is {max_bytes}")
     if body.startswith(_BOM):
         raise Invalid("byte offset 0: starts with a byte order mark", hint="save the file as UTF-8 without BOM")
     try:
@@ -110,7 +111,7 @@ def loads(body: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH
         return _DECODE(text)
     except json.JSONDecodeError as error:
         raise _syntax(error, text) from error
-    except RecursionError as error:  # a caller's max_depth beyond what this interpreter's stack has left
+    except RecursionError as error:  # the caller's max_depth exceeds what is left of this interpreter's stack
         raise Invalid("nested too deep") from error
     except _Refused as error:
         raise _explain(text) from error
@@ -125,7 +126,7 @@ def loads_document(body: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = 
 
 
 def loads_own(body: bytes | memoryview, key: str) -> JsonObject:
-    """Parse an object this library wrote. `Corrupt`, naming the key, when it is not one."""
+    """Parse an object that this library wrote. `Corrupt`, naming the key, if it is not one."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -136,7 +137,7 @@ def loads_own(body: bytes | memoryview, key: str) -> JsonObject:
 
 
 def loads_own_array(body: bytes, key: str) -> list[JsonValue]:
-    """Parse an array this library wrote. `Corrupt`, naming the key, when it is not one."""
+    """Parse an array that this library wrote. `Corrupt`, naming the key, if it is not one."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -147,7 +148,7 @@ def loads_own_array(body: bytes, key: str) -> list[JsonValue]:
 
 
 def dumps(value: JsonValue) -> bytes:
-    """Canonical bytes: the same value gives the same bytes in every process, Lambda, CLI and Spark alike."""
+    """Canonical bytes: the same value gives the same bytes in every process: Lambda, CLI and Spark."""
     return _dump(value, _CANONICAL)
 
 
@@ -164,8 +165,8 @@ def check_json(value: object, *, max_depth: int = MAX_DEPTH) -> JsonValue:
 
 
 def normal(value: JsonValue) -> JsonValue:
-    """The value with whole floats written as the integers that they equal, all the way down. Two numbers are equal if
-    they are the same then, whatever their type: filters, indexes and claims of unique values compare so."""
+    """The value with whole floats replaced by the integers that they equal, at every depth. Two numbers are then equal
+    if they have the same value, whatever their type. Filters, indexes and claims of unique values compare this way."""
     if isinstance(value, float) and value.is_integer() and INT_MIN <= value <= INT_MAX:
         return int(value)
     if isinstance(value, list):
@@ -183,7 +184,7 @@ def type_name(value: object) -> str:
 
 
 def child_path(path: str, key: object) -> str:
-    """`a.b`, `a[0]`, and `a["odd key"]` where a plain dot would be ambiguous; also of what can be no name."""
+    """`a.b`, `a[0]`, and `a["odd key"]` where a plain dot would be ambiguous; also for keys that cannot be names."""
     if not isinstance(key, str):
         return f"{path}[{shown(key)}]"
     if key and _PLAIN_NAME.issuperset(key):
@@ -254,11 +255,11 @@ def _check_string(text: str, path: str) -> None:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise Invalid("holds a lone surrogate", path=path or "$") from error
+        raise Invalid("contains a lone surrogate", path=path or "$") from error
 
 
 def _check_by_second_parser(body: bytes, text: str, max_depth: int) -> None:
-    """Nesting and surrogates, where only a parse can tell. orjson limits its own depth, so this cannot overflow."""
+    """Checks nesting and surrogates where only a parser can. orjson limits its own depth, so this cannot overflow."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -285,11 +286,11 @@ def _syntax(error: json.JSONDecodeError, text: str) -> Invalid:
 
 
 class _Number(str):
-    """The text of a number, kept by the explaining parse."""
+    """The text of a number, kept by the parse that explains an error."""
 
 
 def _explain(text: str) -> Invalid:
-    """Parse again, keeping pairs and number texts, and walk to the first refused thing in document order."""
+    """Parse again, keeping pairs and number texts, and find the first refused value in document order."""
     decoder = json.JSONDecoder(object_pairs_hook=tuple, parse_int=_Number, parse_float=_Number, parse_constant=_Number)
     try:
         root = decoder.decode(text)
@@ -331,7 +332,8 @@ _PLAIN: frozenset[type] = frozenset((bool, int, float, str, type(None)))
 
 
 def as_json(value: object, path: str = "") -> object:
-    """The value with these replaced, to any depth. What is no JSON otherwise stays, for `check_json` to refuse."""
+    """The value with Python values replaced, at every depth. Other values that are not JSON stay; `check_json` refuses
+    them."""
     if isinstance(value, Enum) and not isinstance(value, Missing):
         return as_json(value.value, path)
     if isinstance(value, Decimal):
@@ -341,7 +343,7 @@ def as_json(value: object, path: str = "") -> object:
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise Invalid(
-                "a datetime must be timezone-aware", path=path or "$", hint="datetime(…, tzinfo=UTC), or text"
+                "a datetime must be timezone-aware", path=path or "$", hint="use datetime(…, tzinfo=UTC), or text"
             )
         return iso_millis(value)
     if isinstance(value, date):
@@ -351,32 +353,32 @@ def as_json(value: object, path: str = "") -> object:
     if isinstance(value, dict):
         return {key: as_json(item, child_path(path, key)) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        if _PLAIN.issuperset(map(type, value)):  # thousands of ids in one `$in`: nothing to replace, no paths to make
+        if _PLAIN.issuperset(map(type, value)):  # thousands of ids in one `$in`: nothing to replace, no paths to build
             return list(value)
         return [as_json(item, child_path(path, at)) for at, item in enumerate(value)]
     return value
 
 
 def ordered(members: Iterable[object]) -> list[JsonValue]:
-    """The members of a set as the list that it becomes."""
+    """The members of a set as a sorted list."""
     return cast("list[JsonValue]", sorted(members, key=_sorted_place))
 
 
 def _sorted_place(value: object) -> tuple[str, int | float, str]:
-    """The place of an item in the list that a set becomes: the same in every process."""
+    """The sort key of an item in the list made from a set: the same in every process."""
     if isinstance(value, int | float):
         return "number", value, ""
     return type_name(value), 0, value if isinstance(value, str) else repr(value)
 
 
 def number_of(value: Decimal, path: str = "") -> int | float:
-    """The JSON number of a Decimal; `Invalid` where there is none that reads back the same."""
+    """The JSON number of a Decimal; `Invalid` if no JSON number reads back the same."""
     exponent = value.as_tuple().exponent
     if exponent == 0 and INT_MIN <= value <= INT_MAX:
         return int(value)
     if value.is_finite() and Decimal(repr(float(value))) == value:
         return float(value)
-    what = "has more digits than a JSON number keeps" if value.is_finite() else "is not JSON"
+    what = "has more digits than a JSON number can hold" if value.is_finite() else "is not JSON"
     raise Invalid(f"{value} {what}", path=path or "$", hint="round it, or store it as text in a string field")
 
 
@@ -393,22 +395,22 @@ def seal(shape: Mapping[str, JsonValue]) -> bytes:
 
 
 def unseal(body: bytes, key: str) -> dict[str, JsonValue]:
-    """The object without its checksum; `Corrupt` when the checksum is missing or wrong."""
+    """The object without its checksum; `Corrupt` if the checksum is missing or wrong."""
     shape = loads_own(body, key=key)
     if "checksum" not in shape:
-        raise Corrupt("carries no checksum", key=key, hint="`worm repair` rebuilds it")
+        raise Corrupt("has no checksum", key=key, hint="run `worm repair` to rebuild it")
     claimed = shape.pop("checksum")
     if body.startswith(_HEAD):
         actual = _hash_of_rest(body)
-    else:  # re-indented by somebody's editor: equal content is still equal
+    else:  # reformatted by an editor: equal content is still equal
         actual = hashlib.sha256(dumps(shape)).hexdigest()
     if claimed != f"sha256:{actual}":
-        raise Corrupt("its checksum does not match its content", key=key, hint="`worm repair` rebuilds it")
+        raise Corrupt("its checksum does not match its content", key=key, hint="run `worm repair` to rebuild it")
     return shape
 
 
 def is_intact(body: bytes) -> bool:
-    """Is it sealed by the checksum in front? Told without parsing; False also where only `unseal` can tell."""
+    """Whether the leading checksum matches, without parsing. Also False where only `unseal` can decide."""
     if not body.startswith(_HEAD):
         return False
     return body[len(_HEAD) : _HEAD_LENGTH] == _hash_of_rest(body).encode() + b'",'
@@ -430,7 +432,8 @@ MISSING: Final = Missing.MISSING
 
 
 def field_value(document: Mapping[str, JsonValue], field: str) -> JsonValue | Missing:
-    """The value of a field. A key with exactly this name wins over descending at the dots (rows keep dotted names)."""
+    """The value of a field. A key with exactly this name takes precedence over descending at the dots (rows keep dotted
+    names)."""
     if field in document:
         return document[field]
     first, *rest = field.split(".")

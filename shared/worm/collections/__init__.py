@@ -1,1 +1,1 @@
-"""Documents, their oplog, and `reconcile`: what makes the recorded history equal what the bucket holds."""
+"""Documents, their oplog, and `reconcile`: brings the recorded history in line with the bucket."""

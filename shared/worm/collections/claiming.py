@@ -1,10 +1,11 @@
-"""Unique values around one write: claimed before, confirmed after, freed at the end; see `collections/claims.py`.
+"""Unique values around one write: claim them before, confirm them after, free the old ones; see
+`collections/claims.py`.
 
-A document may have a value without a claim, if a raw upload put it there. So before a value is claimed the index is
-asked. It may lag, so it only names candidates; the documents decide. One look per index serves a whole bulk.
+A document may have a value without a claim if a raw upload put it there. So before a value is claimed, the index is
+checked. It may lag, so it only names candidates; the documents decide. One lookup per index serves a whole bulk write.
 
-A write that turns out to have lost a claim (it stalled between claim and document for longer than the grace period) is
-undone where that is possible without taking anything from others, and is an error in any case.
+A write may lose a claim if it stalls between claim and document for longer than the grace period. It is then undone if
+that takes nothing from others, and it is an error in any case.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from worm.store.parallel import chunked
 
 CHUNK = 500
 IdsWith = Callable[[IndexDef, Sequence[JsonValue]], set[str] | None]
-"""The ids that an index has under any of the values; None: the index cannot answer now."""
+"""The ids that an index has under any of the values. None: the index cannot answer now."""
 
 
 class Claiming:
@@ -51,7 +52,7 @@ class Claiming:
         self.is_needed = self._claims.are_needed
 
     def holders(self, documents: Sequence[Mapping[str, JsonValue]]) -> Holders:
-        """Who else has unique values of these documents: one look at each index for all of them."""
+        """Which other documents have unique values of these documents: one lookup per index for all of them."""
         return IndexHolders(self._claims, self._ids_with, documents)
 
     def reserve(
@@ -62,14 +63,14 @@ class Claiming:
         holders: Holders | None,
         givers: Givers = no_givers,
     ) -> Reservation:
-        """Before the write. `UniqueViolation` when another document has, or is just getting, one of the values."""
+        """Before the write. `UniqueViolation` if another document has, or is about to get, one of the values."""
         if not self.is_needed:
             return Reservation(entity_id)
         looked_up = holders or self.holders([] if after is None else [after])
         return self._claims.reserve(entity_id, before, after, looked_up, givers)
 
     def leaving(self, found: Object, entity_id: str) -> Reservation:
-        """Before a document is deleted: the claims that its deletion makes superfluous."""
+        """Before a document is deleted: the claims that its deletion makes unnecessary."""
         if not self.is_needed:
             return Reservation(entity_id)
         return self._claims.reserve(entity_id, self._collection.documents.recorded(found), None)
@@ -80,7 +81,7 @@ class Claiming:
 
     @contextmanager
     def around(self, reservation: Reservation) -> Iterator[None]:
-        """Around the write: a failure that says that it did not land gives the claims back."""
+        """Around the write: releases the claims if a failure proves that the write did not land."""
         try:
             yield
         except CommitStateUnknown:
@@ -90,7 +91,7 @@ class Claiming:
             raise
 
     def confirm(self, reservation: Reservation, stored: Won | Object, before: Document | None, *, is_new: bool) -> None:
-        """After the write: `UniqueViolation`, and the write is undone, if a claim was lost meanwhile."""
+        """After the write: `UniqueViolation`, and the write is undone, if a claim was lost in the meantime."""
         violation = self.lost(reservation)
         if violation is None:
             return
@@ -101,42 +102,42 @@ class Claiming:
         else:
             violation.is_stored = True
             violation.hint = (
-                "the save took so long that its claim was taken over; the document is stored all the same, and the "
+                "the save took so long that its claim was taken over; the document is stored anyway, and the "
                 "index lists both under conflicts: change one of them"
             )
         raise violation
 
     def lost(self, reservation: Reservation) -> UniqueViolation | None:
-        """After the write: the violation, if another document took a claim over meanwhile."""
+        """After the write: the violation, if another document took over a claim in the meantime."""
         try:
             return self._claims.confirm(reservation)
         except WormError as error:
             unsure = Unavailable(
                 f"{self._named(reservation)} is stored, but its claims could not be confirmed: {error.message}",
                 key=error.key,
-                hint="`worm verify` says whether another document has its unique values too",
+                hint="run `worm verify` to see whether another document also has its unique values",
             )
             unsure.is_stored = True
             raise unsure from error
 
     def free(self, reservation: Reservation) -> WormError | None:
-        """The values that the document does not have any more are free. The error where one could not be freed: the
-        write is done, so that it is reported last (`Access._maintain`)."""
+        """Free the values that the document no longer has. Returns the error if one could not be freed: the write is
+        done, so the error is reported last (`Access._maintain`)."""
         try:
             self._claims.free(reservation)
         except WormError as error:
             left = Unavailable(
-                f"{self._named(reservation)}: the change is stored, but the claim of a value that it had is left: "
+                f"{self._named(reservation)}: the change is stored, but the claim on its old value remains: "
                 f"{error.message}",
                 key=error.key,
-                hint="the next save of that value takes it over",
+                hint="the next save with that value takes the claim over",
             )
             left.is_stored = True
             return left
         return None
 
     def _undo(self, reservation: Reservation, stored: Won | Object, before: Document | None, *, is_new: bool) -> bool:
-        """Bring back what was there before the write, if nobody wrote over it. Append mode removes nothing."""
+        """Restore the state before the write, if nobody has overwritten it. Append mode removes nothing."""
         store, key = self._collection.store, self._collection.documents.key(reservation.id)
         outcome: Won | Lost | Gone
         if is_new:
@@ -178,14 +179,14 @@ class IndexHolders(Holders):
         return next((other for other in candidates if not self._claims.is_outdated(other, value)), None)
 
     def _look_up(self, field: str) -> set[str]:
-        """The candidates. An index that cannot answer names none: claims are what decides between saves."""
+        """The candidates. An index that cannot answer names none: between saves, the claims decide."""
         index = next(one for one in unique_indexes(self._claims.documents.definition) if one.field == field)
         values = readable_values(self._claims, self._saved)
         wanted = {value.canonical: value.value for value in values if value.field == field}
         return self._ids_with(index, list(wanted.values())) or set()
 
     def _read(self, field: str, ids: Sequence[str]) -> dict[bytes, list[str]]:
-        """The ids of the documents that hold each value now. Text that cannot be an id has no document."""
+        """The ids of the documents that hold each value now. A text that cannot be an id has no document."""
         documents, holding = self._claims.documents, dict[bytes, list[str]]()
         possible = [one for one in ids if typed_problem(documents.definition.id_type, one) is None]
         for chunk in chunked(possible, CHUNK):
@@ -203,7 +204,7 @@ class IndexHolders(Holders):
 
 
 def readable_values(claims: Claims, documents: Iterable[Mapping[str, JsonValue]]) -> Iterator[UniqueValue]:
-    """The unique values of what is to be saved. What is no JSON is refused where it is saved; here it has no value."""
+    """The unique values of the data to save. Data that is not JSON has none here; the save refuses it."""
     for document in documents:
         for value in claims.values(document):
             try:

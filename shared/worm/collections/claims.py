@@ -1,29 +1,29 @@
-"""Unique values: a value of a unique index is claimed, by put-if-absent of one object, before a document may have it.
+"""Unique values: before a document may have a value of a unique index, it must claim it by put-if-absent of one object.
 
-Two values are the same if the index has the same entry for them: `1` and `1.0` are, `1` and `"1"` are not. Null and a
-missing field are no values: any number of documents may lack one. A value that is an array or an object (of a field
-that the schema does not declare closely) counts as a whole.
+Two values are the same if the index has the same entry for them: `1` and `1.0` are the same, `1` and `"1"` are not.
+Null and a missing field are not values: any number of documents may lack one. An array or an object (of a field that
+the schema does not declare in detail) is one value.
 
-- *claim*: `.worm.index/<field>/.claims/<sha256 of the value>`; names the document that has the value or is to get it.
+- *claim*: `.worm.index/<field>/.claims/<sha256 of the value>`; names the document that has the value or will get it.
 - *holder*: the document that a claim names. A claim is *true* while its holder has the value, *stale* when it does not.
-- *pending*: stale because the holder's write is still under way. It cannot be told from one whose writer died, so a
-  stale claim is refused to others while it is younger than `GRACE`, and *taken over* by compare-and-swap afterwards.
-- *adopt*: take over a claim that names the same document (left by a crash, or of another session): at once.
+- *pending*: stale because the holder's write is still in progress. It looks the same as a claim whose writer died. So a
+  stale claim blocks others while it is younger than `GRACE`; afterward, they can *take it over* by compare-and-swap.
+- *adopt*: take over a claim that names the same document (left by a crash or by another session), without waiting.
 - *giver*: a document that loses the value with the same commit that gives it to another. The claim passes before the
-  commit and names the giver as `over`: it is true whichever of the two has the value.
+  commit and names the giver as `over`: it is true while either of the two has the value.
 
-A writer claims its new values; writes the document; *confirms*, that is, reads its claims again; frees the old ones
-(`claiming.py`). A taker reads the holder's document (the value is not there); swaps the claim; reads the holder's
-document again. The writer writes the document before it looks at the claim, the taker writes the claim before it looks
-at the document: one of them sees the other, whatever the clocks say. `GRACE` only makes meeting rare. See decision
-0010.
+A writer claims its new values, writes the document, *confirms* (it reads its claims again), and frees the old ones
+(`claiming.py`). A taker reads the holder's document (it lacks the value), swaps the claim, and reads the holder's
+document again. The writer writes the document before it checks the claim; the taker writes the claim before it checks
+the document. So one of them sees the other, whatever the clocks say. `GRACE` only makes such meetings rare. See
+decision 0010.
 
-Claims are freed with the etag that was read before the document changed: whoever adopted or took one meanwhile keeps
-it. An unknown outcome (`CommitStateUnknown`) cleans nothing up; what it may leave is a stale claim.
+Claims are freed with the etag that was read before the document changed, so a process that adopted or took over a claim
+in the meantime keeps it. An unknown outcome (`CommitStateUnknown`) cleans up nothing; it may leave a stale claim.
 
-`audit_claims` and `restore_claims` compare all claims of a model with its documents. The rows that they are given may
-be behind: before a claim is called stale its holder's document is read, and one that is younger than the grace period
-may be of a save under way. A document without a claim is no difference: raw uploads make none, and a save finds them by
+`audit_claims` and `restore_claims` compare all claims of a model with its documents. Their rows may be outdated. So
+before a claim is called stale, its holder's document is read; a claim younger than the grace period may belong to a
+save in progress. A document without a claim is not a difference: raw uploads make none, and a save finds them through
 the index.
 """
 
@@ -59,9 +59,9 @@ from worm.store.base import NotModified, Object, Read, Won
 from worm.store.parallel import chunked, in_parallel
 from worm.values import dataclass
 
-REPAIR = "`worm repair` writes it again"
+REPAIR = "run `worm repair` to rewrite it"
 CLAIM = record(
-    "a claim that this code reads",
+    "a claim that this version of worm reads",
     {"version": one_of(1), "id": TEXT, "value": ANYTHING, "claim": TEXT},
     {"over": TEXT},
 )
@@ -69,7 +69,7 @@ CLAIM = record(
 
 @dataclass(frozen=True)
 class UniqueValue:
-    """A value that one document of the model may have, in one field."""
+    """A value of one field that only one document of the model may have."""
 
     field: str
     value: JsonValue
@@ -85,13 +85,13 @@ class UniqueValue:
 
     @property
     def text(self) -> str:
-        """As errors show it: a string in quotes, anything else as canonical JSON; of a long one the beginning."""
+        """As errors show it: a string in quotes, anything else as canonical JSON. A long value is truncated."""
         if not isinstance(self.value, str):
             return shortened(self.canonical.decode())
         return f"'{self.value}'" if len(self.value) <= SHOWN_MAX else shown(self.value)
 
     def is_in(self, document: Mapping[str, JsonValue] | None) -> bool:
-        """Does the document (or row) have this value?"""
+        """Whether the document (or row) has this value."""
         found = None if document is None else unique_value(self.field, document)
         return found is not None and found.canonical == self.canonical
 
@@ -101,8 +101,8 @@ class UniqueValue:
 
 
 def unique_indexes(definition: ModelDef) -> list[IndexDef]:
-    """By field name. Everybody claims in this order, so that of two writers that want the same two values one gets the
-    first and with it, as far as these two go, all."""
+    """By field name. All writers claim in this order. So if two writers want the same two values, one gets the first
+    and, as far as these two are concerned, also the second."""
     return sorted((index for index in definition.indexes.values() if index.unique), key=lambda index: index.field)
 
 
@@ -121,8 +121,8 @@ def unique_values(definition: ModelDef, document: Mapping[str, JsonValue] | None
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The body of a claim. `claim` is a random name of this write, so that bytes under compare-and-swap never repeat;
-    `over` is the document that it was taken from."""
+    """The body of a claim. `claim` is a random name of this write, so that bytes under compare-and-swap never repeat.
+    `over` is the document that the value was taken from."""
 
     id: str
     value: JsonValue
@@ -135,7 +135,7 @@ class Claim:
 
     @classmethod
     def from_bytes(cls, body: bytes, key: str) -> Claim:
-        """`Corrupt`, naming the key, when it is not one. Members that we do not know are ignored."""
+        """`Corrupt`, naming the key, if it is not a claim. Unknown members are ignored."""
         try:
             shape = loads_own(body, key=key)
         except Corrupt as damage:
@@ -151,14 +151,14 @@ class Claim:
 
 
 GRACE = timedelta(seconds=60)
-"""How long a claim whose holder lacks the value is believed to be of a write under way."""
+"""How long a claim whose holder lacks the value is assumed to belong to a write in progress."""
 ROUNDS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
 class HeldClaim:
-    """A claim of ours as it is stored. `adopted`: it named this document before we wrote it. `giver`: who has the value
-    until the commit."""
+    """One of our claims as it is stored. `adopted`: it named this document before we wrote it. `giver`: the document
+    that has the value until the commit."""
 
     value: UniqueValue
     etag: str
@@ -169,7 +169,7 @@ class HeldClaim:
 
 @dataclass
 class Reservation:
-    """The claims of one write: `new` ones that it made, `old` ones (as read before) that it makes superfluous."""
+    """The claims of one write: `new` ones that it made, `old` ones (as read before) that it makes unnecessary."""
 
     id: str
     new: list[HeldClaim] = field(default_factory=list)
@@ -177,7 +177,7 @@ class Reservation:
 
 
 class Holders:
-    """Who has a value without a claim, as far as the index knows. This one knows nothing."""
+    """Which documents have a value without a claim, according to the index. This base class knows none."""
 
     def of(self, value: UniqueValue, entity_id: str) -> str | None:
         """The id of a document other than `entity_id` that has the value."""
@@ -185,7 +185,7 @@ class Holders:
 
 
 Givers = Callable[[UniqueValue], Collection[str]]
-"""The documents that lose a value with the commit that gives it to another one."""
+"""The documents that lose a value in the commit that gives it to another one."""
 
 
 def no_givers(value: UniqueValue) -> Collection[str]:
@@ -223,32 +223,32 @@ class Claims:
         return unique_values(self.documents.definition, document)
 
     def values_of(self, entity_id: str, row: Mapping[str, JsonValue] | None) -> list[UniqueValue]:
-        """The same of a row of the table. Where it lacks one that is too large for it, the document tells."""
+        """The same for a row of the table. If the row lacks a value because of its size, the document is read."""
         fields = (index.field for index in unique_indexes(self.documents.definition))
         is_whole = row is None or not any(is_cut(row, field) for field in fields)
         return self.values(row if is_whole else self._document(entity_id))
 
     def has(self, entity_id: str, value: UniqueValue) -> bool:
-        """Does the document have the value now? Also one that breaks the schema does."""
+        """Whether the document has the value now, even if it violates the schema."""
         return value.is_in(self._document(entity_id))
 
     def _document(self, entity_id: str) -> Document | None:
-        """As it is now. The log of a space decides, where it has the document: the stored one may be behind it by more
-        than the grace period."""
+        """The document as it is now. If the log of a space has it, the log decides: the stored document may be behind
+        by more than the grace period."""
         said = None if self._truth is None else self._truth(entity_id)
         if said is not None:
             return said.value
         try:
             found = self.documents.current(entity_id)
-        except Invalid:  # too large to be read: no document of ours
+        except Invalid:  # too large to be read: not one of our documents
             return None
         return None if found is None else self.documents.recorded(found)
 
     def is_outdated(self, entity_id: str, value: UniqueValue) -> bool:
-        """Has the document lost the value that its object, as just read, has?"""
+        """Whether the document has lost a value that its object, as just read, still has."""
         return self._truth is not None and not self.has(entity_id, value)
 
-    # Of one write
+    # One write
 
     def reserve(
         self,
@@ -258,9 +258,9 @@ class Claims:
         holders: Holders | None = None,
         givers: Givers = no_givers,
     ) -> Reservation:
-        """Claim the unique values that a write gives to the document, and look up the claims of those that it takes
-        away. `UniqueViolation` when one is taken; nothing is left of the others then. No request where nothing
-        changes. `givers` lose a value with the same commit."""
+        """Claim the unique values that a write adds to the document, and look up the claims of the values that it
+        removes. `UniqueViolation` if one is taken; the other claims are then released. Sends no request if nothing
+        changes. `givers` lose a value in the same commit."""
         had, gets = self.values(before), self.values(after)
         new = [value for value in gets if not value.is_in(before)]
         reservation = Reservation(entity_id)
@@ -282,8 +282,9 @@ class Claims:
         return reservation
 
     def confirm(self, reservation: Reservation) -> UniqueViolation | None:
-        """After the document is stored: are the new claims still ours? One that is gone is made again, one that another
-        session of the same document adopted is taken back. The violation, where another document took one over."""
+        """After the document is stored: check that the new claims are still ours. A missing claim is made again; one
+        that another session of the same document adopted is taken back. Returns the violation if another document took
+        one over."""
         for position, held in enumerate(reservation.new):
             try:
                 reservation.new[position] = self._confirmed(reservation.id, held)
@@ -292,9 +293,9 @@ class Claims:
         return None
 
     def cancel(self, reservation: Reservation, reason: WormError) -> None:
-        """The document was certainly not written, for this reason: give the new claims back. An adopted one stays where
-        the document has the value, and one that had a giver is the giver's again. What cannot be given back is said in
-        the reason's hint."""
+        """The document was certainly not written, for this reason: release the new claims. An adopted claim stays if
+        the document has the value; a claim with a giver goes back to the giver. If a claim cannot be released, the
+        reason's hint says so."""
         for held in reservation.new:
             try:
                 if held.adopted and self.has(reservation.id, held.value):
@@ -305,18 +306,19 @@ class Claims:
                     self._remove(held)
             except WormError as error:
                 left = (
-                    f"{held.value.field}={held.value.text} stays claimed for {GRACE.seconds} seconds: {error.message}"
+                    f"{held.value.field}={held.value.text} is claimed for {GRACE.seconds} more seconds: {error.message}"
                 )
                 reason.hint = f"{reason.hint}; {left}" if reason.hint else left
 
     def free(self, reservation: Reservation) -> None:
-        """The document is stored without the old values: their claims go, unless somebody has them by now."""
+        """The document is stored without the old values: remove their claims, unless another document has them by
+        now."""
         for held in reservation.old:
             self._remove(held)
 
     def keep(self, reservation: Reservation) -> bool:
-        """Make the old claims sure again, to write the earlier document back. False: one of them is not ours any
-        more."""
+        """Secure the old claims again, before the earlier document is written back. False: one of them is no longer
+        ours."""
         for position, held in enumerate(reservation.old):
             swapped = self._swap(reservation.id, held.value, held.etag, None)
             if swapped is None:
@@ -327,12 +329,13 @@ class Claims:
     # One claim
 
     def _own(self, entity_id: str, value: UniqueValue) -> Sequence[HeldClaim]:
-        """The claim of a value that the document has; nothing where there is none (a raw upload), or another's."""
+        """The claim of a value that the document has; empty if there is none (a raw upload) or it belongs to another
+        document."""
         found = self.store.get(self.key(value))
         try:
             is_own = found is not None and Claim.from_bytes(found.body, found.key).id == entity_id
         except Corrupt:
-            return ()  # whoever claims the value next hears of it, and `worm verify`
+            return ()  # the next process that claims the value finds out, and so does `worm verify`
         return (HeldClaim(value, found.etag, found.version_id),) if found is not None and is_own else ()
 
     def _claim(self, entity_id: str, value: UniqueValue, givers: Collection[str] = ()) -> HeldClaim:
@@ -344,11 +347,11 @@ class Claims:
             if taken is not None:
                 return taken
         raise Unavailable(
-            f"{ROUNDS_MAX} attempts to claim {value.field}={value.text} met another writer", key=self.key(value)
+            f"{ROUNDS_MAX} attempts to claim {value.field}={value.text} lost to other writers", key=self.key(value)
         )
 
     def _take(self, entity_id: str, value: UniqueValue, found: Object, givers: Collection[str]) -> HeldClaim | None:
-        """Adopt or take over a claim; None when it changed meanwhile."""
+        """Adopt or take over a claim; None if it changed in the meantime."""
         there = Claim.from_bytes(found.body, found.key)
         if there.id == entity_id:
             over = there.over
@@ -366,8 +369,8 @@ class Claims:
         return swapped
 
     def _refuse_true(self, entity_id: str, value: UniqueValue, there: Claim, givers: Collection[str]) -> None:
-        """`UniqueViolation` if the holder has the value, or the one that the holder took it from: the holder may have
-        died before it looked a second time."""
+        """`UniqueViolation` if the holder has the value, or the document that the holder took it from: the holder may
+        have died before its second check."""
         for holder in (there.id, there.over):
             if holder is not None and holder not in (entity_id, *givers) and self.has(holder, value):
                 raise value.taken_by(holder)
@@ -377,7 +380,8 @@ class Claims:
         if age < GRACE:
             left = (GRACE - age).total_seconds()
             raise value.taken_by(
-                there.id, hint=f"a save of it is under way; if that died, the value is free again in {left:.0f} seconds"
+                there.id,
+                hint=f"a save of it is in progress; if that save died, the value becomes free in {left:.0f} seconds",
             )
 
     def _swap(
@@ -403,7 +407,7 @@ class Claims:
                 raise held.value.taken_by(holder)
         again = self._claim(entity_id, held.value)
         if not self.has(entity_id, held.value):
-            self._remove(again)  # the document changed since, and whoever did that had nothing to free
+            self._remove(again)  # the document changed since then, and that writer had nothing to free
         return again
 
     def _remove(self, held: HeldClaim) -> None:
@@ -417,7 +421,7 @@ Rows = Mapping[str, Mapping[str, JsonValue]]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong with unique values: `unique-conflict`, `claim-stale` or `claim-damaged`."""
+    """One problem with unique values: `unique-conflict`, `claim-stale` or `claim-damaged`."""
 
     kind: Literal["unique-conflict", "claim-stale", "claim-damaged"]
     key: str
@@ -426,7 +430,7 @@ class Finding:
 
 @dataclass
 class ClaimReport:
-    """What `restore_claims` did, as keys of claims; `conflicts` are values that several documents have."""
+    """The claims that `restore_claims` changed, by key. `conflicts` are values that several documents have."""
 
     written: list[str] = field(default_factory=list)
     corrected: list[str] = field(default_factory=list)
@@ -436,14 +440,14 @@ class ClaimReport:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A unique value that documents have, and their ids in order. The first one is the index's, too."""
+    """A unique value that documents have, and their ids in order. The index also lists the first one."""
 
     value: UniqueValue
     ids: list[str]
 
     @property
     def shown(self) -> str:
-        """The ids for people: not more than a few."""
+        """The ids for display: only a few."""
         return ", ".join(self.ids[:IDS_SHOWN_MAX]) + (", …" if len(self.ids) > IDS_SHOWN_MAX else "")
 
 
@@ -470,7 +474,7 @@ def wanted_claims(claims: Claims, rows: Rows) -> dict[str, Wanted]:
 
 @dataclass(frozen=True, slots=True)
 class Digests:
-    """A range of the names of claims, from `start` up to and without `end`: all of them, or one process's share."""
+    """A range of the names of claims, from `start` to before `end`: all of them, or the share of one process."""
 
     start: str = ""
     end: str | None = None
@@ -480,12 +484,12 @@ ALL_DIGESTS = Digests()
 
 
 def audit_claims(claims: Claims, rows: Rows) -> list[Finding]:
-    """What is wrong, keys ascending. Reads only: a listing per unique index, and every claim."""
+    """The problems, keys ascending. It only reads: one listing per unique index, and every claim."""
     return audit_wanted(claims, wanted_claims(claims, rows))
 
 
 def audit_wanted(claims: Claims, wanted: Mapping[str, Wanted], within: Digests = ALL_DIGESTS) -> list[Finding]:
-    """The same for a range of claims; `wanted` has all that documents want of it."""
+    """The same for a range of claims; `wanted` has all values of documents in that range."""
     found = _conflicts(wanted)
     for stored, claim in _stored(claims, within):
         is_true = isinstance(claim, Claim) and claim.id in _ids(wanted, stored.key)
@@ -495,7 +499,7 @@ def audit_wanted(claims: Claims, wanted: Mapping[str, Wanted], within: Digests =
 
 
 def judged_claim(claims: Claims, field: str, found: Object) -> tuple[Claim | Corrupt, Finding | None]:
-    """A stored claim, and what is wrong with it. Reads its holder's document."""
+    """What is wrong with a stored claim, or None. Reads its holder's document."""
     stored, claim = StoredClaim(field, found), _parsed(claims, field, found)
     return claim, _finding(claims, stored, claim)
 
@@ -504,19 +508,19 @@ def _finding(claims: Claims, stored: StoredClaim, claim: Claim | Corrupt) -> Fin
     if isinstance(claim, Corrupt):
         return Finding("claim-damaged", stored.key, f"{claim.message} ({claim.hint or REPAIR})")
     if _is_stale(claims, stored, claim):
-        return Finding("claim-stale", stored.key, f"'{claim.id}' lacks the value that is claimed for it")
+        return Finding("claim-stale", stored.key, f"'{claim.id}' does not have the value that is claimed for it")
     return None
 
 
 def restore_claims(claims: Claims, rows: Rows) -> ClaimReport:
-    """Claim what documents have without a claim, and correct or remove stale and damaged ones. Runs beside saves: every
-    write is conditional on what was read, and one that loses is left to the other. The rows only name candidates: a
-    claim is written for a document that has the value now, which is read first."""
+    """Claim values that documents have without a claim, and correct or remove stale and damaged claims. It can run
+    while others save: every write is conditional on what was read, and if it loses, the other write counts. The rows
+    only name candidates: before a claim is written, the document is read, and it must have the value."""
     return restore_wanted(claims, wanted_claims(claims, rows))
 
 
 def restore_wanted(claims: Claims, wanted: Mapping[str, Wanted], within: Digests = ALL_DIGESTS) -> ClaimReport:
-    """The same for a range of claims; `wanted` has all that documents want of it."""
+    """The same for a range of claims; `wanted` has all values of documents in that range."""
     report = ClaimReport(conflicts=_conflicts(wanted))
     missing = dict(wanted)
     for stored, claim in _stored(claims, within):
@@ -537,8 +541,8 @@ def restore_wanted(claims: Claims, wanted: Mapping[str, Wanted], within: Digests
 
 
 def claim_unclaimed(claims: Claims, rows: Rows) -> ClaimReport:
-    """Claim what documents have while there is no claim at all, wrong or right: a listing per unique index, then two
-    requests for each claim that is missing. What else may be wrong is left to saves and to `restore_claims`."""
+    """Claim values of documents that have no claim at all, right or wrong: one listing per unique index, then two
+    requests for each missing claim. Other problems are left to saves and to `restore_claims`."""
     wanted = wanted_claims(claims, rows)
     there: set[str] = set()
     for index in unique_indexes(claims.documents.definition):
@@ -556,7 +560,7 @@ def _claim_missing(claims: Claims, key: str, wanted: Wanted) -> bool:
 
 
 def _holder(claims: Claims, wanted: Wanted) -> str | None:
-    """The first of the documents that has the value as it is stored now."""
+    """The first of the documents whose stored version has the value."""
     return next((one for one in wanted.ids if claims.has(one, wanted.value)), None)
 
 
@@ -575,7 +579,7 @@ def _conflicts(wanted: Mapping[str, Wanted]) -> list[Finding]:
 
 
 def _is_stale(claims: Claims, stored: StoredClaim, claim: Claim) -> bool:
-    """Has neither its holder the value, nor the one that it was to pass from?"""
+    """Whether neither its holder nor its giver has the value."""
     is_old, value = claims.clock.now() - stored.object.last_modified >= GRACE, UniqueValue(stored.field, claim.value)
     return is_old and not any(claims.has(one, value) for one in (claim.id, claim.over) if one is not None)
 
@@ -589,7 +593,7 @@ def _keys(claims: Claims, field: str, within: Digests) -> Iterator[str]:
 
 
 def _stored(claims: Claims, within: Digests) -> Iterator[tuple[StoredClaim, Claim | Corrupt]]:
-    """Every stored claim, or what is wrong with it."""
+    """Every stored claim, or the problem with it."""
     for index in unique_indexes(claims.documents.definition):
         for keys in chunked(list(_keys(claims, index.field, within)), CHUNK):
             for found in claims.store.get_many([Read(key) for key in keys]):
@@ -605,5 +609,5 @@ def _parsed(claims: Claims, field: str, found: Object) -> Claim | Corrupt:
     except Corrupt as damage:
         return damage
     if claims.key(UniqueValue(field, claim.value)) != found.key:
-        return Corrupt("the claim lies under the name of another value", key=found.key, hint=REPAIR)
+        return Corrupt("the claim is stored under the name of another value", key=found.key, hint=REPAIR)
     return claim

@@ -28,16 +28,16 @@ _EVERYTHING = IdRange()
 
 @dataclass(frozen=True)
 class EntityOutcome:
-    """What reconciling one entity came to: `change` where the table has to learn something."""
+    """The outcome of reconciling one entity. `change` is set if the table needs an update."""
 
     change: Change | None = None
     appended: int = 0
     error: Exception | None = None
     damage: Corrupt | None = None
-    """The error, where it is that the history cannot be continued: the table is to serve the document then."""
+    """The error, if the history cannot be continued. The table then serves the document."""
     is_late: bool = False
-    """The document came back after a commit had deleted it: no news. Capture has no permission to delete it; the sweep
-    does."""
+    """The document came back after a commit had deleted it, so it is not a change. Capture has no permission to delete
+    it; the sweep does."""
     is_mended: bool = False
 
 
@@ -80,13 +80,13 @@ class Collection:
 
     @cached_property
     def origins(self) -> Origins:
-        """Where changes come from. A model in a space needs the one that asks its log: without it an object that a
-        commit deleted would count again."""
+        """Where changes come from. A model in a space needs the origins that ask its log: without them, an object that
+        a commit deleted would count again."""
         if self.origins_of is not None:
             return self.origins_of(self)
         if self.definition.space is not None:
             raise Invalid(
-                f"{self.name} is in the space '{self.definition.space}'", hint="open it by a worm.session.Session"
+                f"{self.name} is in the space '{self.definition.space}'", hint="open it with worm.session.Session"
             )
         return PlainOrigins(self.definition, self.trash)
 
@@ -111,8 +111,8 @@ class Collection:
         recheck: bool = False,
         survey: Survey = UNLISTED,
     ) -> EntityOutcome:
-        """Reconcile one entity. `folded` is what the table knows of it, `survey` what a listing showed. Never raises:
-        the error is part of the outcome."""
+        """Reconcile one entity. `folded` is what the table knows about it, `survey` what a listing showed. Never
+        raises: an error is part of the outcome."""
         try:
             result = self.reconciler().reconcile(entity_id, hint, tuple(sightings), recheck=recheck, survey=survey)
             failure = result.rejected or result.unkept
@@ -121,7 +121,7 @@ class Collection:
             return EntityOutcome(error=error, damage=self.damage_of(entity_id, error))
 
     def damage_of(self, entity_id: str, error: Exception) -> Corrupt | None:
-        """The error, if it is one of the entity's own history, and not of a space or the trash."""
+        """The error, if it concerns the entity's own history and not a space or the trash."""
         is_own = (getattr(error, "key", None) or "").startswith(self.resolver.oplog_path(self.name, entity_id))
         return error if isinstance(error, Corrupt) and is_own else None
 
@@ -131,8 +131,8 @@ class Collection:
         return Change(result.id, result.head, self.row(result.state()))
 
     def document_of(self, entity_id: str, found: Object) -> Document:
-        """The document of a stored object: one that fits the schema, or that did when it was written. Else `Invalid`
-        with every mistake."""
+        """The document of a stored object: one that fits the schema now, or did when it was written. Otherwise
+        `Invalid` with every error."""
         try:
             return self.documents.parse(entity_id, found)
         except Invalid:
@@ -142,18 +142,18 @@ class Collection:
             return document
 
     def was_accepted(self, entity_id: str, found: Object) -> bool:
-        """Is the object, whatever the schema says today, known to have been a valid document?
+        """Whether the object is known to have been a valid document, whatever the schema says today.
 
-        Without an oplog our SDK must have written it. With one its newest entry must be of this very version; or our
-        SDK has written the object since, and it breaks no rule that the recorded document does not break; of a damaged
-        oplog our SDK must have written it. Only for objects that fail the check: finding the end of an oplog takes a
-        few reads.
+        Without an oplog, our SDK must have written it. With one, there are two ways: its newest entry records this very
+        version, or our SDK has written the object since then and it breaks no rule that the recorded document does not
+        break. With a damaged oplog, our SDK must have written it. Only called for objects that fail the check: finding
+        the end of an oplog takes a few reads.
         """
         if not self.definition.oplog:
             return is_written_by_us(found)
         try:
             return self._was_recorded(entity_id, found)
-        except Corrupt:  # what is recorded is unknown: the document itself says who wrote it
+        except Corrupt:  # the recorded state is unknown: the document itself says who wrote it
             return is_written_by_us(found)
 
     def _was_recorded(self, entity_id: str, found: Object) -> bool:
@@ -170,8 +170,8 @@ class Collection:
         return before is not None
 
     def keep_snapshot(self, entity_id: str) -> None:
-        """The snapshot of the version that is stored now, where the model keeps them without an oplog. What is no valid
-        document gets none."""
+        """Take the snapshot of the version that is stored now, if the model keeps snapshots without an oplog. An
+        invalid document gets none."""
         if not self.snapshots.are_of_versions:
             return
         try:
@@ -183,20 +183,20 @@ class Collection:
             self.snapshots.take_version(entity_id, found, document)
 
     def row(self, document: Document | None) -> Row | None:
-        """The row of the manifest, without what is too large for it."""
+        """The row of the manifest, without values that are too large."""
         if document is None:
             return None
         limits, fields = self.definition.manifest, self.definition.table_fields()
         return cut_row(self.uncut_row(document), fields, limits.max_field_bytes, limits.max_row_bytes)
 
     def uncut_row(self, document: Document) -> Row:
-        """All that a row of any size would hold."""
+        """The row without a size limit."""
         make = table_row if self.definition.keeps_whole_rows else project
         return make(document, self.definition.table_fields())
 
     def latest_versions(self, after: str | None = None, within: IdRange = _EVERYTHING) -> Iterator[tuple[str, Version]]:
-        """Id and newest version (or delete marker) of every document key that has any: keys ascending where there is
-        no range. `after`: only keys after this one."""
+        """The id and the newest version (or delete marker) of every document key that has one: keys ascending if there
+        is no range. `after`: only keys after this one."""
         return ((entity_id, version) for entity_id, version, _ in self.newest_versions(after, within))
 
     def newest_versions(
@@ -243,18 +243,18 @@ class Collection:
         return self._recorded(within, {})
 
     def unmarked(self, within: IdRange = _EVERYTHING) -> list[tuple[str, int]]:
-        """Id and seq of the entries that are due a time mark and have none, from a listing."""
+        """The id and seq of entries that should have a time mark but have none, from a listing."""
         marked: dict[str, set[int]] = {}
         return self.oplog.marks.missing(self._recorded(within, marked), marked)
 
     def mark(self, entity_id: str, seq: int) -> None:
-        """Write the time mark of an entry, if it is due one and missing."""
+        """Write the time mark of an entry, if it should have one and it is missing."""
         entry = self.oplog.read(entity_id, seq)
         if entry is not None:
             self.oplog.marks.put(entity_id, entry)
 
     def _recorded(self, within: IdRange, marked: dict[str, set[int]]) -> dict[str, Seqs]:
-        """What is listed of every entity; the seqs of its time marks go into `marked`."""
+        """What the listing shows of every entity; the seqs of its time marks go into `marked`."""
         recorded: dict[str, Seqs] = {}
         for info, _ in self.oplog_objects(within):
             entity_id = info.id or ""
@@ -265,7 +265,7 @@ class Collection:
         return recorded
 
     def oplog_objects(self, within: IdRange = _EVERYTHING) -> Iterator[tuple[KeyInfo, Listed]]:
-        """Entries, archives and time marks, from a listing; all of one entity come together."""
+        """Entries, archives and time marks, from a listing; all objects of one entity come together."""
         for listed in self._listed(self.resolver.oplog_root(self.name), within):
             info = self.resolver.parse(listed.key)
             if info.kind in OPLOG_KINDS and info.model == self.name and info.id and info.seq and info.id in within:
@@ -279,7 +279,7 @@ class Collection:
                 yield info.id
 
     def _listed(self, root: str, within: IdRange) -> Iterator[Listed]:
-        """What lies in a system directory. The keys of a singleton lie among the system keys of its collection."""
+        """The keys in a system directory. The keys of a singleton are among the system keys of its collection."""
         apart = root == self.path and not self.definition.is_singleton
         for scan in within.scans(root, beside_system_keys=apart):
             for listed in self.store.list(scan.prefix, start_after=scan.after):

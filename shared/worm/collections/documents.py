@@ -1,4 +1,4 @@
-"""Documents of a model as the store holds them: reading, checking, and the metadata that travels with a write.
+"""The stored documents of a model: reading, checking, and the metadata of a write.
 
 A stored document may be bad (raw uploads cannot be refused): not JSON, too large, wrong types. Reading it then raises
 `Invalid` with the reason; the object is never touched.
@@ -25,23 +25,22 @@ PARENT = "worm-parent"
 PARENT_VERSION = "worm-parent-version"
 WRITTEN = "worm-written"
 TRUST = timedelta(seconds=60)
-"""A write's word about its parent counts this long after the parent was read, and for an object this close to the time
-that the writer gave: metadata also travels with copies. Doubt costs a version listing, nothing else."""
+"""A write's claim about its parent is trusted for this long after the parent was read, and for an object this close to
+the time that the writer gave: copies also carry the metadata. A doubt only costs a version listing."""
 NOTE = "worm-note"
 RESERVED = frozenset({"etag", "versionId", "reverted", "skipped", "commitSeq", "putId"})
 """Names in an entry's metadata that no writer may choose."""
 NO_PARENT = "none"
 MAX_DOCUMENT_BYTES = 10 * 1024 * 1024
 EXISTS = Hint(
-    "get() it, change that and save it; or use modify(), update() or patch() to change what is there, upsert() to "
-    "replace it",
-    "`worm get` shows it; run the command again to replace it",
-    "PATCH changes what is there; PUT with If-Match replaces it",
+    "get() it, change it and save it; or use modify(), update() or patch() to change it, or upsert() to replace it",
+    "look at it with `worm get`; run the command again to replace it",
+    "use PATCH to change it, or PUT with If-Match to replace it",
 )
 AGAIN = Hint(
-    "refresh() it, apply your change to that and save; or use modify()",
+    "refresh() it, apply your change again and save; or use modify()",
     "look at it with `worm get`, then run the command again",
-    "read it again, apply your change to that, and send its new version",
+    "read it again, apply your change, and send the new version",
 )
 """After a conflict."""
 
@@ -55,7 +54,7 @@ def write_metadata(
     op: str | None = None,
     note: JsonObject | None = None,
 ) -> dict[str, str]:
-    """Object metadata of a write by the SDK. `parent` is the etag that its If-Match names (None: If-None-Match)."""
+    """Object metadata of a write by the SDK. `parent` is the etag in its If-Match (None: If-None-Match)."""
     metadata = {PARENT: quote(parent, safe="") if parent else NO_PARENT}
     if parent_version and written is not None:
         metadata[PARENT_VERSION] = quote(parent_version, safe="")
@@ -66,7 +65,7 @@ def write_metadata(
 
 
 def author_metadata(actor: str | None, note: JsonObject | None) -> dict[str, str]:
-    """Object metadata that says who and why, of any write. Alone it does not say that the document was checked."""
+    """Object metadata with the author and the reason of any write. It does not prove that the document was checked."""
     metadata = {}
     if actor:
         metadata[ACTOR] = quote(actor, safe=":@/.+-_")
@@ -76,7 +75,7 @@ def author_metadata(actor: str | None, note: JsonObject | None) -> dict[str, str
 
 
 def note_of(found: Object) -> JsonObject:
-    """What the writer wants said in the entry's metadata. A raw client may send nonsense, which is ignored."""
+    """What the writer wants in the entry's metadata. A raw client may send nonsense, which is ignored."""
     if NOTE not in found.metadata:
         return {}
     try:
@@ -93,8 +92,8 @@ def actor_of(found: Object) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who made a version, with which commit of the model's space, by which write, and what the author noted where the
-    object cannot say so itself, because it is a delete marker."""
+    """Who made a version, with which commit of the model's space, and by which write. Also the author's note, if the
+    object cannot hold it because it is a delete marker."""
 
     actor: str | None = None
     commit: int | None = None
@@ -112,9 +111,9 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class DocumentVersion:
-    """The version of a document that something was read from or written as. `etag` and `version_id` name the stored
-    object, `commit` is that of the model's space. A row of a table knows only its `seq`: the oplog entry of that number
-    names the object."""
+    """The version of a document that was read or written. `etag` and `version_id` name the stored object; `commit` is
+    the commit of the model's space. A row of a table knows only its `seq`: the oplog entry with that number names the
+    object."""
 
     etag: str | None = None
     version_id: str | None = None
@@ -126,13 +125,13 @@ NO_VERSION = DocumentVersion()
 
 
 def is_written_by_us(found: Object) -> bool:
-    """Does its metadata say that this library wrote it? Then it was checked, against the schema of that time."""
+    """Whether its metadata says that this library wrote it. Then it was checked against the schema of that time."""
     return PARENT in found.metadata
 
 
 def is_written_over(found: Object, etag: str | None, version_id: str | None) -> bool:
-    """Does the write say that it replaced this version? The etag is proved by its If-Match; the version id tells equal
-    contents apart, which have the same etag."""
+    """Whether the write says that it replaced this version. Its If-Match proves the etag; the version id distinguishes
+    equal contents, which have the same etag."""
     parent, version = found.metadata.get(PARENT), found.metadata.get(PARENT_VERSION)
     written = moment_of(found.metadata.get(WRITTEN, ""))
     if parent is None or parent == NO_PARENT or version is None or written is None:
@@ -144,7 +143,8 @@ def is_written_over(found: Object, etag: str | None, version_id: str | None) -> 
 def entry_metadata(
     version: Version, source: Object | None, reverted: bool, skipped: list[JsonValue]
 ) -> dict[str, JsonValue]:
-    """The metadata of an oplog entry: which version it is of, what its writer noted, and what was passed over."""
+    """The metadata of an oplog entry: which version it records, what its writer noted, and which versions were
+    skipped."""
     metadata: dict[str, JsonValue] = {} if source is None else note_of(source)
     if version.etag:
         metadata["etag"] = version.etag
@@ -171,19 +171,17 @@ class Documents:
         return self.resolver.document_key(self.name, entity_id)
 
     def current(self, entity_id: str) -> Object | None:
-        """The current object; larger than the limit: `Invalid`, body not read."""
+        """The current object. `Invalid` if it is larger than the limit; its body is then not read."""
         return self.store.get(self.key(entity_id), max_bytes=self.max_bytes)
 
     def version(self, version: Version) -> Object | None:
         if version.size > self.max_bytes:
-            raise Invalid(
-                f"document of {version.size} bytes is larger than the limit of {self.max_bytes}", key=version.key
-            )
+            raise Invalid(f"the document has {version.size} bytes; the limit is {self.max_bytes}", key=version.key)
         return self.store.get(version.key, version_id=version.version_id, max_bytes=self.max_bytes)
 
     def recorded(self, found: Object) -> Document | None:
-        """The document of a version that was recorded once, whatever the schema and the limits say today; None where
-        its bytes are no document (then the oplog tells)."""
+        """The document of a version that was recorded once, whatever the schema and the limits say today. None if its
+        bytes are not a document (then the oplog has it)."""
         try:
             return loads_document(found.body, max_bytes=len(found.body))
         except Invalid:
@@ -194,7 +192,7 @@ class Documents:
         return None if found is None else self.recorded(found)
 
     def parse(self, entity_id: str, found: Object, before: Callable[[], Document | None] | None = None) -> Document:
-        """The checked document, or `Invalid` with every mistake. `before`: what was recorded before it, whose mistakes
+        """The checked document, or `Invalid` with every error. `before`: the previously recorded document, whose errors
         it may keep."""
         try:
             document = loads_document(found.body, max_bytes=self.max_bytes)

@@ -1,4 +1,4 @@
-"""What is recorded of an entity: oplog entries, heads, and the change sets that carry news of them to the tables.
+"""What is recorded about an entity: oplog entries, heads, and the change sets that bring changes to the tables.
 
 - *entry*: the immutable JSON object `NNNN.json` that says what happened. `metadata.etag` and `metadata.versionId` name
   the object version that it records. They are the idempotency record: a worker that finds its version already named
@@ -6,13 +6,13 @@
 - *heads*: `.worm.heads.json` beside the manifest, one line per entity. Only a hint: it saves capture the search for
   the tail and, for a write of ours, the version listing. Missing or stale heads cost requests, never correctness. It is
   written after manifest and indexes, so they know every head that it names.
-- *change set*: what one batch of capture tells the tables worker, in one object: entities whose newest entry is newer
-  than the table knows, with the row of each. It is written after the entries, so everything it says is recorded
-  already; folding it twice does no harm, because a row applies only if its seq is newer. A model without oplog has no
+- *change set*: the message from one batch of capture to the tables worker, in one object: entities whose newest entry
+  is newer than the table, with the row of each. It is written after the entries, so everything in it is already
+  recorded. Folding it twice does no harm, because a row applies only if its seq is newer. A model without oplog has no
   seq: its changes only name the entity, and the fold reads the document itself.
 - *damaged entity*: one whose history cannot be continued: an object of its oplog is not an entry, or entries are
-  missing. Tables serve its document, as they do for a model without oplog; so its changes, too, only name it. Heads
-  name it as damaged and know no seq of it, so that it is looked at again.
+  missing. Tables serve its document, as they do for a model without oplog; so its changes only name it, too. Heads list
+  it as damaged, without a seq, so that it is checked again.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ Document = dict[str, JsonValue]
 OPS: frozenset[str] = frozenset({"create", "update", "delete", "restore"})
 SEQ_MAX = 10**19 - 1
 SHAPES = "see docs/formats.md for the shape"
-REBUILT = "`worm repair` rebuilds it"
-FOLDED = "the sweep, or `worm repair`, finds what it was to say"
+REBUILT = "run `worm repair` to rebuild it"
+FOLDED = "the next sweep restores it; `worm repair` does so at once"
 
 ENTRY = record(
     "an oplog entry",
@@ -63,7 +63,7 @@ ENTRY = record(
         "metadata": nullable(record("an object", {}, {"etag": nullable(TEXT), "versionId": nullable(TEXT)})),
     },
 )
-"""What it says may still be false; no value of it is of a wrong type."""
+"""The content may still be false, but every value has the right type."""
 HEAD = tuple_of(
     "a head",
     seq=whole_number(1, SEQ_MAX),
@@ -73,18 +73,20 @@ HEAD = tuple_of(
     time=TIME,
 )
 HEADS = record(
-    "heads that this code reads",
+    "heads that this version of worm reads",
     {"version": one_of(1), "model": TEXT, "revision": WHOLE, "heads": object_of(HEAD)},
     {"damaged": list_of(TEXT), "partial": FLAG},
 )
 CHANGE = record("a change", {"id": TEXT}, {"head": HEAD, "row": nullable(OBJECT)})
-CHANGES = record("a change set that this code reads", {"version": one_of(1), "model": TEXT, "changes": list_of(CHANGE)})
+CHANGES = record(
+    "a change set that this version of worm reads", {"version": one_of(1), "model": TEXT, "changes": list_of(CHANGE)}
+)
 
 
 @dataclass(frozen=True, slots=True)
 class OplogEntry:
-    """One change. `snapshot` is the whole document (create, delete, restore; of an update only at a checkpoint), `diff`
-    the changed fields (update); `absent` says which nulls of `diff` mean 'no such field'."""
+    """One change. `snapshot` is the whole document (create, delete, restore; for an update only at a checkpoint),
+    `diff` has the changed fields (update), and `absent` says which nulls of `diff` mean 'no such field'."""
 
     seq: int
     op: Op
@@ -105,13 +107,13 @@ class OplogEntry:
 
     @property
     def reason(self) -> str | None:
-        """Why, as the writer said it."""
+        """The reason that the writer gave."""
         said = self.metadata.get("reason")
         return said if isinstance(said, str) else None
 
     @property
     def is_base(self) -> bool:
-        """Does it tell the document after it without the entries before it?"""
+        """Whether it gives the document without the entries before it."""
         return self.op == "delete" or self.snapshot is not None
 
     def __repr__(self) -> str:
@@ -121,7 +123,7 @@ class OplogEntry:
         return f"<{type(self).__name__} {self.about()}seq {self.seq}, {self.op} at {self.ts}{by}{fields}>"
 
     def about(self) -> str:
-        """Of which document, where it is known."""
+        """The document's name, if it is known."""
         return ""
 
     def to_bytes(self) -> bytes:
@@ -166,19 +168,19 @@ class OplogEntry:
         )
 
     def applied_to(self, before: Document | None, key: str) -> Document | None:
-        """The document after this entry; `before` is the one that the entries up to here gave."""
+        """The document after this entry; `before` is the document that the earlier entries gave."""
         if self.op == "delete":
             return None
         if self.snapshot is not None:
             return self.snapshot
         if self.op != "update":
-            raise Corrupt(f"a {self.op} entry carries no snapshot", key=key)
+            raise Corrupt(f"a {self.op} entry has no snapshot", key=key)
         if before is None:
-            raise Corrupt("an update entry follows no document", key=key)
+            raise Corrupt("an update entry has no document before it", key=key)
         return self.changed(before, key)
 
     def changed(self, before: Document, key: str) -> Document:
-        """What the diff of an update makes of a document."""
+        """The document after the diff of an update."""
         try:
             return apply_diff(before, self.diff or {}, self.absent or {})
         except Corrupt as damage:
@@ -187,15 +189,15 @@ class OplogEntry:
 
 
 def exact_name(one: OplogEntry | Version) -> tuple[str, str]:
-    """What tells an object version from the others of its key. While versioning is suspended each write replaces the
-    null version, which only its etag tells from the previous one."""
+    """What distinguishes an object version from the others of its key. While versioning is suspended, each write
+    replaces the null version, and only the etag distinguishes it from the previous one."""
     name = one.version_id or NULL_VERSION
     return name, (one.etag or "") if name == NULL_VERSION else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What is recorded last of an entity: the newest entry's seq and the object version that it names."""
+    """The last recorded state of an entity: the newest entry's seq and the object version that it names."""
 
     seq: int
     etag: str | None
@@ -208,7 +210,7 @@ class Head:
         return cls(entry.seq, entry.etag, entry.version_id, entry.op != "delete", entry.ts)
 
     def names(self, version: Version) -> bool:
-        """Does this head record the version? Without a version id the etag tells, as far as it can."""
+        """Whether this head records the version. Without a version id, the etag has to decide."""
         if not same_version(self.version_id, version.version_id):
             return False
         if version.version_id not in (None, NULL_VERSION):
@@ -218,8 +220,9 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """The heads of a model's entities, deleted ones included. `damaged`: entities that have a history, but no head;
-    `partial`: others may have one too, because the file was lost and nobody has listed all since."""
+    """The heads of a model's entities, deleted ones included. `damaged`: entities that have a history but no head.
+    `partial`: other entities may also have a history, because the file was lost and not all entities were listed
+    since."""
 
     model: str
     heads: dict[str, Head] = field(default_factory=dict)
@@ -237,7 +240,7 @@ class Heads:
 
     @property
     def known(self) -> int:
-        """How many entities it knows of, deleted ones too."""
+        """The number of known entities, including deleted ones."""
         return len(self.heads) + len(self.damaged)
 
     @property
@@ -248,7 +251,7 @@ class Heads:
         return self.heads.get(entity_id)
 
     def folded(self, changes: Iterable[Change]) -> Heads | None:
-        """With the newer ones of the changes; None when all are known."""
+        """These heads with the newer ones of the changes; None if all are already known."""
         heads, damaged = dict(self.heads), set(self.damaged)
         for change in changes:
             if change.damage is not None:
@@ -261,15 +264,15 @@ class Heads:
         return None if same else Heads(self.model, heads, frozenset(damaged), self.partial)
 
     def weight(self, entity_id: str) -> int:
-        """Heads are alike: their number tells how large they are."""
+        """Heads have about the same size, so their number gives the total size."""
         return 0
 
     def ids(self) -> list[str]:
-        """All that it knows of, damaged ones too, in order."""
+        """All known ids, including damaged entities, in order."""
         return sorted({*self.heads, *self.damaged})
 
     def merged(self, others: Iterable[Heads]) -> Heads:
-        """With what the others know newer of an entity."""
+        """These heads with newer ones from the others."""
         heads, damaged = dict(self.heads), set(self.damaged)
         for other in others:
             for entity_id, head in other.heads.items():
@@ -281,7 +284,7 @@ class Heads:
 
     @classmethod
     def joined(cls, model: str, parts: Iterable[Heads]) -> Heads:
-        """Parts of disjoint ranges, together."""
+        """Combines parts with disjoint ranges."""
         listed = list(parts)
         damaged = frozenset(entity_id for part in listed for entity_id in part.damaged)
         heads = {entity_id: head for part in listed for entity_id, head in part.heads.items()}
@@ -312,7 +315,7 @@ class Heads:
 
     @classmethod
     def of_shape(cls, shape: Mapping[str, JsonValue], key: str) -> Heads:
-        """A revision that is not the sum of the seqs is damage: a false seq would begin a gap in a history."""
+        """A revision that is not the sum of the seqs is damage: a wrong seq would create a gap in a history."""
         check_shape(shape, HEADS, key, hint=REBUILT)
         heads = cast("dict[str, list[JsonValue]]", shape["heads"])
         damaged = frozenset(cast("list[str]", shape.get("damaged", [])))
@@ -330,8 +333,8 @@ Row = dict[str, JsonValue]
 class Change:
     """The newest state of one entity. `head` is None for a model without oplog; `row` is None when deleted.
 
-    Of a damaged entity, `damage` says why its history cannot be continued. It has no head either; `row`, `etag` and
-    `modified` are those of its document as it was read (`etag` None: there is none)."""
+    For a damaged entity, `damage` says why its history cannot be continued. It has no head either; `row`, `etag` and
+    `modified` describe its document as it was read (`etag` None: there is none)."""
 
     id: str
     head: Head | None
@@ -352,13 +355,13 @@ def project(document: Document, fields: Sequence[str]) -> Row:
 
 
 APART = "."
-"""The member of a row that holds the fields of its document that have a dot in their own names: elsewhere in a row a
-dotted name is a path."""
+"""The member of a row that holds the document's fields with a dot in their own name: elsewhere in a row, a dotted name
+is a path."""
 
 
 def table_row(document: Document, fields: Sequence[str]) -> Row:
     """The row of a document that holds all its fields; the named ones may be paths into it. Without the paths, and with
-    what is apart put back, it is the document again."""
+    the separate fields put back, it is the document again."""
     row = project(document, fields)
     row |= {name: value for name, value in document.items() if "." not in name and name != "id"}
     apart: Row = {name: value for name, value in document.items() if "." in name}
@@ -368,15 +371,15 @@ def table_row(document: Document, fields: Sequence[str]) -> Row:
 
 
 CUT = ".cut"
-"""The member of a row that says what is not in it although the document may have it: a list of names, or true for
-everything that the row lacks. No name in a document reaches this place: those with dots are apart."""
+"""The member of a row that lists what is missing although the document may have it: a list of names, or true for
+everything that the row lacks. No name in a document can collide with it: names with dots are kept separately."""
 _SEPARATORS = len(b'"":,')
 
 
 def cut_row(row: Row, named: Sequence[str], field_max: int, row_max: int) -> Row:
-    """The row without values of more than `field_max` bytes of canonical JSON, and without the largest others as long
-    as it has more than `row_max` bytes. If only the names of what is missing are too many, it keeps the named fields
-    that fit. A function of the row, so that every maker of rows makes the same."""
+    """The row without values of more than `field_max` bytes of canonical JSON, and without the largest other values
+    while it has more than `row_max` bytes. If the names of the missing values alone are too many, it keeps the named
+    fields that fit. It depends only on the row, so that all code that makes rows makes the same ones."""
     size = len(dumps(row))
     if size <= min(field_max, row_max):
         return row
@@ -395,7 +398,7 @@ def cut_row(row: Row, named: Sequence[str], field_max: int, row_max: int) -> Row
 
 
 def _named_only(row: Row, sizes: Mapping[str, int], named: Sequence[str], field_max: int, row_max: int) -> Row:
-    """The smallest of the named fields, as many as fit."""
+    """As many of the smallest named fields as fit."""
     found: Row = {CUT: True}
     left = row_max - len(dumps(found))
     for name in sorted((one for one in named if one in row), key=lambda one: (sizes[one], one)):
@@ -407,8 +410,8 @@ def _named_only(row: Row, sizes: Mapping[str, int], named: Sequence[str], field_
 
 
 def is_cut(row: Mapping[str, JsonValue], field: str) -> bool:
-    """May the document have something at this path that its row lacks? What the row has under the path's own name is
-    complete, whatever became of the object that it is in."""
+    """Whether the document may have something at this path that its row lacks. A value that the row has under the
+    path's own name is complete, whatever happened to its parent object."""
     cut = row.get(CUT)
     if cut is None or field == "id" or field in row:
         return False
@@ -420,14 +423,14 @@ _BESIDE_BYTES = 48
 
 
 def row_weight(entity_id: str, row: Row | None) -> int:
-    """About the bytes that a manifest has for an id: its row, and the id with seq and etag."""
+    """The approximate bytes of an id in a manifest: its row, and the id with seq and etag."""
     return 2 * len(entity_id.encode("utf-8", "surrogatepass")) + _BESIDE_BYTES + (0 if row is None else len(dumps(row)))
 
 
 def encode_changes(model: str, changes: Sequence[Change]) -> bytes:
     shapes: list[JsonValue] = []
     for change in changes:
-        shape: dict[str, JsonValue] = {"id": change.id}  # of a damaged entity that is all, too
+        shape: dict[str, JsonValue] = {"id": change.id}  # for a damaged entity, nothing else follows
         if change.head is not None:
             shape["head"] = encode_head(change.head)
             shape["row"] = change.row
@@ -457,5 +460,5 @@ def encode_head(head: Head) -> list[JsonValue]:
 
 
 def decode_head(shape: list[JsonValue]) -> Head:
-    """Of a shape that was checked."""
+    """From a checked shape."""
     return Head(*cast("tuple[int, str | None, str | None, bool, str]", shape))

@@ -1,11 +1,11 @@
-"""Ranges of ids: how several processes share the listing and reading of one collection, each a part of it.
+"""Ranges of ids: how several processes divide the listing and reading of one collection.
 
 Ids are compared as text, keys by bytes. The two orders differ in two things.
-- Ids that need an escape (`schema/fields.py`) lie in a block of their own, where all keys start with `%`. Inside the
-  block and outside of it, segments have the order of their ids. So a range is one scan of each.
+- Ids that need an escape (`schema/fields.py`) are in their own block, where all keys start with `%`. Inside and outside
+  the block, segments have the order of their ids. So a range is one scan of each.
 - The characters before `/`, such as `-` and `.`, sort before the `/` that ends an id in a key: `a-b/…` comes before
-  `a/…` although `a` is before `a-b`. A scan therefore begins at the range's start, ends at its end, leaves out what
-  lies between by key only, and looks up the few ids that come later.
+  `a/…` although `a` is before `a-b`. So a scan begins at the range's start and ends at its end. It skips ids that only
+  their keys put in between, and looks up the few ids whose keys come later.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from worm.values import dataclass
 PROBES_MAX = 400
 PROBERS = 8
 _AFTER_SLASH = "0"
-# What lies in a root beside the ids that are their own segments: escaped ids, and system keys.
+# What else is in a root besides the ids that are their own segments: escaped ids, and system keys.
 _ESCAPED = ("%", "&")
 _SYSTEM = (".", "/")
 _NOT_PLAIN = re.compile(r"[\x00-\x1f%/]|^\.")
-_CONTROLS = "".join(map(chr, range(0x20)))  # not sent to a store, and nothing lies between them and a space
+_CONTROLS = "".join(map(chr, range(0x20)))  # never sent to a store, and nothing sorts between them and a space
 _CHARACTER_MAX = 0x10FFFF
 _HEX_DIGITS = 4
 _TABLE = record(
@@ -47,7 +47,7 @@ _TABLE = record(
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A part of a listing: keys under the prefix after `after`, up to and without `before`."""
+    """A part of a listing: keys under the prefix, after `after` and before `before`."""
 
     prefix: str
     after: str | None = None
@@ -59,7 +59,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class IdRange:
-    """The ids from `start` up to and without `end`. An empty start and an end of None are open."""
+    """The ids from `start` to before `end`. An empty start or an end of None is open."""
 
     start: str = ""
     end: str | None = None
@@ -72,10 +72,10 @@ class IdRange:
         return not self.start and self.end is None
 
     def scans(self, root: str, *, beside_system_keys: bool = False) -> list[Scan]:
-        """Which keys `<root><segment of the id>/…` to list. They may show ids outside of the range: ask `in`. Each key
-        comes once.
+        """Which keys `<root><segment of the id>/…` to list. They may include ids outside the range: check with `in`.
+        Each key comes once.
 
-        `beside_system_keys`: the root has keys that start with a dot as well, which are left out.
+        `beside_system_keys`: the root also has keys that start with a dot, which are skipped.
         """
         holes = [_SYSTEM] if beside_system_keys else []
         if self.is_open:
@@ -84,7 +84,7 @@ class IdRange:
         return [*_around(self._plain(root), [_ESCAPED, *holes]), self._escaped(root), *late]
 
     def _plain(self, root: str) -> Scan:
-        """The ids that are their own segments. What follows a character that they cannot have says nothing of them."""
+        """The ids that are their own segments. Text after a character that they cannot have does not matter."""
         before = None if self.end is None else root + _plain_start(self.end)
         return Scan(root, root + _plain_start(self.start).rstrip(_CONTROLS) if self.start else None, before)
 
@@ -96,21 +96,22 @@ class IdRange:
         )
 
     def _late_ids(self) -> list[str]:
-        """Ids of the range whose keys come after its end: what its end begins with, up to a character that sorts, as
-        it is or escaped, not after a slash."""
+        """Ids of the range whose keys come after its end: the beginnings of its end, up to a character that sorts,
+        plain or escaped, not after a slash."""
         end = self.end or ""
         cuts = (at for at in range(1, len(end)) if end[at] < _AFTER_SLASH)
         return [end[:at] for at in cuts if end[:at] in self]
 
 
 def _plain_start(text: str) -> str:
-    """As much of the text as tells of ids without an escape whether they are before it."""
+    """As much of the text as is needed to decide whether an id without an escape is before it."""
     found = _NOT_PLAIN.search(text)
     return text if found is None else text[: found.end()]
 
 
 def _around(scan: Scan, holes: Sequence[tuple[str, str]]) -> list[Scan]:
-    """The scan without what lies in the holes, each from a character on and before another; in ascending order."""
+    """The scan without the holes. Each hole starts at one character and ends before another; they are in ascending
+    order."""
     pieces, root, after = list[Scan](), scan.prefix, scan.after
     for low, high in holes:
         if scan.is_over(root + low):
@@ -141,8 +142,9 @@ class Planned(Protocol):
 
 
 def plan_ranges(collection: Planned, wanted: int) -> list[IdRange]:
-    """About `wanted` ranges with about as many documents each, together all ids. Few requests, however large the
-    collection is: the root of the manifest or of the heads where there are any, else some listings of one key."""
+    """About `wanted` ranges with about the same number of documents each, which together cover all ids. It needs few
+    requests, however large the collection is: the root of the manifest or of the heads if there is one, otherwise some
+    listings of one key."""
     if collection.definition.is_singleton or wanted < 2:
         return [IdRange()]
     known = max(_known_starts(collection), key=len)
@@ -153,7 +155,7 @@ def plan_ranges(collection: Planned, wanted: int) -> list[IdRange]:
 
 
 def _even_hex(wanted: int) -> list[str]:
-    """UUIDs are even by chance."""
+    """UUIDs are evenly distributed."""
     return [f"{at * 16**_HEX_DIGITS // wanted:0{_HEX_DIGITS}x}" for at in range(wanted)]
 
 
@@ -163,7 +165,7 @@ def _thinned(starts: Sequence[str], wanted: int) -> list[str]:
     return [starts[at * len(starts) // wanted] for at in range(wanted)]
 
 
-# What tables know
+# Hints from tables
 
 
 def _known_starts(collection: Planned) -> list[list[str]]:
@@ -175,15 +177,15 @@ def _known_starts(collection: Planned) -> list[list[str]]:
 
 
 def _starts_in(store: Store, key: str, directory: str) -> list[str]:
-    """The first ids of the partitions of a spread table, or all ids of a whole one (see docs/formats.md); none where it
-    is damaged: a plan needs no more than a hint."""
+    """The first ids of the partitions of a partitioned table, or all ids of an unpartitioned one (see docs/formats.md).
+    None if the table is damaged: a plan only needs a hint."""
     try:
         shape = _shape(store, key)
         if "directory" in shape:
             shape = _shape(store, directory + cast("dict[str, str]", shape["directory"])["file"])
         elif shape.get("partitioned") is not True:
             return sorted(cast(JsonObject, shape.get("entities", shape.get("heads", {}))))
-    except (Corrupt, Invalid):  # also a file with a name that is no key
+    except (Corrupt, Invalid):  # also a file whose name is not a valid key
         return []
     return [one.get("from", "") for one in cast("list[dict[str, str]]", shape.get("partitions", []))]
 
@@ -199,7 +201,7 @@ def _shape(store: Store, key: str) -> JsonObject:
 
 
 def _probed(collection: Planned, wanted: int) -> list[str]:
-    """Beginnings of ids that exist, made longer until there are enough of them."""
+    """Prefixes of existing ids, extended until there are enough of them."""
     prober = _Prober(collection.store, collection.resolver.collection_path(collection.name))
     found = [prober.shared()]
     from concurrent.futures import ThreadPoolExecutor
@@ -222,7 +224,7 @@ class _Prober:
         self.probes = 0
 
     def shared(self) -> str:
-        """What all ids begin with: halving what the first one says, for no id of the collection comes before it."""
+        """The common prefix of all ids, found by bisecting the first id: no id of the collection comes before it."""
         first = self._first_after("")
         for start, beyond in (_ESCAPED, _SYSTEM):
             if first is not None and first.startswith(start):
@@ -236,8 +238,8 @@ class _Prober:
         return text[:low]
 
     def longer(self, prefix: str) -> list[str]:
-        """The beginnings of ids that are one character longer; the prefix itself where it is an id, too. Escaped ids
-        are left out: they are few, and a plan needs no more than a hint."""
+        """The prefixes of ids that are one character longer, and the prefix itself if it is an id, too. Escaped ids are
+        left out: they are few, and a plan only needs a hint."""
         return sorted(self._longer(prefix))
 
     def _longer(self, prefix: str) -> Iterator[str]:
@@ -267,6 +269,6 @@ class _Prober:
 
 
 def _next_start(text: str) -> str:
-    """What comes after all that begins with the text: its last character's successor, as far as UTF-8 has one."""
+    """The first text after all that begin with this one: its last character's successor, if UTF-8 has one."""
     last = ord(text[-1])
     return text[:-1] + ("\ue000" if last == 0xD7FF else chr(min(last + 1, _CHARACTER_MAX)))

@@ -1,18 +1,17 @@
 """`worm import`: a schema inferred from JSON documents that are already in the bucket.
 
-Collections are found from the keys alone. `<parent>/<name>/<file>.json` is a candidate of `parent`. A parent is a
-*collection* (its names are ids) when all names are uuids, ulids or numbers, or when there are at least two and it is
-not a folder. A single name is an id if it looks like one (`inv-001`), or if the parent is called by a plural
-(`invoices/acme`). A *folder* holds other collections beside them, and its candidates are singletons
-(`org/settings/data.json` next to `org/customers/...`). What lies deeper inside an entity's directory belongs to the
-entity and is left out.
+The keys alone give the collections. `<parent>/<name>/<file>.json` is a candidate of `parent`. A parent is a
+*collection* (its names are ids) if all names are UUIDs, ULIDs or numbers, or if there are at least two and it is not a
+folder. A single name is an id if it looks like one (`inv-001`), or if the parent's name is a plural (`invoices/acme`).
+A *folder* also holds other collections, and its candidates are singletons (`org/settings/data.json` next to
+`org/customers/...`). Anything deeper inside an entity's directory belongs to the entity and is skipped.
 
-A bounded sample of each collection is read for its fields. Types are the widest that hold for all sampled values:
-integer and number give number, a date-time and another string give string, array items likewise, objects merge their
-properties. Values of types that do not mix (a string here, a number there) leave the field out of the schema, since
-unknown fields are kept anyway; the report names it. A field is required when every sampled document has it and none has
-it null. Documents that are not JSON are reported, not fatal. Inferred models keep an oplog, and collections a manifest:
-that is what one imports a bucket for.
+We read a limited sample of each collection to find its fields. A field gets the narrowest type that fits all sampled
+values: integer and number give number, a date-time and another string give string, array items likewise, and objects
+merge their properties. If the types do not mix (a string here, a number there), the field is left out of the schema,
+because unknown fields are kept anyway; the report names it. A field is required if every sampled document has it and
+none has it null. Documents that are not JSON are reported, not fatal. Inferred models keep an oplog, and collections a
+manifest: those are the reason to import a bucket.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ from worm.store.base import Read, Store
 OBJECT_DEPTH_MAX = 4  # deeper objects are declared without properties
 PROPERTIES_MAX = 50  # an object with more distinct names is a map, not a record
 KEYS_MAX = 1_000_000
-SINGLETONS_MAX = 50  # of one folder; more are documents without a collection directory
+SINGLETONS_MAX = 50  # per folder; more are documents without a collection directory
 _ID_PREFERENCE: tuple[IdType, ...] = ("uuid", "ulid", "int", "slug")
 Candidates = dict[str, dict[str, list[str]]]
-"""Parent directory to name to the files under it."""
+"""By parent directory and name, the files under it."""
 SAMPLES_MAX = 200
 NOT_PLURAL = frozenset(
     {"settings", "preferences", "options", "news", "status", "analytics", "sales", "operations", "aws"}
 )
-"""Names of folders that end like a plural."""
+"""Folder names that end like a plural."""
 DOCUMENT_BYTES_MAX = 10 * 1024 * 1024
 _SKIPPED_SHOWN_MAX = 20
 _WORD = re.compile(r"[A-Za-z0-9]+")
@@ -49,7 +48,7 @@ _WORD = re.compile(r"[A-Za-z0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """The schema and how it came about."""
+    """The schema, and a report on how it was inferred."""
 
     schema: Schema
     report: InferReport
@@ -57,7 +56,7 @@ class Inferred:
 
 @dataclass(frozen=True, slots=True)
 class InferReport:
-    """All collections, and how many keys were left out, with some of them by name."""
+    """All collections, and how many keys were skipped, with a few of them by name."""
 
     collections: tuple[CollectionReport, ...]
     skipped: int
@@ -68,8 +67,8 @@ class InferReport:
 class CollectionReport:
     """What was found in one collection.
 
-    `unreadable` are sampled keys with the reason; `left_out` fields whose values have no common type or whose names
-    cannot be declared; `foreign_ids` sampled keys whose field `id` is not the id of the key.
+    `unreadable` has sampled keys with the reason. `left_out` has fields whose values have no common type or whose names
+    cannot be declared. `foreign_ids` has sampled keys whose field `id` differs from the id in the key.
     """
 
     model: str
@@ -85,7 +84,7 @@ class CollectionReport:
 def infer_schema(
     store: Store, prefix: str = "", *, bucket: str | None = None, samples_max: int = SAMPLES_MAX
 ) -> Inferred:
-    """Read the listing and up to `samples_max` documents of each collection. `NotFound` when there is no document."""
+    """Read the listing and up to `samples_max` documents of each collection. `NotFound` if there is no document."""
     groups, skipped = group_keys(listed.key for listed in store.list(prefix))
     models: JsonObject = {}
     reports: list[CollectionReport] = []
@@ -102,11 +101,11 @@ def infer_schema(
     if not models:
         place = store.url + (f" under {prefix}" if prefix else "")
         if not skipped:
-            raise NotFound(f"no JSON documents at {place}")
+            raise NotFound(f"there are no JSON documents at {place}")
         named = ", ".join(map(shown, skipped[:3]))
         raise NotFound(
             f"none of {len(skipped):,} objects at {place} is a document of a collection: {named}",
-            hint="a document is <collection>/<id>/<file>.json, with the same file name for all of a collection",
+            hint="a document's key is <collection>/<id>/<file>.json, with one file name per collection",
         )
     shape: JsonObject = {"version": "1.0", "bucket": bucket, "models": models}
     if bucket is None:
@@ -127,7 +126,7 @@ def _read_sample(store: Store, group: Group, samples_max: int) -> _Sample:
     unreadable: list[tuple[str, str]] = []
     for key, found in zip(keys, store.get_many([Read(key) for key in keys], max_bytes=DOCUMENT_BYTES_MAX), strict=True):
         if found is None:
-            continue  # deleted since the listing
+            continue  # deleted after the listing
         try:
             if isinstance(found, Exception):
                 raise found
@@ -149,7 +148,7 @@ def _path(group: Group) -> ModelPath | None:
     path = ModelPath(folders, group.collection, id_type_of(group.ids) if group.ids else None)
     try:
         return parse_path(str(path))
-    except ValueError:  # longer than a model's directory may be: reported as skipped
+    except ValueError:  # too long for a model's directory: reported as skipped
         return None
 
 
@@ -200,7 +199,7 @@ def _singular(word: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Documents of one model to be. `ids` is empty for a singleton."""
+    """The documents of one future model. `ids` is empty for a singleton."""
 
     directory: str
     file: str
@@ -251,7 +250,7 @@ def _candidates(keys: Iterable[str]) -> tuple[Candidates, list[str]]:
     skipped: list[str] = []
     for at, key in enumerate(keys):
         if at >= KEYS_MAX:
-            raise Invalid(f"more than {KEYS_MAX} keys", hint="give a longer prefix")
+            raise Invalid(f"there are more than {KEYS_MAX} keys", hint="give a longer prefix")
         if is_system_key(key):
             continue
         *parents, file = key.split("/")
@@ -263,7 +262,7 @@ def _candidates(keys: Iterable[str]) -> tuple[Candidates, list[str]]:
 
 
 def _can_be_document(parents: list[str], file: str) -> bool:
-    """The last folder may be of any id; those above it, and the file, are named in the schema."""
+    """The last folder may be any id; the schema names the folders above it, and the file."""
     named = segment_id(parents[-1])
     is_id = named is not None and id_problem("string", named) is None
     return is_id and not any(segment_problem(part) for part in (*parents[:-1], file))
@@ -282,7 +281,8 @@ def _is_collection(parent: str, members: Mapping[str, list[str]], candidates: Ca
 
 
 def _looks_like_a_collection(parent: str, member: str) -> bool:
-    """With a single document: `invoices/inv-001` and `customers/acme` do, `org/billing` and `settings/app` do not."""
+    """For a single document: `invoices/inv-001` and `customers/acme` look like one, `org/billing` and `settings/app` do
+    not."""
     word = (_WORD.findall(parent.rpartition("/")[2].lower()) or [""])[-1]
     is_plural = _singular(word) != word and word not in NOT_PLURAL
     return is_plural or any(character.isdigit() for character in member)
@@ -298,7 +298,8 @@ def _collection(parent: str, members: Mapping[str, list[str]]) -> tuple[list[Gro
 
 
 def _singletons(parent: str, members: Mapping[str, list[str]]) -> tuple[list[Group], list[str]]:
-    """A directory with exactly one file is a singleton; what looks like entities without a collection is not."""
+    """A directory with exactly one file is a singleton; directories that look like entities without a collection are
+    not."""
     named = {
         name: files
         for name, files in members.items()
@@ -317,7 +318,7 @@ def _all_keys(parent: str, members: Mapping[str, list[str]]) -> list[str]:
 
 
 def _one_per_collection_name(groups: list[Group], skipped: list[str]) -> tuple[list[Group], list[str]]:
-    """Two collections of one name would share system directories; the one with more documents stays."""
+    """Two collections of one name would share system directories; the one with more documents wins."""
     kept: dict[str, Group] = {}
     for group in groups:
         rival = kept.get(group.collection)
@@ -331,7 +332,7 @@ def _one_per_collection_name(groups: list[Group], skipped: list[str]) -> tuple[l
 
 
 def infer_fields(documents: Sequence[JsonObject], *, path: str = "", depth: int = 0) -> tuple[JsonObject, list[str]]:
-    """Definitions by field name, and the (dotted) fields left out because their values do not agree on a type."""
+    """Definitions by field name, and the (dotted) fields that are left out because their values have no common type."""
     fields: JsonObject = {}
     left_out: list[str] = []
     for name in dict.fromkeys(name for document in documents for name in document):
@@ -385,7 +386,7 @@ def kind_of(value: JsonValue) -> str:
 
 
 def widest(kinds: set[str]) -> str | None:
-    """The one type that all of these are, or None."""
+    """The narrowest type that covers all of these, or None."""
     if len(kinds) == 1:
         return next(iter(kinds))
     if kinds == {"integer", "number"}:

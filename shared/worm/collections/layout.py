@@ -1,4 +1,4 @@
-"""Every key of a bucket, built and parsed in one place.
+"""Builds and parses every key of a bucket in one place.
 
 - *document*: `org/customers/<id>/<file>`; a singleton's is `org/settings/<file>` and its id is `_`. In this and all
   other keys, `<id>` is the id's segment: the id itself, or escaped where it needs an escape (`schema/fields.py`).
@@ -6,17 +6,17 @@
   `collection` (`org/customers/.oplog/<id>/`), `inline` (`org/customers/<id>/.oplog/`).
 - *system key*: any key with a segment that starts with a dot, or under `db/`. Documents never have one, so workers drop
   them before any request.
-- *time mark*: `<time>-<seq>`, both counting down in fixed widths, so that the newest mark sorts first: the seconds left
-  until the end of the year 9999 in 12 digits, and 10^19 less the seq in 19 digits. A listing that starts at a time
+- *time mark*: `<time>-<seq>`, both counting down with fixed width, so that the newest mark sorts first: the seconds
+  left until the end of the year 9999 in 12 digits, and 10^19 less the seq in 19 digits. A listing that starts at a time
   begins with the newest mark that is not after it.
 - *archive*: `<oplog of the entity>/.archive/<first>-<last>-<16 hex>.ndjson`: the seqs as in the names of entries, and
-  the beginning of the SHA-256 of its bytes. Its time mark is the mark of its first entry with all that added, so the
-  one LIST that finds a moment names the archive that holds it.
+  the start of the SHA-256 of its bytes. Its time mark is the mark of its first entry plus all of this, so the one LIST
+  that finds a moment also names its archive.
 - *index file*: named for its field. Letters, digits, `_`, `-` and inner dots stay; every other byte of the UTF-8 form
-  becomes `~XX` (upper-case hex), so that each field has exactly one file name and each file name at most one field.
+  becomes `~XX` (uppercase hex). So each field has exactly one file name, and each file name at most one field.
 
 Invariants: `parse(build(...))` gives back what was built, for every kind and layout; `parse` never raises. A builder
-refuses a text that is no id; `document_key` also an id that is not of the model's type.
+refuses a text that is not an id; `document_key` also refuses an id of another type than the model's.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SCHEMA_KEY = ".worm.schema.json"
 ATTACHED_KEY = ".worm.attached.json"
 CHANGES_DIR = ".worm.changes"
 ANSWERS_PREFIX = ".worm.api/idempotency/"
-"""Answers of the HTTP API, kept for calls that are repeated with their `Idempotency-Key`."""
+"""Stored answers of the HTTP API, for calls that repeat an `Idempotency-Key`."""
 LOG_PREFIX = "db/"
 OPLOG_DIR = ".oplog"
 TIMES_DIR = ".times"
@@ -101,10 +101,10 @@ class KeyKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KeyInfo:
-    """A parsed key. `name`: snapshot time, time mark, archive, change set, claim hash, partition; `field`: of an index
-    or claim.
+    """A parsed key. `name`: snapshot time, time mark, archive, change set, claim hash or partition. `field`: the field
+    of an index or claim.
 
-    UNKNOWN with a model: a document's place with an id that is not allowed. UNKNOWN without: no key of ours.
+    UNKNOWN with a model: the place of a document, but with an invalid id. UNKNOWN without a model: not one of our keys.
     """
 
     kind: KeyKind
@@ -169,15 +169,15 @@ class StorageResolver:
         return f"{self.oplog_path(model, id)}{ARCHIVE_DIR}/"
 
     def oplog_root(self, model: str) -> str:
-        """The prefix under which all oplog entries of the model lie (inline: among the documents)."""
+        """The prefix of all oplog entries of the model (inline: among the documents)."""
         return self._system_root(OPLOG_DIR, model)
 
     def snapshot_root(self, model: str) -> str:
-        """The prefix under which all snapshots of the model lie (inline: among the documents)."""
+        """The prefix of all snapshots of the model (inline: among the documents)."""
         return self._system_root(SNAPSHOTS_DIR, model)
 
     def trash_root(self, model: str) -> str:
-        """The prefix under which the trash of the model lies (inline: among the documents)."""
+        """The prefix of the model's trash (inline: among the documents)."""
         return self._system_root(TRASH_DIR, model)
 
     def snapshot_path(self, model: str, id: str) -> str:
@@ -187,19 +187,19 @@ class StorageResolver:
         return self._system_path(TRASH_DIR, model, id)
 
     def oplog_key(self, model: str, id: str, seq: int) -> str:
-        """`…/0001.json`: at least four digits. Order entries by number: names sort wrong from 10000 on."""
+        """`…/0001.json`: at least four digits. Sort entries by number: from 10000 on, names sort in the wrong order."""
         if not 1 <= seq < 10**19:
             raise Invalid(f"oplog seq must be from 1 to 10^19 - 1, not {seq}")
         return f"{self.oplog_path(model, id)}{seq:04d}.json"
 
     def time_mark_key(self, model: str, id: str, name: str) -> str:
-        """`name` is of `mark_name` or `ArchiveName.mark`."""
+        """`name` comes from `mark_name` or `ArchiveName.mark`."""
         if marked_seq(name) is None and ArchiveName.of_mark(name) is None:
-            raise Invalid(f"{shown(name)} is no name of a time mark")
+            raise Invalid(f"{shown(name)} is not the name of a time mark")
         return self.time_mark_path(model, id) + name
 
     def snapshot_key(self, model: str, id: str, name: str) -> str:
-        """`name` is an ISO 8601 time in UTC, `2026-02-24T12:00:00Z`, with a fraction where needed."""
+        """`name` is an ISO 8601 time in UTC, `2026-02-24T12:00:00Z`, with a fraction if needed."""
         given: object = name
         if not isinstance(given, str) or not _SNAPSHOT.fullmatch(f"{name}.json"):
             raise Invalid(f"snapshot name {shown(name)} must be a time such as 2026-02-24T12:00:00Z")
@@ -223,9 +223,9 @@ class StorageResolver:
         return f"{self.collection_path(model)}{INDEX_DIR}/{escape_field(field)}.json"
 
     def claim_key(self, model: str, field: str, digest: str) -> str:
-        """The claim of a unique value; `digest` is the SHA-256 of its canonical bytes in lower-case hex."""
+        """The claim of a unique value; `digest` is the SHA-256 of its canonical bytes in lowercase hex."""
         if not _SHA256.fullmatch(digest):
-            raise Invalid(f"claim digest {shown(digest)} must be 64 lower-case hex digits")
+            raise Invalid(f"claim digest {shown(digest)} must be 64 lowercase hex digits")
         return f"{self.collection_path(model)}{INDEX_DIR}/{escape_field(field)}/{CLAIMS_DIR}/{digest}"
 
     def heads_key(self, model: str) -> str:
@@ -282,8 +282,8 @@ class StorageResolver:
         return unknown_key("belongs to no model") if found is None else self._parse_in_collection(*found)
 
     def place(self, segments: list[str]) -> tuple[ModelDef, list[str]] | None:
-        """The model in whose directory a key of these segments lies, the innermost of several, and the segments after
-        that directory. Takes as long with many models as with few."""
+        """The model whose directory contains a key of these segments (the innermost one if there are several), and the
+        segments after that directory. The time does not depend on the number of models."""
         for length in range(len(segments) - 1, 0, -1):
             model = self._by_directory.get("/".join(segments[:length]))
             if model is not None:
@@ -330,7 +330,7 @@ class StorageResolver:
         return unknown_key("no key of this library")
 
     def _parse_system_path(self, model: ModelDef, directory: str, segment: str, rest: list[str]) -> KeyInfo:
-        """What lies in an entity's system directory: a file, or a time mark or an archive one level deeper."""
+        """What an entity's system directory holds: a file, or a time mark or an archive one level deeper."""
         id = segment_id(segment)  # noqa: A001  # as everywhere here
         if id is None:
             return unknown_key(segment_fault(segment))
@@ -407,7 +407,7 @@ def _parse_document(model: ModelDef, rest: list[str]) -> KeyInfo:
 
 
 def segment_fault(segment: str) -> str:
-    """Why a segment stands for no id, and what does stand for the one that was probably meant."""
+    """Why a segment is not a valid id, and the right segment for the id that was probably meant."""
     meant = unescaped(segment)
     fault = f"{segment!r} has a broken escape" if meant is None else f"{segment!r} is not the escaped form of an id"
     id = segment if meant is None else meant  # noqa: A001  # as everywhere here
@@ -422,13 +422,14 @@ def unknown_key(reason: str, model: str | None = None, id: str | None = None) ->
 
 
 def mark_name(ts: str, seq: int) -> str | None:
-    """The name of the mark of entry `seq`, made at `ts`; None where `ts` is not as `clock.iso_seconds` has it."""
+    """The name of the mark of entry `seq`, made at `ts`; None if `ts` does not have the format of
+    `clock.iso_seconds`."""
     left = seconds_left(ts)
     return None if left is None else f"{left}-{_SEQ_END - seq:019d}"
 
 
 def seconds_left(ts: str) -> str | None:
-    """What the names of all marks of this second start with, and those of no earlier or later one."""
+    """The common prefix of the names of all marks of this second, and of no others."""
     moment = moment_of(ts) if _TIME.fullmatch(ts) else None
     return None if moment is None else f"{(_END - moment) // timedelta(seconds=1):012d}"
 
@@ -441,7 +442,7 @@ def marked_seq(name: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveName:
-    """What the name of an archive tells: the seqs of its first and last entry, and what its bytes hash to."""
+    """The parts of an archive's name: the seqs of its first and last entry, and the hash of its bytes."""
 
     first: int
     last: int
@@ -455,7 +456,7 @@ class ArchiveName:
         return f"{self.first:04d}-{self.last:04d}-{self.digest}.ndjson"
 
     def mark(self, ts: str) -> str | None:
-        """The name of its time mark; `ts` is the time of its first entry. None where that is no usual time."""
+        """The name of its time mark; `ts` is the time of its first entry. None if that time has an unusual format."""
         name = mark_name(ts, self.first)
         return None if name is None else f"{name}-{self.last:019d}-{self.digest}"
 
@@ -481,11 +482,11 @@ def digest_of(body: bytes) -> str:
 
 
 def escape_field(field: str) -> str:
-    """The file name (without `.json`) of a field's index; `Invalid` when the name is empty or too long."""
+    """The file name (without `.json`) of a field's index; `Invalid` if the name is empty or too long."""
     try:
         raw = field.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise Invalid(f"field {shown(field)} holds a lone surrogate") from error
+        raise Invalid(f"field {shown(field)} contains a lone surrogate") from error
     escaped = "".join(
         chr(byte) if byte in _PLAIN and not (at == 0 and byte == _DOT) else f"~{byte:02X}"
         for at, byte in enumerate(raw)
@@ -496,7 +497,7 @@ def escape_field(field: str) -> str:
 
 
 def unescape_field(name: str) -> str | None:
-    """The field of a file name, or None when no field has this name."""
+    """The field of a file name, or None if no field has this file name."""
     if not _ESCAPED.fullmatch(name) or len(name) > FIELD_FILE_BYTES_MAX:
         return None
     raw = _ESCAPE.sub(lambda match: bytes((int(match[1], 16),)), name.encode("ascii"))

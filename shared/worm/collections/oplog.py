@@ -1,25 +1,25 @@
-"""The oplog of a model's entities: append by put-if-absent, find the tail, replay, find a moment.
+"""The oplog of a model's entities: append by put-if-absent, find the tail, replay, and find a moment.
 
-Invariants: entries are dense from 1 and never rewritten; a seq is decided by one PutObject with `If-None-Match: *`.
-Finding the tail gallops from a hint (1, 2, 4 … ahead) and bisects, so it costs O(log distance) reads and no LIST.
-*Checkpoints*: every `every`-th update entry also carries the whole document, so a state of any age is at most `every`
-reads away, whatever the length of the history.
+Invariants: entries are numbered from 1 without gaps and never rewritten; one PutObject with `If-None-Match: *` decides
+a seq. Finding the tail gallops from a hint (1, 2, 4 … ahead) and bisects, so it costs O(log distance) reads and no
+LIST. *Checkpoints*: every `every`-th update entry also carries the whole document, so reading a state of any age takes
+at most `every` reads, however long the history is.
 
-*Time marks* are `<oplog of the entity>/.times/<name>`, one for every `every`-th entry, whatever its op. The name
-carries the entry's time and seq (`layout.py`), so one LIST of one key finds the newest marked entry that is not after a
-time. Marks are hints: a missing, foreign or false one costs requests, never correctness. They are written once, after
-their entry, by whoever finds the entry in its place. An archive has one mark, in place of those of its entries.
+*Time marks* are `<oplog of the entity>/.times/<name>`, one for every `every`-th entry, whatever its op. The name holds
+the entry's time and seq (`layout.py`), so one LIST of one key finds the newest marked entry that is not after a time.
+Marks are hints: a missing, foreign or false one costs requests, never correctness. They are written once, after their
+entry, by any process that finds the entry in place. An archive has one mark, which replaces those of its entries.
 
-*Archives*: where the schema says `archiveAfter`, old entries of an entity may be in one object, as framed lines
-(`codec/frames.py`) of their own bytes, instead of objects of their own. An archive holds all entries from `first` to
-`last`; its name says which, and begins with the SHA-256 of what it holds. It is written before any of the entries is
-deleted and never changed, so an entry that is missing is either in an archive that a LIST made afterwards shows, or was
-never there. Entry 1 and the newest entries are never deleted. A missing entry is looked up in the archives before it
-counts as missing; and because its name is free again, an append on an old head makes sure afterwards that the seq is
-not an archived one. Nothing younger than `MIN_AGE` is ever archived, so nobody looks for archives behind an entry that
-is younger than half of that. Here clocks decide: that of a compaction must not be ahead of a reader's by more than half
-a day. S3 refuses the requests of a clock that is wrong by 15 minutes. An *archive view* is what one call sees: it lists
-only when an entry is missing, reads an archive once, and where it has read one believes it rather than single entries.
+*Archives*: if the schema has `archiveAfter`, old entries of an entity may be in one object instead of separate ones, as
+framed lines (`codec/frames.py`) of their own bytes. An archive holds all entries from `first` to `last`; its name has
+these numbers and the start of the SHA-256 of its content. It is written before any of the entries is deleted, and never
+changes. So a missing entry is either in an archive that a later LIST shows, or never existed. Entry 1 and the newest
+entries are never deleted. Before a missing entry counts as missing, it is looked up in the archives. Because its name
+is free again, an append on an old head checks afterward that the seq is not archived. Nothing younger than `MIN_AGE` is
+ever archived, so nobody looks for archives behind an entry that is younger than half of that. Here clocks matter: the
+clock of a compaction must not be ahead of a reader's by more than half a day. S3 refuses requests from a clock that is
+wrong by 15 minutes. An *archive view* is what one call sees: it lists only if an entry is missing, reads an archive
+once, and then trusts that archive more than single entries.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from worm.values import dataclass
 
 MIN_AGE = timedelta(days=1)
 MEND = (
-    "put an earlier version of the object back, or set it aside with `worm repair --set-aside KEY`; `worm why KEY` "
-    "says which helps"
+    "restore an earlier version of the object, or set it aside with `worm repair --set-aside KEY`; `worm why KEY` "
+    "says which one helps"
 )
 PUT_BACK = (
-    "put the missing entries back, from old versions of their objects or a backup; `worm why KEY` says what else helps"
+    "restore the missing entries from old versions of their objects or a backup; `worm why KEY` says what else helps"
 )
 
 
@@ -67,7 +67,7 @@ class Archive:
         """`Corrupt`, naming the archive, unless it holds exactly what its name says."""
         frames = decode_whole(body, key=key)
         if digest_of(body) != name.digest:
-            raise Corrupt("holds other bytes than its name says", key=key, hint="run `worm verify`")
+            raise Corrupt("its content does not match its name", key=key, hint="run `worm verify`")
         entries = OplogEntry.from_shapes([frame.value for frame in frames], key)
         is_whole = len(entries) == name.last - name.first + 1
         if not is_whole or any(entry.seq != seq for seq, entry in enumerate(entries, start=name.first)):
@@ -77,21 +77,21 @@ class Archive:
 
 @dataclass(frozen=True, slots=True)
 class Seqs:
-    """Which entries of one entity a listing shows: single ones by their numbers, archives by their ranges. As large as
-    the listing, whatever numbers the names have."""
+    """The entries of one entity that a listing shows: single ones by their numbers, archives by their ranges. Its size
+    depends on the listing, not on the numbers in the names."""
 
     single: set[int] = field(default_factory=set)
     archives: list[ArchiveName] = field(default_factory=list)
 
     @property
     def last(self) -> int:
-        """The highest number (0: none)."""
+        """The highest number (0 if there is none)."""
         return max(max(self.single, default=0), max((name.last for name in self.archives), default=0))
 
     @property
     def missing(self) -> tuple[int, int] | None:
-        """The first gap: its first and last number. The newest entry is never archived, so where an archive ends the
-        history, what follows it is missing."""
+        """The first gap, as its first and last number. The newest entry is never archived, so if an archive ends the
+        history, the entries after it are missing."""
         end = 0
         if not self.archives and len(self.single) == max(self.single, default=0):
             return None
@@ -109,12 +109,12 @@ class Seqs:
         return any(seq in name for name in self.archives)
 
     def before(self, seq: int) -> int:
-        """The highest number before this one (0: none)."""
+        """The highest number before this one (0 if there is none)."""
         single = max((one for one in self.single if one < seq), default=0)
         return max(single, max((min(name.last, seq - 1) for name in self.archives if name.first < seq), default=0))
 
     def __len__(self) -> int:
-        """How many entries there are; those both single and archived count once."""
+        """How many entries there are; an entry that is both single and archived counts once."""
         archived, end = 0, 0
         for name in sorted(self.archives, key=lambda name: name.first):
             archived += max(0, name.last - max(name.first, end + 1) + 1)
@@ -123,15 +123,15 @@ class Seqs:
 
 
 def gap(missing: tuple[int, int], key: str) -> Corrupt:
-    """The error of entries that are missing between others."""
+    """The error for entries that are missing between others."""
     first, last = missing
     what = f"entry {first} is missing" if first == last else f"entries {first} to {last} are missing"
     return Corrupt(f"a gap in the oplog: {what}", key=key, hint=PUT_BACK)
 
 
 def in_the_way(refused: Invalid, key: str) -> Corrupt:
-    """The error of a place of an entry that the store refuses to read or to write: in a directory, what lies there may
-    be no file. It damages the history, and no other document."""
+    """The error for an entry's key that the store refuses to read or write: in a directory, the path may not be a
+    regular file. It damages this history, but no other document."""
     return Corrupt(refused.message, key=key, hint=refused.hint or MEND)
 
 
@@ -153,7 +153,7 @@ class Archives:
         return sorted((name for name in found if name is not None), key=lambda name: (name.first, name.last))
 
     def last(self, entity_id: str) -> int:
-        """The newest archived seq (0: none)."""
+        """The newest archived seq (0 if there is none)."""
         return max((name.last for name in self.names(entity_id)), default=0)
 
     def load(self, entity_id: str, name: ArchiveName) -> Archive | None:
@@ -165,7 +165,7 @@ class Archives:
         return ArchiveView(self, entity_id)
 
     def differences(self, entity_id: str) -> Iterator[Corrupt]:
-        """What is wrong with the archives of an entity: damage, and entries that still lie beside them and differ."""
+        """The problems with an entity's archives: damage, and entries that still exist beside them and differ."""
         single: dict[int, str] = {}
         names: list[ArchiveName] = []
         for listed in self._store.list(self._resolver.oplog_path(self._model, entity_id)):
@@ -192,14 +192,14 @@ class Archives:
             if isinstance(item, Exception):
                 raise item
             if item is not None and item.body != archive.bodies[seq - name.first]:
-                yield Corrupt("differs from the archived entry", key=item.key, hint="the archive counts")
+                yield Corrupt("differs from the archived entry", key=item.key, hint="the archive takes precedence")
 
     def _path(self, entity_id: str) -> str:
         return self._resolver.archive_path(self._model, entity_id)
 
 
 class ArchiveView:
-    """The archives of one entity, as far as one call has looked. Not for two threads."""
+    """The archives of one entity that one call has seen. Not thread-safe."""
 
     def __init__(self, archives: Archives, entity_id: str) -> None:
         self._archives = archives
@@ -212,16 +212,16 @@ class ArchiveView:
         return self._read if self._read is not None and seq in self._read.name else None
 
     def known(self, seq: int) -> Archive | None:
-        """The archive with this entry, if it is known of already; its single object need not be asked for then."""
+        """The archive with this entry, if it is already known. Then there is no need to request its single object."""
         return self.holding(seq) if any(seq in name for name in self._names) else self.at_hand(seq)
 
     def open(self, name: ArchiveName) -> Archive | None:
-        """Read this archive, if it is there. One request."""
+        """Read this archive, if it exists. One request."""
         self._read = self._archives.load(self._id, name) or self._read
         return self.at_hand(name.first)
 
     def holding(self, seq: int) -> Archive | None:
-        """The archive with this entry; None: no archive has it. Ask after the entry was found missing."""
+        """The archive with this entry, or None if no archive has it. Call it after the entry was found missing."""
         archive = self.at_hand(seq)
         if archive is None and not any(seq in name for name in self._names):
             self._names = self._archives.names(self._id)
@@ -229,7 +229,7 @@ class ArchiveView:
             longest = max((name for name in self._names if seq in name), key=lambda name: name.last, default=None)
             archive = None if longest is None else self.open(longest)
             if longest is not None and archive is None:
-                raise Corrupt("an archive was listed but is gone", key=self._archives.key(self._id, longest))
+                raise Corrupt("an archive was listed, but is gone", key=self._archives.key(self._id, longest))
         return archive
 
     def entry(self, seq: int) -> OplogEntry | None:
@@ -238,7 +238,7 @@ class ArchiveView:
 
 
 def may_be_archived(ts: str, now: datetime) -> bool:
-    """Can an entry that comes after one of this time be archived? One of the future is of no known age."""
+    """Whether an entry after one of this time can be archived. The age of a time in the future is unknown."""
     return not iso_seconds(now - MIN_AGE / 2) < ts <= iso_seconds(now + MIN_AGE / 2)
 
 
@@ -259,7 +259,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class StateAt:
-    """The document after an entry (None: deleted then)."""
+    """The document after an entry (None if it was deleted then)."""
 
     document: Document | None
 
@@ -300,8 +300,9 @@ class Oplog:
         return found
 
     def append(self, entity_id: str, entry: OplogEntry, head: Head | None = None) -> Appended | Taken:
-        """Put-if-absent of the entry under its seq; another's entry there comes back instead of an error. `head` is
-        what it follows: an old one may be long outdated, and the seq free because its entry is in an archive."""
+        """Put-if-absent of the entry under its seq; if another entry is there, it is returned instead of an error.
+        `head` is the entry that it follows: an old head may be long outdated, and the seq may be free because its entry
+        is in an archive."""
         key = self.key(entity_id, entry.seq)
         try:
             outcome = self._store.put_if_absent(key, entry.to_bytes())
@@ -317,8 +318,8 @@ class Oplog:
         return Taken(self._parse(outcome.current, key, entry.seq))
 
     def append_many(self, entries: Sequence[tuple[str, OplogEntry, Head | None]]) -> list[str]:
-        """`append` for entries of different entities, together: id, entry, and what it follows. The ids of those whose
-        entry holds its seq now. What may be behind an archive is not tried."""
+        """`append` for entries of different entities together: id, entry, and the entry that it follows. Returns the
+        ids whose entry now holds its seq. Entries that may be behind an archive are not tried."""
         fit = [
             (entity_id, Put(self.key(entity_id, entry.seq), entry.to_bytes(), IfAbsent()))
             for entity_id, entry, head in entries
@@ -328,8 +329,9 @@ class Oplog:
         return [entity_id for (entity_id, _), outcome in zip(fit, outcomes, strict=True) if isinstance(outcome, Won)]
 
     def _withdraw(self, key: str, outcome: Won | Lost, archived: OplogEntry) -> None:
-        """Ours, or that of another who was as late and died here; not an entry that is about to be deleted anyway. A
-        role that may not delete leaves it: the archive counts, and `worm verify` names it."""
+        """Remove our entry, or one from another writer that was just as late and died here, but not an entry that is
+        about to be deleted anyway. A role without delete permission leaves it: the archive counts, and `worm verify`
+        reports it."""
         found = outcome if isinstance(outcome, Won) else outcome.current
         if isinstance(outcome, Lost) and outcome.current.body == archived.to_bytes():
             return
@@ -337,7 +339,8 @@ class Oplog:
             delete_unchanged(self._store, key, found.etag, found.version_id)
 
     def tail(self, entity_id: str, *, at_least: int = 0) -> OplogEntry | None:
-        """The newest entry, which is never archived. `at_least` is a seq known to exist (0: none known)."""
+        """The newest entry, which is never archived. `at_least` is a seq that is known to exist (0 if none is
+        known)."""
         low, newest = self._last(at_least, lambda seq, before: self._stored(entity_id, seq), lambda entry: True)
         if newest is None and low > 0:
             newest = self._stored(entity_id, low)
@@ -348,13 +351,13 @@ class Oplog:
             if newest is None and archived == low:
                 newest = self._stored(entity_id, low + 1)
         if newest is None and low > 0:
-            raise Corrupt("an oplog entry that was there is gone", key=self.key(entity_id, low))
+            raise Corrupt("an oplog entry that existed before is gone", key=self.key(entity_id, low))
         return newest
 
     def is_end(self, entity_id: str, last: int) -> bool:
-        """Is entry `last` (0: none) the newest one, or followed by the next, as far as the names around it tell? Where
-        it is not, the next number is free because entries were deleted. One LIST of three keys. Names sort as texts, so
-        what was deleted around entry 10,000 may stay unseen."""
+        """Whether entry `last` (0: none) is the newest one, or the next one follows it, as far as the names around it
+        show. If not, the next number is free because entries were deleted. One LIST of three keys. Names sort as text,
+        so deletions around entry 10,000 may go unnoticed."""
         path, start = self._resolver.oplog_path(self._model, entity_id), max(last - 2, 0)
         infos = (
             self._resolver.parse(listed.key)
@@ -365,7 +368,7 @@ class Oplog:
         return has_previous and min((seq for seq in found if seq > last), default=last + 1) == last + 1
 
     def newest(self, entity_id: str) -> OplogEntry | None:
-        """The newest entry by a listing of all. `Corrupt` where nothing tells that it is the newest."""
+        """The newest entry, from a listing of all. `Corrupt` if nothing proves that it is the newest."""
         seqs = self.seqs(entity_id)
         if not seqs.last:
             return None
@@ -373,21 +376,21 @@ class Oplog:
         return self.newest_of(entity_id, seqs, seq, self._get(self.key(entity_id, seq)))
 
     def newest_seq(self, entity_id: str, seqs: Seqs) -> int:
-        """The seq of the newest entry. Older entries may be missing; that the one right before it is there tells that
-        it is the next of a history, and not an object with any number for a name. Else `Corrupt`."""
+        """The seq of the newest entry. Older entries may be missing. The entry right before it must exist: that proves
+        that it continues a history and is not an object with an arbitrary number as its name. Otherwise `Corrupt`."""
         newest = max(seqs.single, default=0)
         if newest == 0:
-            raise Corrupt("there are archives, and no single entry", key=self.key(entity_id, 1), hint=PUT_BACK)
+            raise Corrupt("there are archives, but no single entries", key=self.key(entity_id, 1), hint=PUT_BACK)
         if newest > 1 and newest - 1 not in seqs:
             raise gap((seqs.before(newest) + 1, newest - 1), self.key(entity_id, newest))
         return newest
 
     def newest_of(self, entity_id: str, seqs: Seqs, seq: int, found: Object | None) -> OplogEntry:
-        """The newest entry, which was read. `Corrupt` where it is none, or where archives hold newer ones: the newest
-        entry is never archived."""
+        """The newest entry, as read. `Corrupt` if it is not an entry, or if archives hold newer ones: the newest entry
+        is never archived."""
         key = self.key(entity_id, seq)
         if found is None:
-            raise Corrupt("an oplog entry was listed but is gone, or is too large to be one", key=key, hint=MEND)
+            raise Corrupt("an oplog entry was listed, but is gone or too large", key=key, hint=MEND)
         entry = self._parse(found, key, seq)
         archived = max((name for name in seqs.archives), key=lambda name: name.last, default=None)
         if archived is not None and archived.last >= seq and self._may_be_archived(entry.ts):
@@ -405,8 +408,8 @@ class Oplog:
     def _last(
         self, low: int, read: Callable[[int, OplogEntry | None], OplogEntry | None], fits: Callable[[OplogEntry], bool]
     ) -> tuple[int, OplogEntry | None]:
-        """The last seq that fits, where `low` and all before it do (0: none known); with its entry if it was read.
-        `read` is told the newest entry before the one it is to read, if one was read."""
+        """The last seq that fits, given that `low` and all before it fit (0: none known), with its entry if it was
+        read. `read` gets the newest entry that was read before the one to read, if there is one."""
         newest: OplogEntry | None = None
         step = 1
         while (probe := read(low + step, newest)) is not None and fits(probe):
@@ -442,8 +445,8 @@ class Oplog:
         return page
 
     def newest_first(self, entity_id: str, tail: int, view: ArchiveView | None = None) -> Iterator[OplogEntry]:
-        """Entries from `tail` backwards, read in concurrent pages of a checkpoint's distance. Whether a missing one is
-        archived is asked only once it is its turn."""
+        """Entries from `tail` backward, read in concurrent pages of one checkpoint distance. Whether a missing one is
+        archived is only checked when its turn comes."""
         view = view or self.archives.view(entity_id)
         page: dict[int, Object | None] = {}
         for seq in range(tail, 0, -1):
@@ -460,8 +463,8 @@ class Oplog:
             yield archive.entry(seq)
 
     def at_seq(self, entity_id: str, seq: int) -> StateAt | None:
-        """The document as of an entry; None: there is no such entry. At most 1 + `every` requests, or, of an archived
-        entry, 3 and one for each archive before it that has to be read."""
+        """The document as of an entry; None if there is no such entry. At most 1 + `every` requests, or, for an
+        archived entry, 3 plus one for each earlier archive that has to be read."""
         view = self.archives.view(entity_id)
         entry = self._seek(entity_id, seq, view)
         return None if entry is None else StateAt(self.state_at(entity_id, seq, [entry], view))
@@ -469,8 +472,8 @@ class Oplog:
     def state_at(
         self, entity_id: str, seq: int, read: Sequence[OplogEntry] = (), view: ArchiveView | None = None
     ) -> Document | None:
-        """The document as of an entry (None: deleted then): back to the newest that tells it whole, then forward.
-        `read`: entries up to that one which need not be read again."""
+        """The document as of an entry (None if it was deleted then): goes back to the newest whole document, then
+        forward. `read`: entries up to that one that need not be read again."""
         forward: list[OplogEntry] = []
         older = self.newest_first(entity_id, read[0].seq - 1 if read else seq, view)
         for entry in chain(reversed(read), older):
@@ -484,12 +487,12 @@ class Oplog:
 
     def at_time(self, entity_id: str, ts: str, *, before: int | None = None) -> tuple[int, Document | None]:
         """The newest seq whose time is not after `ts` (0: none), and the document as of it (None: deleted then).
-        `before`: a seq whose entry is known to be later. It spares requests: for a short history, the LIST.
+        `before`: a seq whose entry is known to be later. It saves requests: for a short history, the LIST.
 
-        Times never fall within an entity. The entries from the newest mark of that time to the next one contain both
-        the answer and a whole document: 2 + `every` requests; or the archive that the mark names does. They also prove
-        the answer, because the first is not after `ts` and the next one is, or is not there. Where they do not (a mark
-        is missing), the search goes on there.
+        Times never decrease within an entity. The entries from the newest mark of that time to the next one, or the
+        archive that the mark names, contain both the answer and a whole document: 2 + `every` requests. They also prove
+        the answer: the first one is not after `ts`, and the next one is later or does not exist. If they do not (a mark
+        is missing), the search continues there.
         """
         view, end = self.archives.view(entity_id), SEQ_MAX if before is None else before - 1
         marked, name = (0, None) if end <= self.every else self.marks.find(entity_id, ts)
@@ -508,7 +511,7 @@ class Oplog:
         return seq, self.state_at(entity_id, seq, page, view)
 
     def seq_at_time(self, entity_id: str, ts: str, *, at_least: int) -> int:
-        """The newest seq whose time is not after `ts`; that of `at_least` is known not to be (0: none known)."""
+        """The newest seq whose time is not after `ts`; the time of `at_least` is known not to be (0: none known)."""
         view = self.archives.view(entity_id)
         return self._last(
             at_least, lambda seq, before: self._seek(entity_id, seq, view, before), lambda entry: entry.ts <= ts
@@ -517,7 +520,7 @@ class Oplog:
     # Single entries and archives
 
     def _stored(self, entity_id: str, seq: int) -> OplogEntry | None:
-        """The entry, if it has an object of its own."""
+        """The entry, if it has its own object."""
         if seq > SEQ_MAX:
             return None
         key = self.key(entity_id, seq)
@@ -531,7 +534,7 @@ class Oplog:
             raise in_the_way(refused, key) from refused
 
     def _seek(self, entity_id: str, seq: int, view: ArchiveView, before: OplogEntry | None = None) -> OplogEntry | None:
-        """The entry, wherever it is. `before`: one before it, whose age may spare looking for archives."""
+        """The entry, wherever it is. `before`: an earlier entry, whose age may save the search for archives."""
         archive = view.known(seq)
         if archive is not None:
             return archive.entry(seq)
@@ -541,13 +544,14 @@ class Oplog:
         return view.entry(seq)
 
     def _may_be_archived(self, ts: str) -> bool:
-        """Can an entry that comes after one of this time ("": of any time) be in an archive?"""
+        """Whether an entry after one of this time ("": any time) can be in an archive."""
         return self._has_archives and may_be_archived(ts, self._clock.now())
 
     def _run(
         self, entity_id: str, first: int, last: int | None, ts: str, view: ArchiveView
     ) -> tuple[list[OplogEntry], bool]:
-        """Some entries from `first` on, and whether the history ends there; `ts` is the time of the entry before."""
+        """Some entries starting at `first`, and whether the history ends there. `ts` is the time of the entry
+        before."""
         run: list[OplogEntry] = []
         archive = view.known(first)
         if archive is None:
@@ -564,9 +568,10 @@ class Oplog:
         return [*run, *(archive.entry(seq) for seq in range(start, upper + 1))], False
 
     def _page(self, entity_id: str, first: int, last: int | None) -> tuple[list[OplogEntry], int | None]:
-        """Entries from `first` on that have objects, and the seq of the first that has none (None: all of the page)."""
+        """Entries starting at `first` that have objects, and the seq of the first that has none (None: the whole page
+        has)."""
         upper = first + PAGE - 1 if last is None else min(first + PAGE - 1, last)
-        if last is None:  # most histories are short: never ask for much more than there was so far
+        if last is None:  # most histories are short: never request many more than were found so far
             upper = min(upper, first + max(3, 2 * (first - 1) - 1) - 1)
         run: list[OplogEntry] = []
         for seq, item in self._objects(entity_id, range(first, upper + 1)).items():
@@ -587,11 +592,11 @@ class Oplog:
         return gap((seq, seq), self.key(entity_id, seq))
 
     def _parse(self, found: Object, key: str, seq: int) -> OplogEntry:
-        """`Corrupt`, with the way out, where it is not the entry that its name says."""
+        """`Corrupt`, with a hint for a fix, if it is not the entry that its name says."""
         try:
             entry = OplogEntry.from_bytes(found.body, key)
             if entry.seq != seq:
-                raise Corrupt(f"holds seq {entry.seq}, its name says {seq}", key=key)
+                raise Corrupt(f"holds seq {entry.seq}, but its name says {seq}", key=key)
         except Corrupt as damage:
             damage.hint = MEND
             raise
@@ -599,7 +604,7 @@ class Oplog:
 
 
 def seqs_add(seqs: Seqs, info: KeyInfo) -> None:
-    """What the name of one object of an oplog adds."""
+    """Adds what the name of one oplog object says."""
     packed = ArchiveName.parse(info.name or "") if info.kind is KeyKind.ARCHIVE else None
     if packed is not None:
         seqs.archives.append(packed)
@@ -617,18 +622,18 @@ class TimeMarks:
         self._every = every
 
     def put(self, entity_id: str, entry: OplogEntry) -> None:
-        """Mark the entry if its seq is due one. Again for the same entry: nothing happens."""
+        """Mark the entry if its seq needs a mark. Repeating it for the same entry does nothing."""
         name = mark_name(entry.ts, entry.seq) if entry.seq % self._every == 0 else None
         if name is not None:
             key = self._resolver.time_mark_key(self._model, entity_id, name)
             self._store.put_if_absent(key, dumps({"seq": entry.seq, "ts": entry.ts}))
 
     def newest(self, entity_id: str, ts: str) -> int:
-        """The seq of the newest mark that is not after a time (0: none). One request."""
+        """The seq of the newest mark that is not after a time (0 if there is none). One request."""
         return self.find(entity_id, ts)[0]
 
     def find(self, entity_id: str, ts: str) -> tuple[int, ArchiveName | None]:
-        """`newest`, and the archive that begins with that entry if the mark is one of an archive."""
+        """`newest`, and the archive that begins with that entry if the mark belongs to an archive."""
         path = self._resolver.time_mark_path(self._model, entity_id)
         first = next(self._store.list(path, start_after=f"{path}{seconds_left(ts)}", limit=1), None)
         info = None if first is None else self._resolver.parse(first.key)
@@ -644,7 +649,7 @@ class TimeMarks:
             self._store.put_if_absent(key, dumps({"archive": archive.file, "ts": ts}))
 
     def missing(self, recorded: Mapping[str, Seqs], marked: Mapping[str, Set[int]]) -> list[tuple[str, int]]:
-        """Id and seq of the recorded entries that are due a mark and have none. Those in an archive are due none."""
+        """The id and seq of recorded entries that need a mark but have none. Archived entries need none."""
         return [
             (entity_id, seq)
             for entity_id, seqs in sorted(recorded.items())

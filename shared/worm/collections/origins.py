@@ -1,9 +1,9 @@
-"""Where a change of a document came from: the port between a collection and what may stand behind its documents.
+"""Where a change of a document came from: the port between a collection and the source of its documents.
 
-A collection records what it finds in the bucket. Some questions about it only the source of a change can answer: which
-commit wrote this object, who deleted that version, does this object still count. Of a model without a space the objects
-and the trash answer them (`PlainOrigins`). Of a model in a space its log does (`worm.bridge.origins`), and collections
-and tables know nothing of spaces.
+A collection records what it finds in the bucket. Only the source of a change can answer some questions about it: which
+commit wrote this object, who deleted that version, does this object still count. For a model without a space, the
+objects and the trash answer them (`PlainOrigins`). For a model in a space, its log does (`worm.bridge.origins`).
+Collections and tables know nothing about spaces.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from worm.store.base import Object, ObjectInfo
 from worm.values import dataclass
 
 Mismatch = tuple[str, str, str]
-"""Kind, key and detail of something that verify reports."""
+"""The kind, key and detail of a finding of verify."""
 KEPT = "document-kept"
-"""The kind of what is not a mistake, but worth a line: somebody's own document where its source has another one."""
+"""The kind of a finding that is not an error, but worth a line: somebody's own document where its source has
+another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What an object is to the history. `commit`: that which it was written for. `is_late`: a later commit deleted the
-    document before the write landed, so it is nobody's change. `is_own`: it names a commit, but somebody put it there
-    by hand, as a copy does, or nobody can know: it counts like any upload."""
+    """What an object means for the history. `commit`: the commit that it was written for. `is_late`: a later commit
+    deleted the document before the write landed, so the object is not a change. `is_own`: it names a commit, but
+    somebody put it there by hand (as a copy does), or nobody can know: it counts like any upload."""
 
     commit: int | None = None
     is_late: bool = False
@@ -45,17 +46,17 @@ class Said(Protocol):
 
     @property
     def value(self) -> Document | None:
-        """None: it is deleted."""
+        """The value; None if it is deleted."""
         ...
 
     @property
     def seq(self) -> int:
-        """The commit that it is of."""
+        """The commit that wrote it."""
         ...
 
 
 class Truth(Protocol):
-    """What is true of a document where its object may be behind."""
+    """The actual state of a document whose object may be behind."""
 
     def __call__(self, entity_id: str) -> Said | None:
         """None: only the stored object knows."""
@@ -67,29 +68,29 @@ class Origins(Protocol):
 
     @property
     def truth(self) -> Truth | None:
-        """None: the stored objects are the truth."""
+        """None if the stored objects are the truth."""
         ...
 
     def commit_of(self, entity_id: str, found: ObjectInfo | None) -> int | None:
-        """The commit that wrote the object; None where no commit did."""
+        """The commit that wrote the object; None if no commit did."""
         ...
 
     def deletion(self, entity_id: str, deleted: Head, at: datetime) -> Origin:
-        """Who deleted this version, at this time, if a tombstone or a commit says so: a delete marker carries no
+        """Who deleted this version at this time, if a tombstone or a commit says so: a delete marker has no
         metadata."""
         ...
 
     def standing(self, entity_id: str, found: Object, head: Head | None) -> Standing:
-        """What the object is to the history that ends with `head`."""
+        """What the object means for the history that ends with `head`."""
         ...
 
     def audit(self) -> Iterable[Mismatch]:
-        """Where the stored documents are not what their source says."""
+        """Where the stored documents differ from their source."""
         ...
 
 
 class PlainOrigins:
-    """A model without a space: no object is of a commit, and none is late."""
+    """A model without a space: no object belongs to a commit, and none is late."""
 
     truth: Truth | None = None
 
@@ -106,7 +107,7 @@ class PlainOrigins:
         try:
             tombstone = self._trash.tombstone(entity_id)
         except Corrupt:
-            return Origin()  # the trash itself reports it; the history only lacks a name
+            return Origin()  # the trash itself reports it; only the author is missing from the history
         if tombstone is None or not tombstone.is_of(deleted.etag, deleted.version_id):
             return Origin()
         return Origin(tombstone.deleted_by, said=tombstone.note)

@@ -1,12 +1,12 @@
-"""`worm push`: the schema becomes the bucket's source of truth, and sentinels say so to other tools.
+"""`worm push`: makes the schema the bucket's source of truth, and writes sentinels for other tools.
 
-The schema object changes only by compare-and-swap against the one that was read, so of two pushes at once the later one
-gets an error and never silently undoes the other. A change that would leave existing documents or their history behind
-(another path, id type, file, space or layout, no model for them any more, or nobody to look for archives) is refused
-unless forced.
+The schema object changes only by compare-and-swap against the one that was read. So of two concurrent pushes, the later
+one gets an error and never silently undoes the other. A push is refused, unless forced, if it would leave existing
+documents or their history behind: another path, id type, file, space or layout, no model for them, or nothing that
+looks for archives.
 
-*Sentinels* are small `.worm` files that tell any tool what a bucket and a collection hold. They are notes for readers;
-nothing in this library decides by them.
+*Sentinels* are small `.worm` files that describe a bucket or a collection to any tool. They are notes for readers;
+nothing in this library depends on them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from worm.schema.fields import SINGLETON_ID
 from worm.store.base import Lost, Object, Read, Store, Won
 from worm.values import dataclass
 
-PUSH = "push one: `worm push schema.json`"
+PUSH = "push one with `worm push schema.json`"
 NO_SCHEMA = Hint("give connect() a schema or models, and push it with db.push()", PUSH, PUSH)
 STRANDED_HINT = Hint(
     "move the documents first, or push with force=True to leave them behind",
@@ -33,10 +33,10 @@ _SENTINEL_ATTEMPTS_MAX = 5
 
 @dataclass
 class Adopted:
-    """What became of the documents of one model that were there when its schema was pushed. `rows` are those of its
-    table (None: it keeps none), `claimed` how many unique values were claimed for them, `conflicts` the values that
-    several documents have, `problems` reasons by key of documents that were left as they are. `damaged`: by id, why the
-    histories of some of them cannot be continued; their documents are served."""
+    """The result for the documents of one model that existed when its schema was pushed. `rows`: the number of rows of
+    its table (None if it has no table). `claimed`: how many unique values were claimed for them. `conflicts`: values
+    that several documents have. `problems`: by key, why documents were left as they are. `damaged`: by id, why a
+    history cannot be continued; these documents are served."""
 
     model: str
     documents: int = 0
@@ -50,8 +50,8 @@ class Adopted:
 
 @dataclass(frozen=True, slots=True)
 class PushReport:
-    """What a push did. `removed` are models of the old schema that the new one no longer has; `recording` those that
-    keep an oplog from now on; `adopted` has the models whose documents were looked at."""
+    """What a push did. `removed`: models of the old schema that the new one lacks. `recording`: models that keep an
+    oplog from now on. `adopted`: the models whose documents were checked."""
 
     schema_changed: bool
     schema_etag: str
@@ -64,21 +64,21 @@ class PushReport:
 
 
 def load_pushed_schema(store: Store) -> Schema:
-    """The schema in the bucket; `NotFound` when none was pushed, `Corrupt` when it is not one."""
+    """The schema in the bucket; `NotFound` if none was pushed, `Corrupt` if it is not a schema."""
     current = store.get(SCHEMA_KEY)
     if current is None:
-        raise NotFound(f"no schema at {store.url}", key=SCHEMA_KEY, hint=NO_SCHEMA)
+        raise NotFound(f"there is no schema at {store.url}", key=SCHEMA_KEY, hint=NO_SCHEMA)
     return load_pushed(current.body, SCHEMA_KEY)
 
 
 def push_schema(store: Store, schema: Schema, *, force: bool = False) -> PushReport:
     """Write the schema and all sentinels. Raises `Invalid` for a change that would strand documents (see `force`),
-    `Conflict` when somebody else pushed at the same time."""
+    `Conflict` if somebody else pushed at the same time."""
     return push_over(store, store.get(SCHEMA_KEY), schema, force=force)
 
 
 def push_over(store: Store, current: Object | None, schema: Schema, *, force: bool = False) -> PushReport:
-    """The same over the schema that was read; `Conflict` when another one is there by now."""
+    """The same, replacing the schema that was read; `Conflict` if there is another one by now."""
     body = schema.to_json()
     previous = pushed_before(current, force=force)
     if current is not None and current.body == body:
@@ -106,7 +106,7 @@ def push_over(store: Store, current: Object | None, schema: Schema, *, force: bo
 
 
 def bucket_sentinel(schema: Schema, bucket: str) -> bytes:
-    """`.worm` at the root: models, and the layout that tells where system directories lie."""
+    """`.worm` at the root: models, and the layout of the system directories."""
     storage: JsonObject = {"layout": schema.storage.layout}
     for directory in ("oplog", "snapshots", "trash"):
         override = getattr(schema.storage, directory)
@@ -118,7 +118,7 @@ def bucket_sentinel(schema: Schema, bucket: str) -> bytes:
 
 
 def collection_sentinel(model: ModelDef, *, count: JsonValue = 0, last_modified: JsonValue = None) -> bytes:
-    """`.worm` of a collection. `idType` is null for a singleton, `lastModified` until something is known."""
+    """`.worm` of a collection. `idType` is null for a singleton; `lastModified` is null until it is known."""
     shape: JsonObject = {
         "model": model.name,
         "idType": model.id_type,
@@ -132,7 +132,7 @@ def collection_sentinel(model: ModelDef, *, count: JsonValue = 0, last_modified:
 
 
 def pushed_before(current: Object | None, *, force: bool = False) -> Schema | None:
-    """The schema of the object that was read; a damaged one is `Corrupt`, or with `force` none."""
+    """The schema of the object that was read; a damaged one raises `Corrupt`, or with `force` counts as none."""
     if current is None:
         return None
     try:
@@ -157,20 +157,20 @@ def _swap(store: Store, current: Object | None, body: bytes) -> str:
         key=SCHEMA_KEY,
         expected=current.etag if current else None,
         found=outcome.current.etag if isinstance(outcome, Lost) else None,
-        hint="look at the bucket's schema, then push again",
+        hint="check the bucket's schema, then push again",
     )
 
 
 def predecessors(old: Schema | None, new: Schema) -> dict[str, ModelDef]:
-    """By the name of a new model, the old one that had its documents, whatever it was called."""
+    """For each new model's name, the old model that had its documents, whatever its name was."""
     by_directory = {} if old is None else {model.location.directory: model for model in old.models.values()}
     found = {name: by_directory.get(model.location.directory) for name, model in new.models.items()}
     return {name: before for name, before in found.items() if before is not None}
 
 
 def _drop_neglected_files(store: Store, old: Schema, new: Schema) -> None:
-    """A manifest that no fold kept does not become true by keeping it from now on, nor does the file of an index: they
-    are rebuilt."""
+    """A manifest that was not kept up to date does not become correct by maintaining it from now on; neither does an
+    index. They are rebuilt."""
     resolver = StorageResolver(new)
     for name, before in predecessors(old, new).items():
         model = new.models[name]
@@ -192,27 +192,27 @@ def _refuse_stranding(store: Store, old: Schema, new: Schema) -> None:
 
 
 def stranding(store: Store, old: Schema, new: Schema) -> list[str]:
-    """What a push would leave behind: documents that no model would have, or archives that nobody would look for."""
+    """What a push would leave behind: documents without a model, or archives that nothing would read."""
     problems: list[str] = []
     for name, before in old.models.items():
         after = new.models.get(name) or successor(before, new)
         moves = _moves(before, after, old, new) if after else []
         if (moves or after is None) and _has_documents(store, old, before):
             what = f"changes its {', '.join(moves)}" if after else f"leaves it out ({before.path})"
-            problems.append(f"{name} has documents, and the new schema {what}")
+            problems.append(f"{name} has documents, but the new schema {what}")
         if after is not None and before.archive_after is not None and after.archive_after is None:
-            problems.append(f'{name} may have archives: `archiveAfter` can become "never", but not be left out')
+            problems.append(f'{name} may have archives: set `archiveAfter` to "never" instead of removing it')
     return problems
 
 
 def successor(before: ModelDef, new: Schema) -> ModelDef | None:
-    """The model under another name that has taken over the place of this one."""
+    """The model with another name that took over the place of this one."""
     place = before.location.directory
     return next((model for model in new.models.values() if model.location.directory == place), None)
 
 
 def _moves(before: ModelDef, after: ModelDef, old: Schema, new: Schema) -> list[str]:
-    """What of this change moves the place of documents or of what is kept about them."""
+    """The parts of this change that move documents or what is kept about them."""
     moves = []
     if before.location.directory != after.location.directory:
         moves.append(f"path ({before.path} to {after.path})")
@@ -221,7 +221,7 @@ def _moves(before: ModelDef, after: ModelDef, old: Schema, new: Schema) -> list[
     if before.space != after.space:
         moves.append(f"space ({before.space or 'none'} to {after.space or 'none'})")
     if before.space is not None and before.name != after.name:
-        moves.append(f"name ({before.name} to {after.name}), under which its space has them")
+        moves.append(f"name ({before.name} to {after.name}), which its space stores them under")
     if before.file != after.file:
         moves.append(f"file ({before.file} to {after.file})")
     for directory in ("oplog", "snapshots", "trash"):
@@ -233,7 +233,7 @@ def _moves(before: ModelDef, after: ModelDef, old: Schema, new: Schema) -> list[
 
 def _has_documents(store: Store, schema: Schema, model: ModelDef) -> bool:
     """At most two listings, each read up to the first document. System names start with a dot, and "/" sorts right
-    after the dot: the second listing begins behind all of them."""
+    after the dot: the second listing begins after all of them."""
     resolver = StorageResolver(schema)
     if model.is_singleton:
         return store.head(resolver.document_key(model.name, SINGLETON_ID)) is not None
@@ -249,7 +249,7 @@ def _has_documents(store: Store, schema: Schema, model: ModelDef) -> bool:
 
 
 def _write_sentinels(store: Store, schema: Schema) -> list[str]:
-    """Keys written. Sentinels that already say the same are left alone."""
+    """The keys written. Sentinels that are already up to date are not rewritten."""
     resolver = StorageResolver(schema)
     keys = {name: resolver.collection_sentinel_key(name) for name in schema.models}
     found = store.get_many([Read(BUCKET_SENTINEL), *(Read(key) for key in keys.values())])
@@ -269,7 +269,7 @@ def _write_sentinels(store: Store, schema: Schema) -> list[str]:
 
 
 def _keep_sentinel(store: Store, key: str, model: ModelDef, held: Object | None) -> bool:
-    """Bring one sentinel up to date, keeping the count and time that a worker may have written meanwhile."""
+    """Bring one sentinel up to date, and keep the count and time that a worker may have written in the meantime."""
     for _ in range(_SENTINEL_ATTEMPTS_MAX):
         count, last_modified = _known_counts(held)
         body = collection_sentinel(model, count=count, last_modified=last_modified)

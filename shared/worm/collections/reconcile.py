@@ -1,31 +1,34 @@
-"""reconcile(entity): make the oplog say what the bucket holds. Idempotent, order-free, safe beside copies of itself.
+"""reconcile(entity): brings the oplog up to date with the bucket. Idempotent, independent of order, safe to run
+concurrently.
 
-It trusts no event. It reads the current object and, unless it can prove that exactly one version is new, lists the
-key's versions; every version after the last recorded one becomes an entry, in order, by put-if-absent on the next seq.
+It does not trust events. It reads the current object and, unless it can prove that exactly one version is new, lists
+the key's versions; every version after the last recorded one becomes an entry, in order, by put-if-absent on the next
+seq.
 
 - *pending*: versions newer than the recorded head.
-- *settling*: after the pending ones, what is current and what is recorded last must be the same thing. Where they are
-  not (no versioning, or somebody removed single versions), one more entry makes them so.
-- A version that is not a valid document gets no entry; the next entry's `metadata.skipped` names it. As the newest one
-  it makes the outcome `rejected`, with the reason, and the last valid state counts until a valid one comes.
-- A delete marker gets an entry only if it deletes what is recorded. One that lies over a document which was recorded as
-  deleted, and came back and went again before anybody looked, changes nothing.
-- A version of a commit older than the recorded delete landed late, after its sender gave up: no entry (`is_late`).
-  A copy of such a version, or one that is current again, is somebody's own: it gets an entry, which names no commit.
-- Another's entry under our seq: the same version means done; else the hint was stale: again, from the true tail.
-- Entries that somebody deleted leave a gap, and a gap is never filled. Who starts without a hint looks, before its
-  first append, at the names around the end that it found, and where that is none, at all. History goes on after the
-  newest entry; where nothing tells which one that is, it does not (`Corrupt`). A document of one version that replaced
-  no other is taken for new without looking.
+- *settling*: after the pending versions, the current object must be the one recorded last. If it is not (no versioning,
+  or somebody removed single versions), one more entry records it.
+- A version that is not a valid document gets no entry; the next entry's `metadata.skipped` names it. If it is the
+  newest version, the outcome is `rejected`, with the reason, and the last valid state counts until a valid one arrives.
+- A delete marker gets an entry only if it deletes what is recorded. If the document was recorded as deleted, came back
+  and was deleted again before anybody looked, the marker changes nothing.
+- A version from a commit older than the recorded delete landed late, after its sender gave up: no entry (`is_late`). A
+  copy of such a version, or one that is current again, was put there by somebody: it gets an entry without a commit.
+- Another writer's entry under our seq: if it records the same version, we are done. Otherwise the hint was stale, and
+  we start again from the real tail.
+- Entries that somebody deleted leave a gap, and a gap is never filled. A run without a hint checks the names around the
+  end that it found before its first append; if that is not an end, it checks all names. The history continues after the
+  newest entry; if nothing shows which one that is, it does not (`Corrupt`). A document with a single version that
+  replaced nothing is taken for new without a check.
 
-Beside the oplog stand time marks, snapshots and trash, as the model's definition asks. They follow their entries, and
-are looked at again whenever a version is met again: that makes good what a crash after the entry left out.
+Time marks, snapshots and trash go with the oplog, as the model's definition requires. They follow their entries, and
+are checked again whenever a version is seen again: that repairs what a crash after the entry left out.
 
-Proof that one version is new without a listing: an SDK write carries etag and version id of what it read, and its
-If-Match proves the etag; when that is the recorded head, nothing lies between. Equal bytes may have come back since,
-under the same etag: so events of other versions are reason enough to list. A writer that reconciles its own write
-(`written`) lists in any case, instead of reading what it has at hand. Or a listing of the collection showed one version
-only (`Survey`), and that is the current one.
+Proof that exactly one version is new, without a listing: an SDK write carries the etag and version id that it read, and
+its If-Match proves the etag. If that is the recorded head, nothing lies between them. Equal bytes may have come back
+since then with the same etag, so events of other versions are a reason to list. A writer that reconciles its own write
+(`written`) lists in any case, instead of reading what it already has. Another proof: a listing of the collection showed
+a single version (`Survey`), and that is the current one.
 """
 
 from __future__ import annotations
@@ -62,20 +65,20 @@ ROUNDS_MAX = 10
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What an event knows: which version it is of, who made it, and what its author noted. It decides nothing but what
-    that version's entry says of these."""
+    """What an event knows: which version it is about, who made it, and the author's note. It only affects what that
+    version's entry says about these."""
 
     version_id: str | None = None
     actor: str | None = None
     note: JsonObject | None = None
     is_removal: bool = False
-    """The version was removed for good. A recorded one may be current again, so an old hint may look like the truth."""
+    """The version was removed for good. A recorded version may be current again, so an old hint may look right."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a listing of the whole collection showed of an entity: its only version, where it has one only, and whether
-    it has no entry. Or all its versions, newest first, `listed` while the newest was on its way."""
+    """What a listing of the whole collection showed of an entity: its version, if it has only one, and whether it has
+    no entry. Or all its versions, newest first, `listed` while the newest one was being written."""
 
     sole: Version | None = None
     is_unrecorded: bool = False
@@ -87,7 +90,7 @@ UNLISTED = Survey()
 
 @dataclass(slots=True)
 class Reconciled:
-    """What is recorded of the entity now. `state()` is the document of `head` (None: deleted or never recorded)."""
+    """What is now recorded about the entity. `state()` is the document of `head` (None: deleted or never recorded)."""
 
     id: str
     head: Head | None
@@ -95,13 +98,15 @@ class Reconciled:
     appended: int = 0
     rejected: Invalid | None = None
     unkept: WormError | None = None
-    """Why a time mark, a snapshot or the trash could not be written. The history goes on; the message comes again."""
-    is_late: bool = False  # what is there is of a commit that a later one deleted
+    """Why a time mark, a snapshot or the trash could not be written. The history continues; the message is delivered
+    again."""
+    is_late: bool = False  # the object is from a commit that a later one deleted
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """An entry that stands in the oplog now, ours or another's of the same version, and the documents around it."""
+    """An entry that is now in the oplog (ours, or another one for the same version), and the documents before and after
+    it."""
 
     id: str
     entry: OplogEntry
@@ -111,7 +116,7 @@ class Recorded:
 
 
 class _StartAgain(Exception):
-    """The hint was stale, or a version vanished while we looked."""
+    """The hint was stale, or a version disappeared while we looked."""
 
     def __init__(self, taken: OplogEntry | None) -> None:
         super().__init__()
@@ -120,7 +125,7 @@ class _StartAgain(Exception):
 
 @dataclass
 class Reconciler:
-    """For entities of one model with oplog. `known`: documents at hand by etag, which need not be read again."""
+    """Reconciles entities of one model with an oplog. `known`: documents by etag that need not be read again."""
 
     documents: Documents
     oplog: Oplog
@@ -140,7 +145,7 @@ class Reconciler:
         written: Object | None = None,
         survey: Survey = UNLISTED,
     ) -> Reconciled:
-        """Record what is new of the entity. `hint` may be stale or missing. `recheck`: look also whether the newest
+        """Record what is new about the entity. `hint` may be stale or missing. `recheck`: also check whether the newest
         entry has its snapshot or its place in the trash. `written`: the version that the caller has just stored.
         `survey`: what a listing showed; one of this entity alone counts for the first round."""
         found, is_sure = None, hint is not None or survey.is_unrecorded
@@ -158,13 +163,14 @@ class Reconciler:
                 self._follow_found(result, found)
                 return result
         raise Unavailable(
-            f"{ROUNDS_MAX} rounds of reconciling met another writer each time",
+            f"reconciling lost to another writer in each of {ROUNDS_MAX} rounds",
             key=self.documents.key(entity_id),
             hint="the queue delivers the message again",
         )
 
     def _follow_found(self, result: Reconciled, found: OplogEntry | None) -> None:
-        """The newest entry, recorded by another or earlier: whoever did may have died before what belongs beside it."""
+        """The newest entry was recorded earlier or by another process, which may have died before it wrote what belongs
+        with it."""
         if found is None or result.head is None or result.head.seq != found.seq:
             return
         before = self.oplog.read(result.id, found.seq - 1) if found.op == "delete" else None
@@ -177,14 +183,14 @@ class Reconciler:
     def entry_after(
         self, entity_id: str, head: Head | None, written: Object, before: Document | None, after: Document
     ) -> OplogEntry | None:
-        """The entry of a version that is the only one after `head`. None: it landed late, and gets none."""
+        """The entry for the only version after `head`. None if it landed late and gets no entry."""
         this = _Round(self, entity_id, head, (), UNLISTED, is_sure=True)
         return this.entry_of(written, before, after)
 
-    # Beside the oplog
+    # What goes with the oplog
 
     def follow(self, recorded: Recorded) -> None:
-        """The snapshot that is due after a write, the place in the trash after a delete."""
+        """Take the snapshot that is due after a write, or move a deleted document to the trash."""
         entry = recorded.entry
         if recorded.after is not None:
             if self.snapshots.is_due(entry.seq):
@@ -193,7 +199,7 @@ class Reconciler:
             self._put_into_trash(recorded, recorded.before)
 
     def _put_into_trash(self, recorded: Recorded, document: Document) -> None:
-        """What lay under the key when it was deleted: the recorded document, or an invalid one that was put over it."""
+        """What the key held when it was deleted: the recorded document, or an invalid one that replaced it."""
         entry, previous = recorded.entry, recorded.previous
         etag, version_id = (None, None) if previous is None else (previous.etag, previous.version_id)
         body: bytes | None = None
@@ -213,7 +219,7 @@ class Reconciler:
         )
 
     def _is_recorded(self, recorded: Recorded, there: Trashed) -> bool:
-        """Is the tombstone older than the entry before this one, or does one of the last entries name its etag?"""
+        """Whether the tombstone is older than the entry before this one, or one of the last entries names its etag."""
         if recorded.previous is not None and iso_seconds(there.since) < recorded.previous.ts:
             return True
         last = self.oplog.page(recorded.id, recorded.entry.seq, self.oplog.every)
@@ -234,7 +240,7 @@ class _Round:
     ) -> None:
         self._owner = owner
         self._documents = owner.documents
-        self._is_sure = is_sure  # that nothing lies behind the head but what follows it
+        self._is_sure = is_sure  # whether nothing is recorded after the head
         self._id = entity_id
         self._key = owner.documents.key(entity_id)
         self._sightings = sightings
@@ -272,13 +278,13 @@ class _Round:
         last = (self._rejected, self._unkept, self._is_late)
         return Reconciled(self._id, self._head, self._state, self._appended, *last)
 
-    # What is known without a listing
+    # Without a listing
 
     def _read(self) -> Object | None:
         try:
             return self._documents.current(self._id)
         except Invalid:
-            return None  # too large to read: the listing names its version, and loading that says why
+            return None  # too large to read: the listing gives its version, and loading that gives the reason
 
     def _is_recorded(self, current: Object) -> bool:
         return self._head is not None and self._head.live and self._head.names(as_version(current))
@@ -292,16 +298,16 @@ class _Round:
         return is_alone and is_written_over(current, head.etag, head.version_id)
 
     def _doubt_hint_without_versions(self) -> None:
-        """Without a version id only the etag tells states apart, and content may return to an earlier one. A stale hint
-        could then look like the present, so one read makes sure that nothing was recorded after it."""
+        """Without a version id, only the etag distinguishes states, and content may return to an earlier state. A stale
+        hint could then look current, so one read checks that nothing was recorded after it."""
         head = self._head
         if head is None or head.version_id is not None:
             return
         self._look_for_a_newer_entry(head)
 
     def _doubt_head(self) -> None:
-        """Where a version was removed, or somebody else recorded what is current, others may have been recorded since
-        that are gone: what is current again was recorded long ago."""
+        """If a version was removed, or somebody else recorded the current one, other versions may have been recorded
+        since then and be gone: the current one may have been recorded long ago."""
         is_old = self._is_taken or any(one.is_removal for one in self._sightings)
         if self._head is not None and not self._appended and is_old:
             self._look_for_a_newer_entry(self._head)
@@ -316,7 +322,7 @@ class _Round:
         return self._recorded_state() if document is None else document
 
     def _recorded_state(self) -> Document | None:
-        """The head's document: at hand, or the version that it names, or (gone, or none kept) a replay."""
+        """The head's document: already known, or read from the version that it names, or (if that is gone) replayed."""
         head = self._head
         if head is None or not head.live:
             return None
@@ -327,14 +333,14 @@ class _Round:
             document = self._documents.recorded_version(self._id, head.version_id)
         return document if document is not None else self._owner.oplog.state_at(self._id, head.seq)
 
-    # What a listing tells
+    # With a listing
 
     def _survey(self) -> tuple[list[Version], Version | None]:
-        """The versions after the recorded head, oldest first, and the latest one (None: nothing is there)."""
+        """The versions after the recorded head, oldest first, and the latest one (None if there is none)."""
         newer: list[Version] = []
         for version in self._versions():
             if not newer and version.version_id is None:
-                return [], version  # no versioning: only the current object can be told
+                return [], version  # no versioning: only the current object is known
             if self._head is not None and self._head.names(version):
                 return newer[::-1], newer[0] if newer else version
             newer.append(version)
@@ -345,7 +351,8 @@ class _Round:
         return newer[::-1], newer[0] if newer else None
 
     def _versions(self) -> Iterable[Version]:
-        """Newest first. What was the only version at a listing, and is the current one now, is still the only one."""
+        """Newest first. If the only version in an earlier listing is still the current one, it is still the only
+        one."""
         current = None if self._current is None else as_version(self._current)
         if current is not None and self._seen.sole is not None and is_same(current, self._seen.sole):
             return [current]
@@ -366,7 +373,7 @@ class _Round:
         return listed
 
     def _settle(self, latest: Version | None) -> None:
-        """Where the latest thing is still not the recorded one, record it."""
+        """If the latest version is still not the recorded one, record it."""
         head = self._head
         if self._rejected is not None or self._is_late:
             return
@@ -382,8 +389,8 @@ class _Round:
                 self._record(latest, reverted=was_recorded_before)
 
     def _make_sure_it_is_current(self, latest: Version | None) -> None:
-        """In a listing that is older than the entries, what they recorded last looks like something removed. A read
-        of the key itself tells."""
+        """In a listing that is older than the entries, what they recorded last looks removed. Reading the key itself
+        decides."""
         found = self._documents.store.head(self._key)
         if latest is None or latest.is_delete_marker:
             is_current = found is None
@@ -393,7 +400,7 @@ class _Round:
             raise _StartAgain(None)
 
     def _look_for_a_forgotten_oplog(self) -> None:
-        """Nothing valid is there and there was no hint: what was recorded earlier is known to the oplog alone."""
+        """There is no valid document and there was no hint: only the oplog knows what was recorded earlier."""
         if self._head is None:
             newest = self._owner.oplog.newest(self._id)
             if newest is not None:
@@ -421,7 +428,8 @@ class _Round:
                 partial(self._owner.oplog.marks.put, self._id, outcome.entry if isinstance(outcome, Taken) else entry)
             )
             if isinstance(outcome, Taken):
-                # Another's entry of this very version is as good as ours. With more to come, the tail is sought.
+                # Another writer's entry for this very version is as good as ours. If more versions follow, find the
+                # tail.
                 is_this = version.version_id is not None and Head.of(outcome.entry).names(version)
                 if not is_this or not is_last:
                     raise _StartAgain(outcome.entry)
@@ -439,14 +447,14 @@ class _Round:
         return Standing() if source is None else self._owner.origins.standing(self._id, source, self._head)
 
     def _make_sure(self, last: int) -> None:
-        """That `last` is the newest entry: the next seq is free because nothing was recorded there."""
+        """Check that `last` is the newest entry: the next seq is free because nothing was recorded there."""
         oplog = self._owner.oplog
         if not self._is_sure and not oplog.is_end(self._id, last):
             raise _StartAgain(oplog.newest(self._id))
         self._is_sure = True
 
     def _follow(self, recorded: Recorded) -> None:
-        """Snapshots follow their entry at once; of deletes only one that still stands at the end goes to the trash."""
+        """Snapshots follow their entry at once. A delete goes to the trash only if it is still in effect at the end."""
         self._deleted = recorded if recorded.after is None else None
         if recorded.after is not None:
             self._keep(partial(self._owner.follow, recorded))
@@ -467,12 +475,12 @@ class _Round:
         return self._checked(found), found
 
     def _checked(self, found: Object) -> Document:
-        """A write of our SDK may keep the mistakes of what was recorded before it; a raw upload may not."""
+        """A write of our SDK may keep the errors of the document recorded before it; a raw upload may not."""
         before = partial(self._known_before, found) if is_written_by_us(found) else None
         return self._documents.parse(self._id, found, before)
 
     def _known_before(self, found: Object) -> Document | None:
-        """What was recorded before this; of a document that a restore brought back, the one that was deleted."""
+        """The document recorded before this one; for a restored document, the one that was deleted."""
         state, head = self._state(), self._head
         if state is not None or head is None or head.live or found.metadata.get(OP) != "restore":
             return state
@@ -490,12 +498,12 @@ class _Round:
     ) -> OplogEntry:
         head = self._head
         seq = 1 if head is None else head.seq + 1
-        # No object tells when a newer version was removed. S3 has whole seconds and clocks may differ; within one
-        # entity time must not run backwards.
+        # No object says when a newer version was removed. S3 has whole seconds and clocks may differ; within one
+        # entity, time must not go backward.
         moment = self._owner.clock.now() if reverted else version.last_modified
         ts = max(iso_seconds(moment), "" if head is None else head.ts)
         origin = self._removal() if reverted else self._origin(version, source, standing)
-        said = None if standing.is_own else source  # what its author said was about another write
+        said = None if standing.is_own else source  # the author's note was about another write
         actor, metadata = origin.actor, entry_metadata(version, said, reverted, self._skipped) | origin.note()
         if after is None:
             return OplogEntry(seq, "delete", ts, actor, snapshot=before, metadata=metadata)
@@ -527,7 +535,7 @@ class _Round:
         return replace(named, actor=named.actor if named.actor is not None else seen, said=named.said or said)
 
     def _removal(self) -> Origin:
-        """Who removed what was recorded last, as far as the events tell. No object says so."""
+        """Who removed the version recorded last, according to the events. No object says so."""
         removals = [one for one in self._sightings if one.is_removal]
         of_head = [one for one in removals if self._head is not None and one.version_id == self._head.version_id]
         return Origin(next((one.actor for one in of_head or removals), None))
@@ -542,7 +550,7 @@ def is_same(one: Version, other: Version) -> bool:
 
 
 def failure_of(*keeps: Callable[[], None]) -> WormError | None:
-    """Do all of them, whichever fails; the first failure."""
+    """Run all of them, even if some fail. Returns the first failure."""
     failures: list[WormError] = []
     for keep in keeps:
         try:

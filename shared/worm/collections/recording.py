@@ -1,18 +1,18 @@
-"""Recording many writes at once: the entries of a unit of documents that the caller has just stored itself.
+"""Records many writes at once: the entries for a unit of documents that the caller has just stored.
 
-`reconcile` asks, for each document, what is there and what is recorded. After a bulk write most of the answers are
-known: the caller wrote the version itself, over nothing or over the very version that is recorded last. Where nothing
-else can be new, its entry is certain, and the entries of a whole unit are put together (`Store.put_many`). A document
-with anything else about it (another version in between, a stale head, an entry that another was first with, a request
-that failed) is left to `reconcile`, which trusts nothing.
+For each document, `reconcile` asks what the bucket holds and what is recorded. After a bulk write, most of the answers
+are known: the caller wrote the version itself, over nothing or over the version recorded last. If nothing else can be
+new, its entry is certain, and the entries of a whole unit are put together (`Store.put_many`). All other documents
+(another version in between, a stale head, an entry that another writer added first, a failed request) are left to
+`reconcile`, which trusts nothing.
 
-That nothing else is new
-- with versions: a listing made after the writes shows the version, and right below it what is recorded last, or
-  nothing at all. One listing of the range of keys serves a unit; keys that it does not reach have one each.
-- without: the condition of the write says what it replaced. A document that was not there before has no entry by the
-  names around seq 1; otherwise the next seq is free. Somebody may delete or replace the document before its entry is
-  there, and find nothing recorded. So the document is read again once the entry is there: a later change finds
-  the entry.
+How we know that nothing else is new
+- with versions: a listing made after the writes shows the version, and right below it the version recorded last, or
+  nothing at all. One listing of the range of keys serves a unit; keys that it does not reach get one each.
+- without versions: the condition of the write says what it replaced. A document that did not exist before has no entry,
+  according to the names around seq 1; otherwise the next seq is free. Somebody may delete or replace the document
+  before its entry is written, and find nothing recorded. So the document is read again after the entry is written: a
+  later change finds the entry.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class StoredWrite:
-    """A version that the caller stored, and what it replaced (None: nothing; `before` None: not at hand)."""
+    """A version that the caller stored, and what it replaced (None: nothing; `before` None: not known)."""
 
     id: str
     found: Object
@@ -46,15 +46,15 @@ class StoredWrite:
 
     @cached_property
     def document(self) -> Document:
-        """As it is stored, and nobody else's."""
+        """A private copy of the stored document."""
         return loads_own(self.found.body, self.found.key)
 
 
 def record_unit(
     collection: Collection, writes: Sequence[StoredWrite], hints: Mapping[str, Head]
 ) -> list[tuple[StoredWrite, Head]]:
-    """Those that are recorded now, with what is recorded of them. `hints`: what was recorded before, as far as it is
-    known. Never raises what the store says: what is not in the result is to be reconciled."""
+    """The writes that are now recorded, with what is recorded about them. `hints`: what was recorded before, as far as
+    it is known. It never raises errors of the store: writes that are missing from the result must be reconciled."""
     reconciler = collection.reconciler()
     entries: dict[str, tuple[StoredWrite, OplogEntry]] = {}
     try:
@@ -64,13 +64,13 @@ def record_unit(
                 entries[write.id] = write, entry
         named = [(one, entry, hints.get(one)) for one, (_, entry) in entries.items()]
         appended = [entries[one] for one in collection.oplog.append_many(named)]
-    except WormError:  # reconciling asks again, and reports what is wrong then
+    except WormError:  # `reconcile` tries again and reports the problem
         return []
 
     def settled(one: tuple[StoredWrite, OplogEntry]) -> bool:
         write, entry = one
         recorded = Recorded(write.id, entry, hints.get(write.id), write.before, write.document)
-        # like reconcile: what cannot be kept beside an entry now is made good when the version is met again
+        # as in reconcile: what cannot be written now is repaired when the version is seen again
         failure_of(partial(collection.oplog.marks.put, write.id, entry), partial(reconciler.follow, recorded))
         return _is_settled(collection.store, write)
 
@@ -79,7 +79,7 @@ def record_unit(
 
 
 def _certain(collection: Collection, writes: Sequence[StoredWrite], hints: Mapping[str, Head]) -> list[StoredWrite]:
-    """Those after which nothing else can be new."""
+    """The writes after which nothing else can be new."""
     known = [one for one in writes if _follows(one, hints.get(one.id))]
     plain = [one for one in known if one.found.version_id is None]
     versioned = [one for one in known if one.found.version_id is not None]
@@ -92,7 +92,7 @@ def _certain(collection: Collection, writes: Sequence[StoredWrite], hints: Mappi
 
 
 def _follows(write: StoredWrite, head: Head | None) -> bool:
-    """Did the write replace what is recorded last?"""
+    """Whether the write replaced the version recorded last."""
     if head is None or not head.live:
         return write.parent_etag is None
     return write.before is not None and head.etag == write.parent_etag
@@ -115,8 +115,8 @@ def _is_settled(store: Store, write: StoredWrite) -> bool:
 
 
 def versions_of(store: Store, prefix: str, keys: Sequence[str]) -> dict[str, list[Version]]:
-    """All versions of each key under the prefix, newest first. Where keys lie close together, a listing of their range
-    has them; it is given up when it shows too many others."""
+    """All versions of each key under the prefix, newest first. If the keys are close together, one listing of their
+    range has them; it is abandoned if it shows too many other keys."""
     if not keys:
         return {}
     found: dict[str, list[Version]] = {key: [] for key in keys}
@@ -138,5 +138,5 @@ def versions_of(store: Store, prefix: str, keys: Sequence[str]) -> dict[str, lis
 
 
 def each(store: Store, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """Several at once where each is a request."""
+    """Runs several at once if each is a request."""
     return in_parallel(work, items) if is_remote(store) else [work(one) for one in items]

@@ -1,20 +1,20 @@
-"""`worm relayout`: oplog, snapshots and trash of an existing bucket move to another layout.
+"""`worm relayout`: moves the oplog, snapshots and trash of an existing bucket to another layout.
 
-*Moved* is an oplog entry or archive, a time mark, a snapshot, a trash copy or a tombstone whose directory lies
-elsewhere then. What lies in those directories under no name of this library is *foreign*: counted, never touched.
+An object is *moved* if its directory is elsewhere in the new layout: an oplog entry or archive, a time mark, a
+snapshot, a trash copy or a tombstone. Objects in those directories that do not have a name of this library are
+*foreign*: they are counted, but never touched.
 
 Order of writes: the marker; a copy of every object, put-if-absent, with the same bytes and metadata; the schema with
-the new storage, by compare-and-swap; copies of what was written under the old layout meanwhile; the marker again
-("done"). Old objects are deleted last, only when asked for, each only after its copy was read and compared.
+the new storage, by compare-and-swap; copies of objects that were written under the old layout in the meantime; the
+marker again ("done"). Old objects are deleted last, only on request, and only after each copy was read and compared.
 
-The *marker*, `.worm.relayout.json`, is what a relayout remembers between two runs: a run after a crash knows where the
-objects were, even when the schema says the new layout already. `since` is the store's own time of its creation: an
-object under the old layout that is older was seen by the first pass; a younger one was written by somebody who did not
-pause.
+The *marker*, `.worm.relayout.json`, keeps the state of a relayout between two runs: a run after a crash knows where the
+objects were, even if the schema already has the new layout. `since` is the store's own time of its creation. The first
+pass has seen all older objects under the old layout; a younger one was written by a process that did not pause.
 
-Invariants: at any moment the layout that the schema names holds everything that it held before; running again after a
-crash ends in the same state; an object is never overwritten. Two different objects for one place are a `Conflict` that
-names both keys, and both stay.
+Invariants: at any moment, the layout in the schema holds everything that it held before; running again after a crash
+gives the same result; an object is never overwritten. Two different objects for one key are a `Conflict` that names
+both, and both stay.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ CHUNK = 100
 Step = Literal["copy", "second pass", "verify", "delete"]
 Progress = Callable[[Step, int], None]
 Check = Callable[[Schema], Sequence[str]]
-"""Problems of the moved oplogs, for people; while there is one, nothing old is deleted."""
+"""Problems of the moved oplogs, as text. As long as there is one, nothing old is deleted."""
 
 
 @dataclass
 class RelayoutReport:
-    """What a relayout found and did. `objects` counts what lies under the old layout by model and directory."""
+    """What a relayout found and did. `objects` counts the objects under the old layout by model and directory."""
 
     source: StorageDef
     target: StorageDef
@@ -75,7 +75,7 @@ class RelayoutReport:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether everything lies where it should already."""
+        """Whether everything is already in place."""
         return same_places(self.source, self.target)
 
 
@@ -98,7 +98,7 @@ class Relayout:
         self._threads = threads
 
     def plan(self) -> RelayoutReport:
-        """What there is to move. Reads listings only."""
+        """What there is to move. It only reads listings."""
         schema = load_pushed_schema(self._store)
         marker = read_marker(self._store)
         source = schema.storage
@@ -109,7 +109,7 @@ class Relayout:
         return self._counted(Moves(self._store, schema, source, self._target))
 
     def run(self, *, delete_old: bool = False) -> RelayoutReport:
-        """Move everything; go on where an earlier run stopped."""
+        """Move everything; continue where an earlier run stopped."""
         schema = load_pushed_schema(self._store)
         marker = read_marker(self._store)
         if marker is None or not self._goes_on(marker, schema):
@@ -135,7 +135,7 @@ class Relayout:
     # Beginning
 
     def _goes_on(self, marker: Marker, schema: Schema) -> bool:
-        """Whether this run continues the marker's relayout. `Conflict` when another one is unfinished."""
+        """Whether this run continues the marker's relayout. `Conflict` if another one is unfinished."""
         is_there = same_places(schema.storage, marker.target)
         if marker.state == "done":
             return is_there and same_places(marker.target, self._target)
@@ -162,14 +162,14 @@ class Relayout:
         for stray in moves.reversed().objects():
             if self._store.head(stray.target) is None:
                 raise Conflict(
-                    f"{stray.listed.key} lies in the new layout already, and there is no {stray.target}",
+                    f"{stray.listed.key} is already in the new layout, but {stray.target} does not exist",
                     key=stray.listed.key,
-                    hint="it would come to life with the new layout: move it away first",
+                    hint="the new layout would make it a live object: move it elsewhere first",
                 )
         return begin_marker(self._store, schema.storage, self._target, replaced)
 
     def _refuse_leftovers(self, marker: Marker, schema: Schema) -> None:
-        """Old objects of the last relayout must be gone before the next one: nobody could tell them apart later."""
+        """Old objects of the last relayout must be gone before the next one: later, nothing could distinguish them."""
         if not same_places(schema.storage, marker.target):
             return
         left = next(Moves(self._store, schema, marker.source, marker.target).objects(), None)
@@ -191,7 +191,8 @@ class Relayout:
     # Copying
 
     def _first_pass(self, moves: Moves, report: RelayoutReport) -> None:
-        """Again where history vanished meanwhile: it was packed into an archive, which an earlier listing lacks."""
+        """Repeats if history disappeared in the meantime: it was packed into an archive, which an earlier listing
+        lacks."""
         packed = True
         while packed:
             packed = False
@@ -201,8 +202,8 @@ class Relayout:
                 packed = packed or outcome == "packed"
 
     def _withdraw(self, moves: Moves, report: RelayoutReport) -> None:
-        """Before the switch only this command writes the new layout: a snapshot or trash copy there whose original has
-        been pruned, restored or purged meanwhile must not come back to life."""
+        """Before the switch, only this command writes to the new layout. A snapshot or trash copy there must not come
+        back to life if its original was pruned, restored or purged in the meantime."""
         for model, directory in moves.places():
             if directory == "oplog":
                 continue
@@ -212,7 +213,7 @@ class Relayout:
                     report.withdrawn += self._remove(self._store.head(copy.listed.key))
 
     def _switch(self, marker: Marker) -> Schema:
-        """The pushed schema with nothing but the storage changed."""
+        """The pushed schema with only the storage changed."""
         current = self._store.get(SCHEMA_KEY)
         if current is None:
             raise NotFound("the schema was removed during the relayout", key=SCHEMA_KEY)
@@ -224,12 +225,12 @@ class Relayout:
             outcome = self._store.put_if_match(SCHEMA_KEY, schema.to_json(), current.etag)
             if not isinstance(outcome, Won):
                 raise pushed_meanwhile(current.etag)
-        push_schema(self._store, schema, force=True)  # the sentinels; the schema is the same by now
+        push_schema(self._store, schema, force=True)  # writes the sentinels; the schema is already the same
         return schema
 
     def _second_pass(self, moves: Moves, marker: Marker, report: RelayoutReport) -> None:
-        """What was written under the old layout after the first pass had looked. From the switch on, a snapshot or
-        trash copy may be missing because a session deleted it: an original older than the relayout stays behind."""
+        """Copies what was written under the old layout after the first pass. After the switch, a snapshot or trash copy
+        may be missing because a session deleted it: an original older than the relayout is not copied."""
         for model, directory in moves.places():
             there = {copy.listed.key for copy in moves.reversed().at(model, directory)}
             late = (
@@ -241,7 +242,7 @@ class Relayout:
                 report.late += outcome == "copied"
 
     def _copies(self, step: Step, moves: Iterable[Moved]) -> Iterator[str]:
-        """Copy all of them; the conflicts are told at the end, so that one does not hold up the others."""
+        """Copy all of them. Conflicts are reported at the end, so that one does not hold up the others."""
         conflicts: list[str] = []
         done = 0
         with ThreadPoolExecutor(self._threads) as pool:
@@ -282,7 +283,7 @@ class Relayout:
             raise conflict(conflicts)
 
     def _delete_old(self, moves: Moves, marker: Marker, report: RelayoutReport) -> None:
-        """Compare once more, then delete exactly what was compared. The marker goes when nothing is left."""
+        """Compare again, then delete exactly what was compared. The marker is deleted when nothing is left."""
         for chunk in chunked(moves.objects(), CHUNK):
             for moved, original, copy in self._pairs(chunk):
                 if original is None or _verdict(moved, original, copy, marker) == "different":
@@ -294,7 +295,7 @@ class Relayout:
             self._remove(last if last is not None and last.etag == marker.etag else None)
 
     def _remove(self, found: ObjectInfo | None) -> bool:
-        """Delete the object if it still is the one that was found."""
+        """Delete the object if it is still the one that was found."""
         return found is not None and isinstance(
             delete_unchanged(self._store, found.key, found.etag, found.version_id), Won
         )
@@ -310,8 +311,8 @@ class Relayout:
 
 
 def _verdict(moved: Moved, original: Object | None, copy: Object | None, marker: Marker) -> str:
-    """`equal`; `gone` (nothing left to move); `superseded` (snapshot or trash, changed under the new layout since);
-    `different`. A copy that must be there and is not is `Corrupt`."""
+    """`equal`; `gone` (nothing left to move); `superseded` (snapshot or trash, changed under the new layout since
+    then); `different`. A copy that must exist but does not is `Corrupt`."""
     if original is None:
         return "gone"
     if copy is not None and copy.body == original.body:
@@ -319,7 +320,7 @@ def _verdict(moved: Moved, original: Object | None, copy: Object | None, marker:
     if not moved.is_for_ever and not _is_late(moved, marker):
         return "superseded"
     if copy is None:
-        raise Corrupt(f"the copy of {moved.listed.key} is not at {moved.target}", hint="run the relayout again")
+        raise Corrupt(f"the copy of {moved.listed.key} is missing at {moved.target}", hint="run the relayout again")
     return "different"
 
 
@@ -339,13 +340,13 @@ class Moved:
 
     @property
     def is_for_ever(self) -> bool:
-        """History is never changed; what is packed into an archive is in it. Snapshots are pruned, trash is restored
-        and purged."""
+        """History never changes; an archive contains what was packed into it. Snapshots are pruned, and trash is
+        restored and purged."""
         return self.directory == "oplog"
 
 
 class Moves:
-    """The objects of a bucket that lie elsewhere in `target` than in `source`."""
+    """The objects of a bucket whose keys differ between `source` and `target`."""
 
     def __init__(self, store: Store, schema: Schema, source: StorageDef, target: StorageDef) -> None:
         self.source, self.target = source, target
@@ -371,7 +372,7 @@ class Moves:
             yield from self.at(model, directory)
 
     def at(self, model: str, directory: Directory) -> Iterator[Moved]:
-        """Those of one model and directory."""
+        """The objects of one model and directory."""
         definition = self._schema.model(model)
         for listed in self._store.list(self._prefix(definition, directory)):
             info = self._from.parse(listed.key)
@@ -402,10 +403,10 @@ class Moves:
             return self._to.trash_key(model, id)
         if info.kind is KeyKind.TOMBSTONE:
             return self._to.tombstone_key(model, id)
-        raise Invalid(f"a key of kind {info.kind.value} has no place in a layout")
+        raise Invalid(f"a key of kind {info.kind.value} does not belong to a layout")
 
     def _is_foreign(self, key: str, model: ModelDef, directory: Directory) -> bool:
-        """In a directory of ours, but of neither layout: a note that somebody put there."""
+        """Whether the key is in one of our directories, but in neither layout: a file that somebody put there."""
         inside = f"/{DIRECTORIES[directory]}/" in f"/{key}"
         known = any(resolver.parse(key).kind is not KeyKind.UNKNOWN for resolver in (self._from, self._to))
         return inside and not known
@@ -418,7 +419,7 @@ def with_storage(schema: Schema, storage: StorageDef) -> Schema:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """The relayout that was begun last. `done`: everything is copied, only the old objects may be left."""
+    """The relayout that was started last. `done`: everything is copied; only old objects may be left."""
 
     source: StorageDef
     target: StorageDef
@@ -433,29 +434,29 @@ def read_marker(store: Store) -> Marker | None:
 
 
 def begin_marker(store: Store, source: StorageDef, target: StorageDef, replaced: Marker | None) -> Marker:
-    """Write it, in the place of a done one. `Conflict` when somebody else begins at the same time."""
+    """Write it, replacing a finished one. `Conflict` if another run starts at the same time."""
     body = _encode(source, target, "copying")
     if replaced is None:
         outcome: Won | Lost | Gone = store.put_if_absent(RELAYOUT_KEY, body)
     else:
         outcome = store.put_if_match(RELAYOUT_KEY, body, replaced.etag)
     if not isinstance(outcome, Won):
-        raise Conflict("another relayout began at the same time", key=RELAYOUT_KEY, hint="run it again to go on")
+        raise Conflict("another relayout started at the same time", key=RELAYOUT_KEY, hint="run it again to continue")
     written = read_marker(store)
     if written is None or written.etag != outcome.etag:
-        raise Conflict("another relayout took over", key=RELAYOUT_KEY, hint="run it again to go on")
+        raise Conflict("another relayout took over", key=RELAYOUT_KEY, hint="run it again to continue")
     return written
 
 
 def finish_marker(store: Store, marker: Marker) -> Marker:
-    """Say that everything is copied and verified; another run may have said so first."""
+    """Record that everything is copied and verified; another run may have done so first."""
     if marker.state == "done":
         return marker
     body = _encode(marker.source, marker.target, "done", marker.since)
     outcome = store.put_if_match(RELAYOUT_KEY, body, marker.etag)
     current = read_marker(store)
     if current is None or (not isinstance(outcome, Won) and current.state != "done"):
-        raise Conflict("another relayout took over", key=RELAYOUT_KEY, hint="run it again to go on")
+        raise Conflict("another relayout took over", key=RELAYOUT_KEY, hint="run it again to continue")
     return current
 
 
@@ -475,11 +476,11 @@ def _decode(found: Object) -> Marker:
     shape = loads_own(found.body, key=RELAYOUT_KEY)
     state = shape.get("state")
     if shape.get("version") != 1 or state not in ("copying", "done"):
-        raise Corrupt("not a relayout marker of a version this code reads", key=RELAYOUT_KEY)
+        raise Corrupt("not a relayout marker that this version of worm can read", key=RELAYOUT_KEY)
     try:
         source, target = (StorageDef.of(shape.get(name)) for name in ("from", "to"))
     except Invalid as error:
-        raise Corrupt("the relayout marker names no layouts", key=RELAYOUT_KEY) from error
+        raise Corrupt("the relayout marker does not name its layouts", key=RELAYOUT_KEY) from error
     since = str(shape.get("since") or iso_seconds(found.last_modified))
     return Marker(source, target, cast(MarkerState, state), since, found.etag)
 
@@ -499,7 +500,7 @@ def layouts(storage: StorageDef) -> dict[str, str]:
 
 
 def told(storage: StorageDef) -> str:
-    """`collection`, or `collection --trash root`: as the command takes it."""
+    """`collection`, or `collection --trash root`: as the command accepts it."""
     places = layouts(storage)
     usual = storage.layout if storage.layout in places.values() else places["oplog"]
     others = [f"--{name} {place}" for name, place in places.items() if place != usual]
@@ -509,14 +510,17 @@ def told(storage: StorageDef) -> str:
 def conflict(pairs: Sequence[str]) -> Conflict:
     more = f" (and {len(pairs) - 1} more pairs)" if len(pairs) > 1 else ""
     return Conflict(
-        f"different objects for one place: {pairs[0]}{more}",
-        hint="somebody wrote during the relayout; keep the right one of each pair, move the other away, run it again",
+        f"two different objects for one key: {pairs[0]}{more}",
+        hint="something wrote during the relayout; keep the right one of each pair, move the other away, run it again",
     )
 
 
 def pushed_meanwhile(expected: str | None) -> Conflict:
     return Conflict(
-        "another schema was pushed during the relayout", key=SCHEMA_KEY, expected=expected, hint="run it again to go on"
+        "another schema was pushed during the relayout",
+        key=SCHEMA_KEY,
+        expected=expected,
+        hint="run it again to continue",
     )
 
 

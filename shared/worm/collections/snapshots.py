@@ -1,11 +1,11 @@
 """Snapshots: whole documents as they were at a moment, `<snapshot directory>/2026-02-24T12:00:00Z.json`.
 
-The name is the second of the oplog entry that the snapshot is of; where another entry of that second has the name, a
-fraction follows (`.001`, `.002` …). They are written once (put-if-absent) and never changed; pruning goes by their
-names alone and never takes an entity's newest.
+The name is the second of the oplog entry that the snapshot belongs to. If another entry of that second has the name, a
+fraction follows (`.001`, `.002` …). Snapshots are written once (put-if-absent) and never changed. Pruning goes by their
+names alone and never removes an entity's newest one.
 
-Of a model without an oplog a snapshot is of a stored version: named for the time of that, with the seq 0 (`NO_ENTRY`).
-Nobody counts changes there, so every version that maintenance meets is due one.
+For a model without an oplog, a snapshot belongs to a stored version: it is named for that version's time and has the
+seq 0 (`NO_ENTRY`). Nothing counts changes there, so every version that maintenance sees gets one.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ VERSION = 1
 NO_ENTRY = 0
 NAMES_PER_SECOND = 1000
 SNAPSHOT = record(
-    "a snapshot that this code reads",
+    "a snapshot that this version of worm reads",
     {"version": one_of(VERSION), "id": TEXT, "seq": whole_number(NO_ENTRY, SEQ_MAX), "ts": TIME, "document": OBJECT},
 )
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotInfo:
-    """One snapshot of an entity: `ts` is its name. A listing does not know the seq, and without an oplog there is
+    """One snapshot of an entity; `ts` is its name. A listing does not know the seq, and without an oplog there is
     none."""
 
     ts: str
@@ -47,8 +47,8 @@ class SnapshotInfo:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot as stored: the document after oplog entry `seq`, which was made at `ts`; or (`NO_ENTRY`) of the
-    version that was stored at `ts`."""
+    """A snapshot as stored: the document after oplog entry `seq`, which was made at `ts`; or (`NO_ENTRY`) the version
+    that was stored at `ts`."""
 
     id: str
     seq: int
@@ -61,7 +61,7 @@ class Snapshot:
         )
 
     def is_of(self, other: Snapshot) -> bool:
-        """Are both of one entry, or, where there are none, of equal documents?"""
+        """Whether both belong to one entry or, without entries, hold equal documents."""
         if self.seq == other.seq == NO_ENTRY:
             return dumps(self.document) == dumps(other.document)
         return self.seq == other.seq
@@ -80,7 +80,7 @@ class Snapshot:
 
 @dataclass
 class PruneReport:
-    """What pruning a collection came to. `removed` are keys (in a dry run: those that would go)."""
+    """The result of pruning a collection. `removed` has the keys (in a dry run: those that would be removed)."""
 
     listed: int = 0
     removed: list[str] = field(default_factory=list)
@@ -109,15 +109,15 @@ class Snapshots:
 
     @property
     def are_of_versions(self) -> bool:
-        """Does the model want a snapshot of every version, because it has no entries to count?"""
+        """Whether the model wants a snapshot of every version because it has no entries to count."""
         return self._rules.enabled and not self._has_oplog
 
     def take_version(self, entity_id: str, found: ObjectInfo, document: Document) -> SnapshotInfo:
-        """Store the document of a stored version. Again for the same one: nothing happens."""
+        """Store the document of a stored version. Repeating it for the same version does nothing."""
         return self.take(entity_id, NO_ENTRY, iso_seconds(found.last_modified), document)
 
     def take(self, entity_id: str, seq: int, ts: str, document: Document) -> SnapshotInfo:
-        """Store the document of entry `seq`, made at `ts`. Again for the same seq: nothing happens."""
+        """Store the document of entry `seq`, made at `ts`. Repeating it for the same seq does nothing."""
         wanted = Snapshot(entity_id, seq, ts, document)
         body = wanted.to_bytes()
         for name in _names(ts):
@@ -128,9 +128,9 @@ class Snapshots:
             if self._parse(entity_id, outcome.current).is_of(wanted):
                 return SnapshotInfo(name, outcome.current.size, seq or None)
         raise Unavailable(
-            f"{NAMES_PER_SECOND} snapshots have the second {ts}",
+            f"there are already {NAMES_PER_SECOND} snapshots for the second {ts}",
             key=self._resolver.snapshot_path(self._name, entity_id),
-            hint="prune, or take it after the next change",
+            hint="prune snapshots, or take this one after the next change",
         )
 
     def list(self, entity_id: str) -> builtins.list[SnapshotInfo]:
@@ -150,8 +150,9 @@ class Snapshots:
         return None if found is None else self._parse(entity_id, found)
 
     def prune(self, now: datetime, *, dry_run: bool = False, deadline: Deadline | None = None) -> PruneReport:
-        """Remove what is older than `maxAge` or beyond the newest `maxCount` of its entity, never the newest. A model
-        that takes no snapshots by itself has none pruned: those taken by hand have no rule."""
+        """Remove snapshots that are older than `maxAge` or beyond the newest `maxCount` of their entity, but never the
+        newest. If the model takes no snapshots by itself, nothing is pruned: no rule applies to snapshots taken by
+        hand."""
         report = PruneReport()
         if not self._rules.enabled:
             return report
@@ -187,14 +188,16 @@ class Snapshots:
     def _parse(self, entity_id: str, found: Object) -> Snapshot:
         snapshot = Snapshot.from_bytes(found.body, found.key)
         if snapshot.id != entity_id:
-            raise Corrupt(f"holds a snapshot of {shown(snapshot.id)}, its name says {shown(entity_id)}", key=found.key)
+            raise Corrupt(
+                f"holds a snapshot of {shown(snapshot.id)}, but its name says {shown(entity_id)}", key=found.key
+            )
         return snapshot
 
 
 def _names(ts: str) -> Iterator[str]:
     moment = moment_of(ts)
     if moment is None:
-        raise Invalid(f"snapshot time {shown(ts)} must be a time such as 2026-02-24T12:00:00Z")
+        raise Invalid(f"snapshot time must be a time such as 2026-02-24T12:00:00Z, not {shown(ts)}")
     second = iso_seconds(moment)
     yield second
     for number in range(1, NAMES_PER_SECOND):

@@ -1,25 +1,25 @@
-"""Trash: what a soft delete leaves, `<trash directory>/<file>` (the *copy*) and `.worm.tombstone` beside it, which says
-who deleted the document, when, and until when it is kept.
+"""Trash: the result of a soft delete. `<trash directory>/<file>` is the *copy*; `.worm.tombstone` beside it says who
+deleted the document, when, and until when it is kept.
 
-- *put away*: copy, tombstone, and then the caller deletes the document; a crash never leaves neither. An entity counts
-  as trashed only while its document does not exist.
+- *put away*: write the copy and the tombstone; then the caller deletes the document. A crash always leaves at least one
+  of them. An entity counts as trashed only while its document does not exist.
 - *rescue*: the same for a document that a raw client deleted, from its previous version.
-- *restore*: tombstone to "restoring", the caller puts the document if absent, copy and tombstone go.
-- *purge*: tombstone to "purging", the copy goes, the tombstone last, so that no unreachable copy stays.
-- An *expired* one (`deletedAt` + `ttl` days) is hidden at once, and purged when a worker comes by.
+- *restore*: set the tombstone to "restoring"; the caller puts the document if absent; copy and tombstone are removed.
+- *purge*: set the tombstone to "purging"; remove the copy, then the tombstone, so that no unreachable copy remains.
+- An *expired* tombstone (`deletedAt` + `ttl` days) is hidden at once, and purged by the next run of the worker.
 
-`deletedAt` is of the session's clock, which may be wrong by any time; deletes that a raw client made have the store's.
-So one is never taken for later than its tombstone was stored, and does not expire before that either.
+`deletedAt` comes from the session's clock, which may be wrong by any amount; deletes by a raw client have the store's
+time. So a deletion never counts as later than its tombstone was stored, and does not expire before that either.
 
 The tombstone decides: every step of a delete, a restore or a purge that others must see is a compare-and-swap on it.
-Its `state` tells what is under way: nothing (None), "replacing" (an older deletion gives way to a newer one and the
-copy may still be the older one), "restoring", "purging". `revision` grows with every swap, so that bytes under
+Its `state` says what is in progress: nothing (None), "replacing" (a newer deletion replaces an older one, and the copy
+may still be the older one), "restoring", "purging". `revision` grows with every swap, so that bytes under
 compare-and-swap never repeat.
 
-An id that was deleted before, or whose restore or purge is under way, is taken over: tombstone to "replacing", then the
-copy, then the tombstone without a state; whoever worked on the older deletion loses its compare-and-swap and stops. An
-unknown outcome (`CommitStateUnknown`) goes to the caller as it is, and nothing is cleaned up. Where a copy is missing,
-the version that the tombstone names is read instead.
+If an id was deleted before, or its restore or purge is in progress, the new deletion takes over: it sets the tombstone
+to "replacing", writes the copy, then writes the tombstone without a state. A process that still works on the older
+deletion loses its compare-and-swap and stops. An unknown outcome (`CommitStateUnknown`) goes to the caller unchanged,
+and nothing is cleaned up. If a copy is missing, the version that the tombstone names is read instead.
 """
 
 from __future__ import annotations
@@ -59,18 +59,18 @@ TOMBSTONE = record(
 PAGE = 100
 OnCorrupt = Callable[[Corrupt], None]
 IsWanted = Callable[[datetime | None], bool]
-"""Asked with the older of the dates of tombstone and copy. None: there is no copy, so something was under way."""
+"""Called with the older of the dates of tombstone and copy. None: there is no copy, so something was in progress."""
 __all__ = ["Tombstone", "Trash", "Trashed", "delete_unchanged"]
 ROUNDS_MAX = 10
 COPY_GONE_SECONDS = (0.05, 0.25)
 SAME_DELETION = timedelta(hours=1)
-"""A tombstone that is older than the delete by more is left from an attempt that never deleted anything."""
+"""A tombstone that is older than the delete by more than this comes from an attempt that never deleted anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """One deletion. `etag` and `version_id` name the version of the document that was deleted; `ttl` counts days, 0
-    keeps it for ever."""
+    """One deletion. `etag` and `version_id` name the deleted version of the document; `ttl` counts days, and 0 keeps it
+    forever."""
 
     deleted_at: str
     restore_path: str
@@ -96,7 +96,7 @@ class Tombstone:
 
     @classmethod
     def from_bytes(cls, body: bytes, key: str) -> Tombstone:
-        """`Corrupt`, naming the key, when it is not one. Fields that we do not know are ignored."""
+        """`Corrupt`, naming the key, if it is not a tombstone. Unknown fields are ignored."""
         shape = loads_own(body, key=key)
         check_shape(shape, TOMBSTONE, key)
         return cls(
@@ -115,7 +115,7 @@ class Tombstone:
     def moment(self) -> datetime:
         found = moment_of(self.deleted_at)
         if found is None:
-            raise Corrupt(f"{shown(self.deleted_at)} is no time", key=self.restore_path)
+            raise Corrupt(f"{shown(self.deleted_at)} is not a time", key=self.restore_path)
         return found
 
     @property
@@ -134,23 +134,24 @@ class Tombstone:
         return replace(self, state=state, revision=self.revision + 1)
 
     def replacing(self, older: Tombstone) -> Tombstone:
-        """This deletion, on its way to take the place of an older one."""
+        """This deletion while it replaces an older one."""
         return replace(self, state="replacing", revision=older.revision + 1)
 
     def is_of(self, etag: str | None, version_id: str | None) -> bool:
-        """Does it name this version of the document? The version id tells where both have one, else the etag."""
+        """Whether it names this version of the document. The version id decides if both have one, otherwise the
+        etag."""
         if self.version_id is not None and version_id is not None:
             return self.version_id == version_id
         return self.etag is not None and self.etag == etag
 
     def same_deletion(self, other: Tombstone) -> bool:
-        """The same deletion, whatever its state."""
+        """Whether both are the same deletion, in any state."""
         return replace(self, state=None, revision=0) == replace(other, state=None, revision=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """Which version of a document is deleted, by whom and when, and what its author noted."""
+    """Which version of a document is deleted, by whom and when, and the author's note."""
 
     etag: str
     version_id: str | None
@@ -161,8 +162,8 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class Trashed:
-    """A tombstone as read, with the etag and version of its object. `written`: when it was stored, and `removed`: when
-    a restore or a purge removed it, both by the store's clock."""
+    """A tombstone as read, with the etag and version of its object. `written`: when it was stored. `removed`: when a
+    restore or a purge removed it. Both are by the store's clock."""
 
     id: str
     tombstone: Tombstone
@@ -178,13 +179,13 @@ class Trashed:
 
     @property
     def moment(self) -> datetime:
-        """When it was deleted. The clock of the session that said so may be ahead; the store's is not."""
+        """When it was deleted. The session's clock may be ahead; the store's clock limits it."""
         said = self.tombstone.moment
         return said if self.written is None else min(said, self.written)
 
     @property
     def since(self) -> datetime:
-        """The same, where that clock may also be behind: when a tombstone was stored that nobody has changed."""
+        """The same, if that clock may also be behind: the time when an unchanged tombstone was stored."""
         return self.written if self.written is not None and self.tombstone.revision == 0 else self.moment
 
     def is_expired(self, now: datetime) -> bool:
@@ -193,8 +194,8 @@ class Trashed:
 
 
 class _BegunRestores(threading.local):
-    """What this thread's restores have begun with, by id. Several threads may restore one document at once; one that
-    took another's for its own would leave the tombstone behind."""
+    """What this thread's restores started with, by id. Several threads may restore one document at once; if one took
+    another's tombstone for its own, it would leave the tombstone behind."""
 
     def __init__(self) -> None:
         self.by_id: dict[str, tuple[Trashed, Object]] = {}
@@ -221,8 +222,8 @@ class Trash:
     # Deleting
 
     def put_away(self, entity_id: str, body: bytes, deletion: Deletion) -> None:
-        """Copy and tombstone of the document version that the caller deletes next (`delete_unchanged`). `Conflict` when
-        something is in the trash already and the document is not that version any more."""
+        """Write copy and tombstone of the document version that the caller deletes next (`delete_unchanged`).
+        `Conflict` if something is already in the trash and the document is no longer that version."""
         mine = self._tombstone(entity_id, deletion)
         if not self._put_fresh(entity_id, mine, body):
             self._take_over(entity_id, mine, body, lambda _: self._must_be_current(entity_id, deletion.etag))
@@ -236,10 +237,10 @@ class Trash:
         body: bytes | None = None,
         is_recorded: Callable[[Trashed], bool] = lambda _: True,
     ) -> None:
-        """Put away a document that is deleted already (`body`: its very bytes, where they are known). Nothing happens
-        when the trash has this deletion or a newer one, or had it: what was purged or restored does not come back with
-        a late event. `is_recorded` tells, where there are no versions, whether the history knows what a tombstone is
-        of: what it does not know is an invalid document, which lay over ours and was deleted with it."""
+        """Put away a document that is already deleted (`body`: its exact bytes, if they are known). Nothing happens if
+        the trash has this deletion or a newer one, or had it: a late event must not bring back what was purged or
+        restored. Without versions, `is_recorded` says whether the history knows the tombstone's document. If not, it is
+        an invalid document that replaced ours and was deleted with it."""
         mine = self._tombstone(entity_id, deletion)
 
         def is_superseded(there: Trashed | None) -> bool:
@@ -247,7 +248,7 @@ class Trash:
                 return False
             said = there.tombstone
             if said.is_of(deletion.etag, deletion.version_id):
-                if there.removed is not None:  # before the delete: then it was of an attempt that deleted nothing
+                if there.removed is not None:  # before the delete: then it came from an attempt that deleted nothing
                     return there.removed >= mine.moment
                 return said.state != "replacing" and there.moment + SAME_DELETION >= mine.moment
             if there.moment > mine.moment:
@@ -267,7 +268,7 @@ class Trash:
         return Tombstone(one.at, path, self._ttl_days, one.by, one.etag or None, one.version_id, note=one.note)
 
     def _put_fresh(self, entity_id: str, mine: Tombstone, body: bytes) -> bool:
-        """The usual way: nothing is in the trash. False when something is."""
+        """The usual case: nothing is in the trash. Returns False if something is."""
         copied = self._store.put_if_absent(self.copy_key(entity_id), body)
         if isinstance(copied, Lost) and copied.current.body != body:
             return False
@@ -281,7 +282,7 @@ class Trash:
     def _take_over(
         self, entity_id: str, mine: Tombstone, body: bytes, is_superseded: Callable[[Trashed | None], bool]
     ) -> None:
-        """Put this deletion in the place of what is there, unless that supersedes it."""
+        """Replace the existing deletion with this one, unless the existing one is newer."""
         key = self.tombstone_key(entity_id)
         for _ in range(ROUNDS_MAX):
             found = self._tombstones.read(entity_id)
@@ -294,7 +295,7 @@ class Trash:
             else:
                 claim = mine.replacing(found.tombstone)
                 claimed = self._store.put_if_match(key, claim.to_bytes(), found.etag)
-            # A purge under way deletes the copy that it knows, by its etag: equal bytes would go with it.
+            # A purge in progress deletes the copy that it knows, by its etag: equal bytes would be deleted too.
             is_purged = found is not None and found.tombstone.state == "purging"
             if not isinstance(claimed, Won) or not self._put_copy(entity_id, body + b"\n" if is_purged else body):
                 continue
@@ -310,7 +311,7 @@ class Trash:
         return there.body == body or isinstance(self._store.put_if_match(key, body, there.etag), Won)
 
     def _must_be_current(self, entity_id: str, etag: str) -> bool:
-        """A writer that comes late must not put an old state over a newer deletion."""
+        """A late writer must not replace a newer deletion with an old state."""
         key = self._documents.key(entity_id)
         current = self._store.head(key)
         if current is None or current.etag != etag:
@@ -327,17 +328,17 @@ class Trash:
 
     def _busy(self, entity_id: str) -> Conflict:
         key = self.tombstone_key(entity_id)
-        return Conflict(f"{ROUNDS_MAX} rounds met another writer in the trash of {entity_id}", key=key)
+        return Conflict(f"{ROUNDS_MAX} attempts to change the trash of {entity_id} lost to other writers", key=key)
 
-    # Looking
+    # Reading
 
     def tombstone(self, entity_id: str) -> Tombstone | None:
         found = self._tombstones.read(entity_id)
         return None if found is None else found.tombstone
 
     def list(self, now: datetime | None = None, *, on_corrupt: OnCorrupt | None = None) -> Iterator[Trashed]:
-        """What can be restored: not expired, not being purged, no document under the id. A corrupt tombstone raises,
-        or goes to `on_corrupt`."""
+        """What can be restored: not expired, not being purged, and no document with this id. A corrupt tombstone
+        raises, or goes to `on_corrupt`."""
         moment = now or self._clock.now()
         for page in self._tombstones.pages(lambda _: True, on_corrupt):
             visible = [item for item in page if item.tombstone.state != "purging" and not item.is_expired(moment)]
@@ -346,8 +347,8 @@ class Trash:
             yield from (item for item, document in zip(visible, documents, strict=True) if document is None)
 
     def expired(self, now: datetime | None = None, *, on_corrupt: OnCorrupt | None = None) -> Iterator[Trashed]:
-        """What may be purged. Only tombstones are read whose listed date, or their copy's, lies before the model's
-        `trashTtlDays`, and those without a copy: a purge that died has touched the tombstone, or removed the copy."""
+        """What may be purged. It only reads tombstones whose listed date, or their copy's, is older than the model's
+        `trashTtlDays`, and those without a copy: a purge that died has changed the tombstone or removed the copy."""
         moment = now or self._clock.now()
         try:
             newest = moment - timedelta(days=self._ttl_days)
@@ -361,15 +362,15 @@ class Trash:
     # Restoring
 
     def begin_restore(self, entity_id: str, now: datetime | None = None) -> bytes:
-        """The document's bytes, to be put if absent. Then comes `finish_restore`; or `abort_restore`, when that lost to
-        another document."""
+        """The document's bytes, to be put if absent. Call `finish_restore` next, or `abort_restore` if another document
+        won."""
         moment = now or self._clock.now()
         for _ in range(ROUNDS_MAX):
             found = self._restorable(entity_id, moment)
             copy = self._copy(found)
             if copy is None:
                 self._say_why_no_copy(found)
-                continue  # another restore or purge came between the two reads
+                continue  # another restore or purge happened between the two reads
             wanted = found.tombstone.swapped("restoring")
             outcome = self._store.put_if_match(self.tombstone_key(entity_id), wanted.to_bytes(), found.etag)
             if isinstance(outcome, Won):
@@ -385,23 +386,23 @@ class Trash:
         if found.is_expired(now):
             raise NotFound(f"{self._name} {entity_id} expired from the trash", key=key)
         if found.tombstone.state == "replacing":
-            raise Conflict(f"{self._name} {entity_id} is just being deleted", key=key, hint="try again")
+            raise Conflict(f"{self._name} {entity_id} is being deleted right now", key=key, hint="try again")
         return found
 
     def _copy(self, found: Trashed) -> Object | None:
-        """The copy; where it is missing, the version that was deleted."""
+        """The copy; if it is missing, the deleted version."""
         copy = self._store.get(self.copy_key(found.id))
         if copy is None and found.tombstone.state == "restoring" and self._is_live(found.id):
             self._remove(found, None)  # a restore put the document back, removed the copy, and died
-            raise NotFound(f"{self._name} {found.id} is restored already", key=self.tombstone_key(found.id))
+            raise NotFound(f"{self._name} {found.id} has already been restored", key=self.tombstone_key(found.id))
         if copy is None and found.tombstone.version_id is not None:
             key = self._documents.key(found.id)
             copy = self._store.get(key, version_id=found.tombstone.version_id, max_bytes=self._documents.max_bytes)
         return copy
 
     def _say_why_no_copy(self, found: Trashed) -> None:
-        """Returns where the tombstone is not this one any more: the copy went with it. A restore that has just removed
-        the copy is about to remove the tombstone, too: it gets a moment."""
+        """Returns if the tombstone has changed: the copy went with it. A restore that has just removed the copy is
+        about to remove the tombstone, too, so it gets a moment."""
         key = self.tombstone_key(found.id)
         for seconds in (0.0, *COPY_GONE_SECONDS):
             self._clock.sleep(seconds)
@@ -409,12 +410,12 @@ class Trash:
             if now is None or now.etag != found.etag:
                 return
         hint = "the delete entry of the history holds the document: roll back to the entry before it"
-        if found.tombstone.state == "restoring":  # the copy goes only when the document is back
-            raise NotFound(f"{self._name} {found.id} was restored, and then deleted again", key=key, hint=hint)
-        raise Corrupt("the trash has a tombstone but no copy", key=key, hint=hint)
+        if found.tombstone.state == "restoring":  # the copy is removed only after the document is back
+            raise NotFound(f"{self._name} {found.id} was restored and then deleted again", key=key, hint=hint)
+        raise Corrupt("the trash has a tombstone, but no copy of the document", key=key, hint=hint)
 
     def finish_restore(self, entity_id: str) -> None:
-        """The document is back: the deletion that was restored leaves the trash. A newer deletion stays."""
+        """The document is back: remove the restored deletion from the trash. A newer deletion stays."""
         begun, copy = self._begun.by_id.pop(entity_id, (None, None))
         for _ in range(ROUNDS_MAX):
             found = self._tombstones.read(entity_id)
@@ -432,7 +433,7 @@ class Trash:
         return copy if copy is not None and copy.key == key else self._store.head(key)
 
     def abort_restore(self, entity_id: str) -> None:
-        """The document could not be put back: the trash is as before, unless another restore is under way."""
+        """The document could not be put back: reset the trash, unless another restore is in progress."""
         begun, _ = self._begun.by_id.pop(entity_id, (None, None))
         found = self._tombstones.read(entity_id)
         if found is None or found.tombstone.state != "restoring" or (begun is not None and begun.etag != found.etag):
@@ -442,10 +443,10 @@ class Trash:
     # Purging
 
     def purge(self, entity_id: str, *, force: bool = False, expected: Trashed | None = None) -> bool:
-        """Remove the copy and the tombstone for good. False: nothing was there to purge, or another did it.
+        """Remove the copy and the tombstone for good. False: there was nothing to purge, or another process did it.
 
-        A restore or a delete under way is a `Conflict`, and the trash of a document that exists is left alone, unless
-        `force`. `expected` purges just this tombstone as read (by `expired`), not what may have taken its place.
+        A restore or a delete in progress is a `Conflict`, and the trash of an existing document is left alone, unless
+        `force`. `expected` purges only this tombstone as read (by `expired`), not one that replaced it.
         """
         key = self.tombstone_key(entity_id)
         for _ in range(ROUNDS_MAX):
@@ -455,7 +456,7 @@ class Trash:
             state = found.tombstone.state
             if state in ("restoring", "replacing") and not force:
                 doing = "restored" if state == "restoring" else "deleted"
-                raise Conflict(f"{self._name} {entity_id} is just being {doing}", key=key, hint="try again")
+                raise Conflict(f"{self._name} {entity_id} is being {doing} right now", key=key, hint="try again")
             copy = self._store.head(self.copy_key(entity_id))
             wanted = found.tombstone.swapped("purging")
             outcome = self._store.put_if_match(key, wanted.to_bytes(), found.etag)
@@ -467,7 +468,7 @@ class Trash:
         raise self._busy(entity_id)
 
     def _remove(self, found: Trashed, copy: ObjectInfo | None) -> Won | Lost | Gone:
-        """The copy, then the tombstone; each only while it is what we know. `copy` must be from before the tombstone
+        """Remove the copy, then the tombstone, each only if it is unchanged. `copy` must be from before the tombstone
         was claimed: a deletion that takes over writes its copy after that, and loses nothing here."""
         if copy is not None:
             removed = delete_unchanged(self._store, copy.key, copy.etag, copy.version_id)
@@ -503,7 +504,7 @@ class Tombstones:
         return None
 
     def pages(self, is_wanted: IsWanted, on_corrupt: OnCorrupt | None) -> Iterator[list[Trashed]]:
-        """The tombstones that are wanted by their listing, read in concurrent pages. A corrupt one raises, or goes to
+        """The tombstones that are selected by their listing, read in concurrent pages. A corrupt one raises, or goes to
         `on_corrupt`."""
         for page in chunked(self._listed(is_wanted), PAGE):
             found = self._store.get_many([Read(key) for _, key in page])
@@ -522,8 +523,8 @@ class Tombstones:
             yield trashed
 
     def _listed(self, is_wanted: IsWanted) -> Iterator[tuple[str, str]]:
-        """Copy and tombstone lie side by side in a listing. Where they do not, the copy seems to be missing, which only
-        costs reading the tombstone."""
+        """Copy and tombstone are neighbors in a listing. If they are not, the copy seems to be missing, which only
+        costs a read of the tombstone."""
         for entity_id, rows in groupby(self._rows(), key=lambda row: row[0]):
             dates = {kind: (listed.key, listed.last_modified) for _, kind, listed in rows}
             if KeyKind.TOMBSTONE not in dates:
@@ -543,8 +544,8 @@ def delete_unchanged(store: Store, key: str, etag: str, version_id: str | None) 
     """Delete the key if it still has this etag.
 
     A store without conditional deletes that keeps versions (the object has a version id) gets a read and a plain
-    delete: what another writer stored in between is then a version behind the delete marker, not lost. Where there are
-    no versions either, the delete is refused (`UnsafeStore`).
+    delete: anything that another writer stored in between is then a version behind the delete marker, and not lost.
+    Without versions, the delete is refused (`UnsafeStore`).
     """
     try:
         return store.delete_if_match(key, etag)

@@ -108,7 +108,7 @@ class Aws:
     def date_back(self, bucket: str, key: str, days: float) -> None:
         """The object is that much older in listings: what only time brings about can be shown at once."""
         if not self.is_moto:
-            raise Unavailable("dating objects back needs the moto endpoint")
+            raise Unavailable("backdating objects needs the moto endpoint")
         self._internal("age", json.dumps({"bucket": bucket, "key": key, "days": days}).encode())
 
     def record(self, roles: Iterable[str]) -> None:
@@ -169,7 +169,7 @@ def start_moto(work_dir: Path, region: str, *, host: str = LOOPBACK, port: int =
     if "error" in told:
         stop_group(process)
         log.close()
-        hint = "end what listens there, or choose another --port"
+        hint = "stop the process that listens there, or choose another --port"
         raise Unavailable(f"nothing can listen on {host}, port {port}: {told['error']}", hint=hint)
     endpoint = f"http://{reached_at(host)}:{told['port']}"
     return Aws(endpoint, region, DUMMY_CREDENTIALS, process, is_moto=True, _log=log)

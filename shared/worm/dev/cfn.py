@@ -77,7 +77,7 @@ def load(text: str) -> dict[str, Node]:
     except yaml.YAMLError as error:
         raise Invalid(f"not YAML: {error}") from error
     if not isinstance(document, dict):
-        raise Invalid("a template is a mapping with Resources")
+        raise Invalid("a template must be a mapping with Resources")
     return document
 
 
@@ -158,7 +158,7 @@ class Resolver:
         try:
             return question(self.resources)
         except KeyError as error:
-            raise Invalid(f"{name} names nothing the embedded AWS knows ({error.args[0]})", path=path) from error
+            raise Invalid(f"the embedded AWS cannot resolve {name} ({error.args[0]})", path=path) from error
 
     def _sub(self, node: Node, path: str) -> str:
         text, extra = (node[0], node[1]) if isinstance(node, list) else (node, {})

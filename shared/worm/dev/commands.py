@@ -21,7 +21,7 @@ class AwsKind(StrEnum):
 def dev(
     context: typer.Context,
     target: EndpointTarget,
-    aws: Annotated[AwsKind, typer.Option("--aws", help="What stands in for AWS.")] = AwsKind.moto,
+    aws: Annotated[AwsKind, typer.Option("--aws", help="Which AWS emulator to use.")] = AwsKind.moto,
     documents: Annotated[
         int, typer.Option("--documents", metavar="N", min=0, help="Upload N sample documents first.")
     ] = 0,
@@ -30,11 +30,11 @@ def dev(
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option("--port", metavar="N", min=1, max=65535, help="Listen on this port, not on a free one."),
+        typer.Option("--port", metavar="N", min=1, max=65535, help="Listen on this port; default: any free port."),
     ] = None,
     host: Annotated[
         str | None,
-        typer.Option("--host", metavar="ADDRESS", help="Listen on this address, for containers; default 127.0.0.1."),
+        typer.Option("--host", metavar="ADDRESS", help="Listen on this address, for containers; default: 127.0.0.1."),
     ] = None,
 ) -> None:
     """Run the deployed wiring on this machine: bucket, queues, functions and schedules of template.yaml.
@@ -48,7 +48,7 @@ def dev(
         raise NotFound(f"the embedded AWS is not installed (no module {error.name})", hint=hint) from error
     where = target.endpoint_url if _is_named(context) else None
     if (port or host) and (where or aws is not AwsKind.moto):
-        raise Invalid("--port and --host are for moto, which this command starts", hint="leave them out")
+        raise Invalid("--port and --host only work with moto, which this command starts", hint="leave them out")
     raise typer.Exit(serve(aws=aws.value, endpoint_url=where, documents=documents, fire=fire, port=port, host=host))
 
 

@@ -61,12 +61,14 @@ _EXAMPLE_ID = "0b9e8a52-6c1d-4f0e-9a57-3d1f6f0c2b11"
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="scripts/run", description="Run the whole path on the embedded AWS.")
+    parser = argparse.ArgumentParser(prog="scripts/run", description="Run the whole pipeline on the embedded AWS.")
     parser.add_argument("--serve", action="store_true", help="leave it running until Ctrl-C (same as `worm dev`)")
     parser.add_argument("--documents", type=int, metavar="N", help=f"documents to upload (default {DOCUMENTS})")
-    parser.add_argument("--aws", choices=("moto", "localstack"), default="moto", help="what stands in for AWS")
+    parser.add_argument("--aws", choices=("moto", "localstack"), default="moto", help="which AWS emulator to use")
     parser.add_argument("--endpoint-url", metavar="URL", help="an AWS-like endpoint that is already running")
-    parser.add_argument("--fire", metavar="SCHEDULE", help="with --serve: fire it once, e.g. rebuild (a Spark job)")
+    parser.add_argument(
+        "--fire", metavar="SCHEDULE", help="with --serve: fire this schedule once, e.g. rebuild (a Spark job)"
+    )
     chosen = parser.parse_args(arguments)
     if chosen.documents is not None and chosen.documents < 0:
         parser.error("--documents must not be negative")
@@ -183,7 +185,7 @@ def _show(env: Environment, display: Display, load: Workload) -> int:
 def _fire(env: Environment, display: Display, schedule: str) -> None:
     outcome = env.fire(schedule)
     display.line()
-    display.line(f"the schedule {schedule} was fired: {outcome.kind.value}")
+    display.line(f"fired the schedule {schedule}: {outcome.kind.value}")
     for line in (str(outcome.value or "") + outcome.error).splitlines():
         display.line(line)
 
@@ -217,8 +219,8 @@ def _show_how(env: Environment, display: Display, local: LocalApi) -> None:
     display.line()
     if env.aws.is_moto:
         _show_containers(env, display)
-    display.line(f"the console of the bucket: {local.link}")
-    display.line("Ctrl-C ends it; nothing is kept")
+    display.line(f"the console for this bucket: {local.link}")
+    display.line("press Ctrl-C to stop; nothing is kept")
 
 
 def _show_containers(env: Environment, display: Display) -> None:
@@ -226,7 +228,7 @@ def _show_containers(env: Environment, display: Display) -> None:
     port, host = urlsplit(env.endpoint_url).port, env.settings.host
     display.line(f"containers reach it at http://{CONTAINER_HOST}:{port} (docs/development.md, sam local invoke)")
     if host in (LOOPBACK, "localhost"):
-        display.line(f"on Linux that needs --host {DOCKER_BRIDGE}, Docker's bridge")
+        display.line(f"on Linux, this needs --host {DOCKER_BRIDGE} (Docker's bridge)")
     else:
         display.line(f"WARNING: anyone who can reach {host} can read and write everything here", style="bold red")
     display.line()

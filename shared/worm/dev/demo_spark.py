@@ -31,7 +31,7 @@ def show_spark(env: Environment, display: Display) -> None:
         raise Corrupt(f"Spark's rebuild differs from what the workers made: {', '.join(differing)}")
     _run(env, display, replace(job, name="verify"))
     display.line()
-    display.line(f"Spark made the same bytes as the workers in all {len(after)} table files: nothing differs")
+    display.line(f"Spark wrote the same bytes as the workers in all {len(after)} table files")
 
 
 def table_files(env: Environment) -> dict[str, str]:
@@ -49,5 +49,5 @@ def _run(env: Environment, display: Display, job: SparkJobSpec) -> None:
     for line in str(outcome.value or "").splitlines():
         display.line(line)
     if outcome.kind is not OutcomeKind.OK:
-        hint = f"its log: {env.spark.log_path(job.name)}"
+        hint = f"see its log: {env.spark.log_path(job.name)}"
         raise Unavailable(f"the Spark job {job.name} failed ({outcome.kind.value}): {outcome.error}", hint=hint)

@@ -33,7 +33,7 @@ def show_trash(env: Environment, display: Display, worm: Command, load: Workload
     display.line()
     display.line(f"plain boto3 deleted {len(load.deletes)} documents; capture rescued them from their last versions:")
     worm("trash", "list", model)
-    _must(session.model(model).find_by_id(entity_id) is None, f"{entity_id} is still there")
+    _must(session.model(model).find_by_id(entity_id) is None, f"{entity_id} still exists")
     worm("trash", "restore", model, entity_id, *SHOWN)
     env.wait_quiet(quiet_seconds_max)
     worm("history", model, entity_id)
@@ -54,23 +54,23 @@ def _purge(env: Environment, display: Display, model: str, entity_id: str, quiet
     if outcome.kind is not OutcomeKind.OK:
         raise Unavailable(f"the function purge failed ({outcome.kind.value}): {outcome.error}")
     if env.aws.is_moto:
-        _must(_trash_keys(env) == kept, "purge did not remove just what has expired")
+        _must(_trash_keys(env) == kept, "purge did not remove exactly the expired documents")
         display.line()
-        display.line(f"{entity_id} was deleted again and is past its time: purge removed it from trash")
+        display.line(f"{entity_id} was deleted again and has expired: purge removed it from the trash")
 
 
 def _make_expired(env: Environment, session: Worm, model: str, entity_id: str) -> None:
     """As if the deletion were 31 days old: by its tombstone, and by the listing that purge goes by."""
     key = session.resolver.tombstone_key(model, entity_id)
     found = session.store.get(key)
-    _must(found is not None, f"{entity_id} is not in trash")
+    _must(found is not None, f"{entity_id} is not in the trash")
     assert found is not None
     shape = json.loads(found.body)
     old = datetime.fromisoformat(shape["deletedAt"]) - timedelta(days=shape["ttl"] + 1)
     body = json.dumps({**shape, "deletedAt": iso_seconds(old)}).encode()
     env.aws.s3().put_object(Bucket=env.bucket, Key=key, Body=body)
     env.aws.date_back(env.bucket, key, shape["ttl"] + 1)
-    _must(entity_id not in [one["id"] for one in session.model(model).list_trashed()], "what has expired is shown")
+    _must(entity_id not in [one["id"] for one in session.model(model).list_trashed()], "an expired document is listed")
 
 
 def _trash_keys(env: Environment) -> list[str]:
@@ -88,4 +88,4 @@ def _entity(session: Worm, change: Change) -> tuple[str, str]:
 
 def _must(holds: bool, otherwise: str) -> None:
     if not holds:
-        raise Corrupt(f"the trash does not do what it should: {otherwise}")
+        raise Corrupt(f"the trash does not work as it should: {otherwise}")

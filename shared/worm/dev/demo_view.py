@@ -58,7 +58,7 @@ class Display:
     def working(self) -> Iterator[Callable[[Backlog], None]]:
         """Progress of the workers: how much of the largest backlog seen is done."""
         if not self.console.is_terminal:
-            self.line("waiting until the queues are quiet")
+            self.line("waiting until the queues are empty")
             yield lambda backlog: None
             return
         most = 1
@@ -94,7 +94,7 @@ class Display:
             self.line(line)
         total = sum(sum(counts.requests.get(name, {}).values()) for name in counts.functions)
         per_change = (
-            f"; {total / changes:.2f} S3 requests of the workers per change" if counts.requests and changes else ""
+            f"; {total / changes:.2f} S3 requests by the workers per change" if counts.requests and changes else ""
         )
         self.line(f"{changes:,} changes{per_change}")
 

@@ -92,7 +92,7 @@ class Environment:
     def __init__(self, template: Path, settings: Settings | None = None, *, clock: Clock | None = None) -> None:
         self.settings = settings or Settings()
         if self.settings.aws not in ("moto", "localstack"):
-            raise Invalid(f"no such AWS: {self.settings.aws}", hint="moto or localstack")
+            raise Invalid(f"unknown AWS emulator: {self.settings.aws}", hint="use moto or localstack")
         self.template: Template = read_template(
             template, parameters=self.settings.parameters, region=self.settings.region
         )
@@ -196,7 +196,10 @@ class Environment:
                 return now - started
             invocations = done
             if now - started > timeout_seconds:
-                raise Unavailable(f"not quiet after {timeout_seconds:g} s: {state}", hint=f"logs: {self.work_dir}")
+                raise Unavailable(
+                    f"the queues are not empty after {timeout_seconds:g} s: {state}",
+                    hint=f"see the logs in {self.work_dir}",
+                )
             time.sleep(QUIET_POLL_SECONDS)
 
     # --- functions

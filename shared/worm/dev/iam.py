@@ -111,7 +111,7 @@ def questions(call: Call, *, region: str = "us-east-1", kms_key: str | None = No
         queue = f"arn:{PARTITION}:sqs:{region}:{ACCOUNT_ID}:{call.target}"
         return [Question(f"sqs:{call.operation.removesuffix('Batch')}", queue, context)]
     if call.service != "s3":
-        raise ValueError(f"nobody says what {call} needs")
+        raise ValueError(f"no rule says which permissions {call} needs")
     bucket, _, key = call.target.partition("/")
     here = f"arn:{PARTITION}:s3:::{bucket}"
     if not key:
@@ -137,13 +137,13 @@ def _of_bucket(call: Call, bucket: str, context: Mapping[str, str]) -> Question:
     settings = set(query) - {"prefix", "list-type", "delimiter", "max-keys", "start-after", "continuation-token"}
     if call.operation == "GET" and settings <= {"encoding-type", "fetch-owner", "marker"}:
         return Question("s3:ListBucket", bucket, listed)
-    raise ValueError(f"nobody says what {call} needs")
+    raise ValueError(f"no rule says which permissions {call} needs")
 
 
 def _of_object(call: Call) -> list[str]:
     query, headers = dict(call.query), dict(call.headers)
     if query.keys() & set(_OBJECT_PARTS):
-        raise ValueError(f"nobody says what {call} needs")
+        raise ValueError(f"no rule says which permissions {call} needs")
     version = "Version" if "versionId" in query else ""
     tagging = "Tagging" if "tagging" in query else ""
     reads = ["s3:GetObject"] if headers.get("if-match") == "etag" else []
@@ -154,7 +154,7 @@ def _of_object(call: Call) -> list[str]:
     if call.operation == "DELETE":
         return [f"s3:DeleteObject{version}{tagging}", *reads]
     if call.operation not in ("PUT", "POST"):
-        raise ValueError(f"nobody says what {call} needs")
+        raise ValueError(f"no rule says which permissions {call} needs")
     if tagging:
         return [f"s3:PutObject{version}Tagging"]
     return ["s3:PutObject", *reads, *(["s3:PutObjectTagging"] if "x-amz-tagging" in headers else [])]

@@ -52,7 +52,7 @@ def spark_job_spec(text: str | None, path: str) -> SparkJobSpec:
         minutes = float(asked.get("ExecutionTimeoutMinutes", _TIMEOUT_MINUTES))
         return SparkJobSpec(str(asked["ApplicationId"]), str(name), tuple(map(str, arguments)), 60 * minutes)
     except (KeyError, TypeError, ValueError) as error:
-        raise Invalid(f"is no job run of Spark ({error!r})", path=f"{path}.Properties.Target.Input") from error
+        raise Invalid(f"is not a Spark job run ({error!r})", path=f"{path}.Properties.Target.Input") from error
 
 
 def merge(shared: Mapping[str, Node], own: Mapping[str, Node]) -> dict[str, Node]:

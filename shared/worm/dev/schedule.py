@@ -176,7 +176,7 @@ def _number(text: str, names: Mapping[str, int] | None) -> int:
     if names and text.upper() in names:
         return names[text.upper()]
     if not text.isdigit():
-        raise ValueError(f"{text!r} is no number")
+        raise ValueError(f"{text!r} is not a number")
     return int(text)
 
 
@@ -213,7 +213,7 @@ def _matches_day_of_week(field: str, day: date) -> bool:
     if "#" in field:
         name, _, nth = field.partition("#")
         if not (nth.isdigit() and 1 <= int(nth) <= 5):
-            raise ValueError(f"{field!r}: the week is 1 to 5")
+            raise ValueError(f"{field!r}: the week must be 1 to 5")
         return number == _one_day(name) and (day.day - 1) // 7 + 1 == int(nth)
     return number in _values(field, 1, 7, _DAYS)
 

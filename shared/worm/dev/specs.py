@@ -117,7 +117,9 @@ class Template:
         for spec in self.functions:
             if name in (spec.name, spec.logical_id, spec.function_name):
                 return spec
-        raise NotFound(f"the template has no function {name}", hint=f"it has {[f.name for f in self.functions]}")
+        raise NotFound(
+            f"the template has no function {name}", hint=f"the functions are {[f.name for f in self.functions]}"
+        )
 
     def queue(self, arn: str) -> QueueSpec:
         for spec in self.queues:
@@ -130,4 +132,6 @@ class Template:
         for spec in self.schedules:
             if name in (spec.name, spec.function, spec.job and spec.job.name):
                 return spec
-        raise NotFound(f"no schedule {name}", hint=f"there are {[spec.name for spec in self.schedules]}")
+        raise NotFound(
+            f"the template has no schedule {name}", hint=f"the schedules are {[spec.name for spec in self.schedules]}"
+        )

@@ -327,7 +327,7 @@ class _Reader:
             raise Invalid("is missing", path=path)
         folder = (self.path.parent / str(self.resolver.resolve(properties[key], path))).resolve()
         if not folder.is_dir():
-            raise Invalid(f"{properties[key]} is no directory", path=path)
+            raise Invalid(f"{properties[key]} is not a directory", path=path)
         return folder
 
     def _layer(self, layer: Node, path: str) -> Path:
@@ -369,7 +369,7 @@ class _Reader:
             target = str(values["FunctionName"])
             names = {self.template_name(arn): name for arn, name in functions.items()} | dict(functions)
             if target not in names:
-                raise Invalid(f"{target} is no function of this template", path=f"{path}.FunctionName")
+                raise Invalid(f"{target} is not a function of this template", path=f"{path}.FunctionName")
             specs.append(event_source_spec(names[target], str(values["EventSourceArn"]), values, path))
         return tuple(specs)
 

@@ -52,7 +52,7 @@ class FileLog:
         if create:
             _make_directory(directory, self.disk)
         elif not os.path.lexists(self.path):
-            raise NotFound(f"{directory} holds no {OPLOG}", key=str(self.path))
+            raise NotFound(f"there is no {OPLOG} in {directory}", key=str(self.path))
         self._lock = FileLock(directory, self.disk)
         in_child(self._leave)
         try:
@@ -66,11 +66,13 @@ class FileLog:
         self.disk.remove(self.directory / COMPACTING)
         self._handle = self.disk.open(self.path, _APPENDING | (os.O_CREAT if create else 0))
         if not stat.S_ISREG(os.fstat(self._handle).st_mode):
-            raise Invalid(f"{self.path} is no regular file", key=str(self.path))
+            raise Invalid(f"{self.path} is not a regular file", key=str(self.path))
         self.disk.sync_directory(self.directory)
         found = replay(self.path)
         if found.damage is not None:
-            found.damage.hint = "`worm log verify` shows the damage, `worm log repair` keeps what is before it"
+            found.damage.hint = (
+                "run `worm log verify` to see the damage, and `worm log repair` to keep everything before it"
+            )
             raise found.damage
         if found.torn is not None:
             self.disk.truncate(self._handle, found.end.offset)
@@ -91,7 +93,7 @@ class FileLog:
         try:
             found = os.fstat(handle).st_size
             if found != self.size:
-                raise Corrupt(f"has {found} bytes where {self.size} were written: something else writes this log")
+                raise Corrupt(f"has {found} bytes, but {self.size} were written: another process writes to this log")
             self.disk.write(handle, body)
             self.disk.sync(handle)
         except OSError as error:
@@ -99,7 +101,7 @@ class FileLog:
             raise CommitStateUnknown(
                 f"the write failed ({error.strerror}) and may or may not be on the disk",
                 key=str(self.path),
-                hint="close the store and open it again: it then has all of the write or nothing",
+                hint="close the store and open it again: it then has either all of the write or none of it",
             ) from error
         except BaseException as error:
             self.poison(f"interrupted by {type(error).__name__}")
@@ -117,7 +119,7 @@ class FileLog:
             self.disk.close(handle)
             if isinstance(error, OSError):
                 raise CommitStateUnknown(
-                    f"compaction could not put the new log in its place ({error.strerror}); both say the same",
+                    f"compaction could not put the new log in its place ({error.strerror}); both hold the same data",
                     key=str(self.path),
                     hint="close the store and open it again",
                 ) from error
@@ -202,7 +204,7 @@ def replay(path: Path) -> Replay:
             try:
                 fold.add(record)
             except (Conflict, NotFound, Invalid) as error:
-                raise damage(f"does not fit what is before it: {error.message}", key, item) from error
+                raise damage(f"does not fit the records before it: {error.message}", key, item) from error
             end = item.end
     except Corrupt as error:
         return Replay(fold, end, damage=error)
@@ -320,11 +322,11 @@ def as_worm_error(error: OSError, path: Path) -> WormError:
     if isinstance(error, FileNotFoundError):
         return NotFound(f"{path} does not exist", key=key)
     if isinstance(error, PermissionError):
-        return Denied(f"the file system refused: {reason}", key=key)
+        return Denied(f"the file system denied access: {reason}", key=key)
     if error.errno == errno.ENOTEMPTY:
         return Conflict(f"{path} is not empty", key=key)
     if error.errno == errno.ELOOP:
         return Invalid(f"{path} is a symbolic link", key=key)
     if isinstance(error, (NotADirectoryError, IsADirectoryError, FileExistsError)) or error.errno == errno.ENAMETOOLONG:
         return Invalid(f"{path}: {reason}", key=key)
-    return Unavailable(f"the file system failed: {reason}", key=key)
+    return Unavailable(f"the file system reported an error: {reason}", key=key)

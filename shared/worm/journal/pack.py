@@ -65,7 +65,7 @@ def pack(directory: Path, target: Path, *, disk: JournalDisk | None = None) -> P
     """Write the archive of a store, which must not be open. `Corrupt` if its log is damaged."""
     disk = disk or JournalDisk()
     if os.path.lexists(target):
-        raise Conflict(f"{target} exists already", key=str(target))
+        raise Conflict(f"{target} already exists", key=str(target))
     log = FileLog(directory, create=False, disk=disk)
     try:
         with translated(target):
@@ -79,7 +79,7 @@ def pack(directory: Path, target: Path, *, disk: JournalDisk | None = None) -> P
 def _scratch(target: Path, what: str, disk: JournalDisk) -> Iterator[Path]:
     """A fresh directory beside the target, so that renaming into its place is one step. Only a kill leaves it."""
     if not target.parent.is_dir():
-        raise NotFound(f"{target.parent} is no directory", key=str(target))
+        raise NotFound(f"{target.parent} is not a directory", key=str(target))
     folder = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.{what}-"))
     try:
         yield folder
@@ -149,7 +149,7 @@ def unpack(archive: Path, target: Path, *, caps: Caps | None = None, disk: Journ
     _require_free(target)
     with translated(archive), archive.open("rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise Invalid(f"{archive} is no regular file", key=str(archive))
+            raise Invalid(f"{archive} is not a regular file", key=str(archive))
         with translated(target), _scratch(target, "unpacking", disk) as folder:
             return _unpack(_Entries(file, archive, caps), archive, folder / "store", target, disk)
 
@@ -158,7 +158,7 @@ def _require_free(target: Path) -> None:
     if target.is_symlink():
         raise Invalid(f"{target} is a symbolic link", key=str(target))
     if os.path.lexists(target / OPLOG):
-        raise Conflict(f"{target} holds a store already", key=str(target))
+        raise Conflict(f"{target} already holds a store", key=str(target))
     if os.path.lexists(target) and (not target.is_dir() or any(target.iterdir())):
         raise Conflict(f"{target} is not an empty directory", key=str(target))
 
@@ -174,7 +174,7 @@ def _unpack(entries: _Entries, archive: Path, store: Path, target: Path, disk: J
                 folders[store / folder] = None
         _write_file(path, entries.content(size), disk)
     if not (store / OPLOG).is_file():
-        raise Corrupt(f"holds no {OPLOG}", key=str(archive))
+        raise Corrupt(f"does not contain {OPLOG}", key=str(archive))
     found = replay(store / OPLOG)
     if found.damage is not None:
         raise Corrupt(f"{OPLOG}: {found.damage.message}", key=str(archive)) from found.damage
@@ -214,7 +214,7 @@ class _Entries:
             if len(self.names) > self._caps.entries or self.total > self._caps.size:
                 raise Invalid(f"holds more than {self._caps.entries} files or {self._caps.size} bytes", key=self._key)
             if size + 1 > self._left:
-                raise Corrupt(f"{name!r} has {size} bytes, it says; {self._left} are left", key=self._key)
+                raise Corrupt(f"{name!r} should have {size} bytes, but only {self._left} are left", key=self._key)
             yield name, size
 
     def content(self, size: int) -> Iterator[bytes]:
@@ -223,7 +223,7 @@ class _Entries:
             size -= len(piece)
             yield piece
         if self._take(1) != b"\n":
-            raise Corrupt(f"no line end at byte {self._file.tell() - 1}, after a file", key=self._key)
+            raise Corrupt(f"the line break after a file is missing at byte {self._file.tell() - 1}", key=self._key)
 
     def _header(self) -> tuple[str, int]:
         place = self._file.tell()
@@ -233,7 +233,7 @@ class _Entries:
         name, _, digits = rest.rpartition(b" ")
         right = digits.isdigit() and len(digits) <= 20 and (digits == b"0" or not digits.startswith(b"0"))
         if word != b"FILE" or not line.endswith(b"\n") or not name or not right:
-            raise Corrupt(f"no entry at byte {place}", key=self._key)
+            raise Corrupt(f"there is no valid entry at byte {place}", key=self._key)
         try:
             return name.decode(), int(digits)
         except UnicodeDecodeError as error:
@@ -242,7 +242,7 @@ class _Entries:
     def _take(self, size: int) -> bytes:
         piece = self._file.read(min(size, self._left))
         if len(piece) != size:
-            raise Corrupt(f"ends at byte {self._file.tell()}, within an entry", key=self._key)
+            raise Corrupt(f"ends at byte {self._file.tell()}, in the middle of an entry", key=self._key)
         self._left -= size
         return piece
 
@@ -251,7 +251,7 @@ def check_path(path: str) -> str:
     """The path itself, or `Invalid` with the reason why it is not safe."""
     reason = _reason_against(path)
     if reason is not None:
-        raise Invalid(f"{path!r} cannot stand in an archive: {reason}")
+        raise Invalid(f"{path!r} cannot be in an archive: {reason}")
     return path
 
 
@@ -259,7 +259,7 @@ def _reason_against(path: str) -> str | None:
     if len(path.encode("utf-8", "surrogatepass")) > PATH_BYTES_MAX:
         return f"it has more than {PATH_BYTES_MAX} bytes"
     if path.startswith("/"):
-        return "it is absolute"
+        return "it is an absolute path"
     if path == OPLOG:
         return None
     first, *rest = path.split("/")
@@ -267,7 +267,7 @@ def _reason_against(path: str) -> str | None:
     if reason is not None:
         return reason
     if first not in SIDECARS or not rest:
-        return f"a store has {OPLOG} and files in {' and '.join(SIDECARS)}, nothing else"
+        return f"a store has only {OPLOG} and files in {' and '.join(SIDECARS)}"
     return None
 
 
@@ -275,11 +275,11 @@ def _name_reason(name: str) -> str | None:
     if name in ("", ".", ".."):
         return f"it has a part {name!r}"
     if not name.isprintable():
-        return "it has a character that is not printable"
+        return "it contains an unprintable character"
     if _FORBIDDEN.intersection(name):
-        return f"it has one of {' '.join(sorted(_FORBIDDEN))}"
+        return f"it contains one of {' '.join(sorted(_FORBIDDEN))}"
     if name[-1] in ". " or name.partition(".")[0].lower() in _DEVICES:
-        return f"{name!r} is no name on every system"
+        return f"{name!r} is not a valid name on every system"
     if len(name.encode()) > _NAME_BYTES_MAX:
         return f"a part has more than {_NAME_BYTES_MAX} bytes"
     return None
@@ -298,11 +298,11 @@ class PathSet:
         for one in (*parents, path):
             spelled = self._spelled.setdefault(_alike(one), one)
             if spelled != one:
-                raise Invalid(f"{path!r} and {spelled!r} differ only by case or normalisation")
+                raise Invalid(f"{path!r} and {spelled!r} differ only in case or normalization")
         if path in self._files:
-            raise Invalid(f"{path!r} is there twice")
+            raise Invalid(f"{path!r} appears twice")
         if path in self._folders or not self._files.isdisjoint(parents):
-            raise Invalid(f"{path!r} makes a file of a directory, or a directory of a file")
+            raise Invalid(f"{path!r} is both a file and a directory")
         self._files.add(path)
         self._folders.update(parents)
 

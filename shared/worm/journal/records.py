@@ -144,7 +144,7 @@ class Record:
         txn = _natural(value["txn"], "txn") if "txn" in value else None
         op = build(value)
         if txn is None and isinstance(op, Begin | Commit | Abort):
-            raise Invalid(f"{token} names no txn")
+            raise Invalid(f"{token} does not name a txn")
         return cls(lsn, _milliseconds(value["ts"]), op, txn)
 
 
@@ -153,7 +153,7 @@ def record_of(frame: Frame, key: str) -> Record:
     try:
         return Record.from_json(frame.value)
     except Invalid as error:
-        raise damage(f"is no record: {error.message}", key, frame) from error
+        raise damage(f"is not a record: {error.message}", key, frame) from error
 
 
 def _check_members(value: Mapping[str, JsonValue], token: str) -> None:
@@ -163,12 +163,12 @@ def _check_members(value: Mapping[str, JsonValue], token: str) -> None:
         raise Invalid(f"{token} lacks {', '.join(sorted(missing))}")
     unknown = set(value) - needed - {"txn"}
     if unknown:
-        raise Invalid(f"{token} has unknown members: {', '.join(sorted(unknown))}")
+        raise Invalid(f"{token} has unknown fields: {', '.join(sorted(unknown))}")
 
 
 def _natural(value: JsonValue, what: str) -> int:
     if type(value) is not int or value < 0:
-        raise Invalid(f"{what} {shown(value)} is no whole number from 0")
+        raise Invalid(f"{what} must be a whole number from 0 up, not {shown(value)}")
     return value
 
 
@@ -176,7 +176,7 @@ def _milliseconds(value: JsonValue) -> int:
     if isinstance(value, dict) and value.keys() == {_DATE}:
         value = value[_DATE]
     if type(value) is not int:
-        raise Invalid(f"ts {shown(value)} is no time in milliseconds")
+        raise Invalid(f"ts must be a time in milliseconds, not {shown(value)}")
     return value
 
 
@@ -185,7 +185,7 @@ def _document(value: Mapping[str, JsonValue]) -> JsonObject:
     if not isinstance(doc, dict):
         raise Invalid(f"doc must be an object, not {type_name(doc)}")
     if "_id" not in doc or not _same(doc["_id"], value["id"]):
-        raise Invalid("id is not the _id of doc")
+        raise Invalid("id differs from the _id of doc")
     return doc
 
 

@@ -138,7 +138,7 @@ class Draft:
 def _check(change: Insert | Replace | Delete, key: bytes, there: bool) -> None:
     if isinstance(change, Insert):
         if there:
-            raise Conflict(f"{shown(change.ns)} has a document with _id {key.decode()} already")
+            raise Conflict(f"{shown(change.ns)} already has a document with _id {key.decode()}")
     elif not there:
         raise NotFound(f"{shown(change.ns)} has no document with _id {key.decode()}")
 
@@ -178,7 +178,7 @@ class StoreState:
         """Those with this value of an indexed field; `NotFound` without an index."""
         found = self.namespaces.get(ns)
         if found is None or name not in found.indexes:
-            raise NotFound(f"{shown(ns)} has no index on {shown(name)}", hint="make one with create_index")
+            raise NotFound(f"{shown(ns)} has no index on {shown(name)}", hint="create one with create_index")
         return [found.documents[key] for key in in_order(found.indexes[name].get(dumps(value), ()))]
 
     def apply(self, change: Change) -> None:
@@ -306,7 +306,7 @@ class Spec:
         problems: list[Problem] = []
         self.check(dict(doc), "", problems)
         if problems:
-            raise _invalid(f"the document breaks the spec of {shown(ns)}", problems)
+            raise _invalid(f"the document violates the spec of {shown(ns)}", problems)
 
 
 def compile_spec(raw: JsonObject, ns: str) -> Spec:

@@ -75,7 +75,7 @@ class LogStore:
     ) -> LogStore:
         """Take the lock and replay. `Locked`: another process has it; `Corrupt`: the log is damaged."""
         if split_url(path)[1]:
-            raise Invalid(f"{str(path)!r} is a url, and this store is a directory", hint="name a path, such as ./log")
+            raise Invalid(f"{str(path)!r} is a URL, but this store is a directory", hint="name a path, such as ./log")
         return cls(FileLog(Path(path), create=create, disk=disk), clock or SystemClock())
 
     @property
@@ -206,7 +206,7 @@ class LogStore:
     def _exclusive(self) -> Iterator[None]:
         with self._turn:
             if self._in_transaction:
-                raise Invalid("a transaction is open", hint="use the transaction, or end its block first")
+                raise Invalid("a transaction is open", hint="write through the transaction, or leave its block first")
             yield
 
     def _write(self, ops: list[Op], changes: list[Change], txn: int | None) -> None:
@@ -218,7 +218,7 @@ class LogStore:
                 for change in changes:
                     self._state.apply(change)
         except BaseException:
-            self._log.poison("memory is behind the log")
+            self._log.poison("the state in memory is behind the log")
             raise
 
 
@@ -272,7 +272,7 @@ class StoreTransaction:
 
     def _open(self) -> Draft:
         if self._draft is None:
-            raise Invalid("the transaction is over")
+            raise Invalid("the transaction has already ended")
         return self._draft
 
     def _finish(self) -> list[Change]:
@@ -338,17 +338,17 @@ def _check(path: Path, end: End, state: StoreState) -> None:
     if found.damage is not None:
         raise found.damage
     if found.torn is not None or found.end != end:
-        raise Corrupt(f"has {found.end.lines} records where {end.lines} were written", key=str(path))
+        raise Corrupt(f"has {found.end.lines} records, but {end.lines} were written", key=str(path))
     differences = state.differences(found.fold.state)
     if differences:
-        raise Corrupt(f"replays to another state: {differences[0]}", key=str(path))
+        raise Corrupt(f"replaying it gives a different state: {differences[0]}", key=str(path))
 
 
 def verify(directory: Path, live: StoreState | None = None) -> LogVerifyReport:
     """Check the log of a directory; with `live`, that the open store holds what it replays to."""
     path = directory / OPLOG
     if not path.is_file():
-        raise NotFound(f"{directory} holds no {OPLOG}", key=str(path))
+        raise NotFound(f"there is no {OPLOG} in {directory}", key=str(path))
     found = replay(path)
     problems: list[LogProblem] = []
     if found.damage is not None:

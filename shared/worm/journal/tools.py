@@ -33,7 +33,7 @@ class DirectoryTools:
         self._path = directory / OPLOG
         self._clock = clock or SystemClock()
         if not self._path.is_file():
-            raise NotFound(f"{directory} holds no {OPLOG}", key=str(self._path))
+            raise NotFound(f"there is no {OPLOG} in {directory}", key=str(self._path))
 
     def verify(self) -> LogVerifyReport:
         return verify(self._directory)
@@ -50,7 +50,7 @@ class DirectoryTools:
     def cat(self, *, after: Position | None = None) -> Iterator[LogLine | Torn]:
         place = None if after is None else position_of(after)
         if isinstance(place, datetime):
-            raise Invalid("the log of a directory is read from an lsn on, not from a time")
+            raise Invalid("the log of a directory can only be read from an lsn, not from a time")
         for item in read_log(self._path):
             if isinstance(item, Torn):
                 yield item
@@ -83,7 +83,7 @@ class DirectoryTools:
                 raise Conflict(
                     "the log was compacted or repaired, and its records are numbered from the start again",
                     key=str(self._path),
-                    hint="start again",
+                    hint="read the log again from its start",
                 )
             if size == end.offset:
                 continue
@@ -105,7 +105,7 @@ def repair(directory: Path, *, dry_run: bool, disk: JournalDisk | None = None) -
     """Cut the log where it stops being intact. A dry run takes no lock and only tells."""
     disk, path = disk or JournalDisk(), directory / OPLOG
     if not path.is_file():
-        raise NotFound(f"{directory} holds no {OPLOG}", key=str(path))
+        raise NotFound(f"there is no {OPLOG} in {directory}", key=str(path))
     if dry_run:
         return _report(directory, replay(path), None)
     lock = FileLock(directory, disk)

@@ -106,5 +106,5 @@ def store_time(store: Store, keys: DbKeys) -> datetime:
     store.put(keys.clock, b"{}")
     info = store.head(keys.clock)
     if info is None:
-        raise Unavailable("what was just written is not there", key=keys.clock)
+        raise Unavailable("an object that was just written is missing", key=keys.clock)
     return info.last_modified

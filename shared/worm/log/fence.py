@@ -62,7 +62,7 @@ def is_blank(store: Store, keys: DbKeys, read_root: Callable[[], object]) -> boo
         return True
     if read_root() is not None:  # it was begun just now: the root comes first
         return False
-    raise Corrupt("the root is gone, and with it what is collected", key=keys.root, hint=REPAIR)
+    raise Corrupt("the root is gone, so the collected range is unknown", key=keys.root, hint=REPAIR)
 
 
 def boundary_of(store: Store, keys: DbKeys, read_root: ReadRoot) -> int:

@@ -226,7 +226,7 @@ class GroupCommit:
         transaction = LogTransaction(self._ids.ulid() if txn is None else txn, records)
         if transaction.size > self._bytes_max:
             raise Invalid(
-                f"a transaction of about {transaction.size} bytes does not fit into a segment of {self._bytes_max}",
+                f"a transaction of about {transaction.size} bytes does not fit in a segment of {self._bytes_max}",
                 hint="split it, or raise `log_segment_max_bytes`",
             )
         return transaction
@@ -260,9 +260,9 @@ class GroupCommit:
             return
         except BaseException as error:
             told = CommitStateUnknown(
-                f"the one who wrote the segment was interrupted ({type(error).__name__})",
+                f"the thread that wrote the segment was interrupted ({type(error).__name__})",
                 key=self.writer.keys.log,
-                hint="open a new writer, and look for the transaction's id",
+                hint="open a new writer and search for the transaction's id",
             )
             self.writer.stop(told)
             _end(batch, [0] * len(batch), told)

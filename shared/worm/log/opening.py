@@ -57,7 +57,7 @@ class CommitLog:
         root = root_file(store, self.keys, clock=clock, ids=ids, kind="documents")
         if root.read() is None and is_blank(store, self.keys, root.read) and not create:
             raise NotFound(
-                f"there is no log {name!r} at {store.url}", key=self.keys.root, hint="the first commit makes it"
+                f"there is no log {name!r} at {store.url}", key=self.keys.root, hint="the first commit creates it"
             )
         self._opening = new_lock()
         self._closed = False
@@ -149,14 +149,14 @@ def checked_records(records: Iterable[JsonObject]) -> list[JsonObject]:
     """Records that read back as they were written, each with an `op` that no other room reads."""
     given: object = records
     if isinstance(given, dict | str | bytes) or not isinstance(given, Iterable):
-        raise Invalid("records are a list of JSON objects", hint='as [{"op": "put", "key": "a"}]')
+        raise Invalid("records must be a list of JSON objects", hint='for example [{"op": "put", "key": "a"}]')
     listed: list[JsonObject] = []
     for record in given:
         if not isinstance(record, dict):
-            raise Invalid("a record is a JSON object", hint='as {"op": "put", "key": "a"}')
+            raise Invalid("a record must be a JSON object", hint='for example {"op": "put", "key": "a"}')
         check_json(record)
         op = check_name(record.get("op"), 'the "op" of a record')
         if op in OTHER_ROOMS:
-            raise Invalid(f'a record of op "{op}" belongs into a page store', hint="`worm.open_pages` opens one")
+            raise Invalid(f'a record with op "{op}" belongs in a page store', hint="open one with `worm.open_pages`")
         listed.append(record)
     return listed

@@ -102,7 +102,7 @@ class LogReader:
             raise Corrupt("a segment is missing", key=self.keys.slot(max(missing)), hint=VERIFY)
         slots = sorted(there - {after})
         if at_most is not None and len(slots) > at_most:
-            raise Expired(f"{len(slots)} segments to read", key=self.keys.log, hint=KEPT_LATER)
+            raise Expired(f"reading would need {len(slots)} segments", key=self.keys.log, hint=KEPT_LATER)
         found: list[Segment] = []
         for some in chunked(slots, AHEAD_MAX):
             items = self._store.get_many([Read(self.keys.slot(slot)) for slot in some])
@@ -128,7 +128,9 @@ class LogReader:
                 if before is not None:
                     segment.follows(before, self.keys.slot(segment.slot))
                 elif segment.slot == 1 and segment.lsn != 1:
-                    raise Corrupt(f"the log begins with lsn {segment.lsn}, not 1", key=self.keys.slot(1), hint=VERIFY)
+                    raise Corrupt(
+                        f"the log starts at lsn {segment.lsn} instead of 1", key=self.keys.slot(1), hint=VERIFY
+                    )
                 before = segment
                 yield segment
             slot += len(found)
@@ -161,7 +163,9 @@ class LogReader:
             if self.boundary() == boundary:
                 if boundary:
                     raise Corrupt(
-                        f"no segment after the boundary {boundary}", key=self.keys.slot(boundary + 1), hint=VERIFY
+                        f"there is no segment after the boundary {boundary}",
+                        key=self.keys.slot(boundary + 1),
+                        hint=VERIFY,
                     )
                 return 1
 
@@ -218,7 +222,7 @@ class LogReader:
         boundary = self.boundary()
         if slot <= boundary:
             raise Expired(
-                f"slot {slot} is not kept any more; the log begins after slot {boundary}",
+                f"slot {slot} is no longer kept; the log starts after slot {boundary}",
                 key=self.keys.slot(slot),
                 hint=KEPT_LATER,
             )
@@ -282,7 +286,7 @@ def find_tail(store: Store, keys: DbKeys, read_root: ReadRoot, hint: int = 0) ->
             )
         if slot == 0:
             return None
-    raise Unavailable("the end of the log was collected while it was looked for", key=keys.log, hint="try again")
+    raise Unavailable("the end of the log was collected while worm looked for it", key=keys.log, hint="try again")
 
 
 def is_beyond(store: Store, keys: DbKeys, slot: int) -> bool:

@@ -94,7 +94,7 @@ class Retries:
                 self._under_way.pop(txn, None)
         if not isinstance(error, WormError):
             error = CommitStateUnknown(
-                "the thread that committed was interrupted", hint="open a new writer, and repeat"
+                "the thread that committed was interrupted", hint="open a new writer and commit again"
             )
         result.set_exception(error)
 
@@ -110,8 +110,8 @@ def digest_of(records: Iterable[JsonObject]) -> bytes:
 def _check_same(txn: str, one: bytes, other: bytes) -> None:
     if one != other:
         raise Invalid(
-            f"transaction {shown(txn)} is in the log with other content; nothing was written",
-            hint="repeat it with the content that it had, or give the new transaction a name of its own",
+            f"transaction {shown(txn)} is already in the log with different content; nothing was written",
+            hint="repeat it with the same content, or give the new transaction its own id",
         )
 
 

@@ -18,8 +18,8 @@ from worm.codec.strict_json import JsonObject, JsonValue, dumps, loads_own
 from worm.errors import Corrupt, Invalid, NotFound, shown
 
 FORMAT = 1
-BY_HAND = "look at the object's older versions, and bring a good one back"
-REPAIR = "`worm db repair` rebuilds the root from what is there"
+BY_HAND = "look at the object's older versions and restore a good one"
+REPAIR = "run `worm db repair` to rebuild the root from what is left"
 DatabaseKind = Literal["documents", "pages", "space"]
 """What a database is: a bare log of records, a page store, or a page store that holds a space."""
 KINDS: dict[str, tuple[str, str]] = {
@@ -69,7 +69,9 @@ class LogRoot:
 
     def check_there(self, key: str) -> None:
         if self.deleted:
-            raise NotFound("the database was deleted", key=key, hint="`worm db undelete` brings it back for a while")
+            raise NotFound(
+                "the database was deleted", key=key, hint="for a while, you can bring it back with `worm db undelete`"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,11 @@ class Lease:
 def _shape(body: bytes, key: str) -> JsonObject:
     shape = loads_own(body, key=key)
     if shape.get("format") != FORMAT:
-        raise Corrupt(f"format {shown(shape.get('format'))}; this code reads format {FORMAT}", key=key, hint=BY_HAND)
+        raise Corrupt(
+            f"has format {shown(shape.get('format'))}; this version of worm reads format {FORMAT}",
+            key=key,
+            hint=BY_HAND,
+        )
     return shape
 
 

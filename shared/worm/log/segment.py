@@ -27,7 +27,7 @@ from worm.errors import Corrupt, Invalid, shown
 Kind = Literal["data", "fence", "void"]
 RESERVED = frozenset(("lsn", "txn"))
 HEADER = "segment"
-VERIFY = "`worm log verify` finds all damage, `worm log repair` puts it aside"
+VERIFY = "run `worm log verify` to find all damage, and `worm log repair` to set it aside"
 FRAME_ROOM = 64
 """Bytes of a line beside its record and its transaction's id: names, lsn, CRC."""
 
@@ -43,7 +43,7 @@ class LogTransaction:
     def __init__(self, id: str, records: Iterable[JsonObject]) -> None:
         given: object = records
         if not isinstance(given, Iterable):
-            raise Invalid(f"the records of a transaction are a list, not {type_name(given)}")
+            raise Invalid(f"the records of a transaction must be a list, not {type_name(given)}")
         bodies = [dumps(_checked(record)) for record in given]
         if not bodies:
             raise Invalid("a transaction needs at least one record")
@@ -54,11 +54,11 @@ class LogTransaction:
 
 def _checked(record: object) -> JsonObject:
     if not isinstance(record, dict):
-        raise Invalid(f"a record is a JSON object, not {type_name(record)}")
+        raise Invalid(f"a record must be a JSON object, not {type_name(record)}")
     taken = RESERVED & record.keys()
     if taken or record.get("op") == HEADER:
         what = f"{shown(min(taken))}" if taken else f"the op {shown(HEADER)}"
-        raise Invalid(f"a record must not have {what}: the log writes it")
+        raise Invalid(f"a record must not have {what}: it is reserved for the log")
     return record
 
 
@@ -129,23 +129,23 @@ class Segment:
         """`Corrupt`, with line and offset where there is one, unless it is a whole segment of this slot."""
         frames = decode_whole(body, key=key)
         if not frames or frames[0].value.get("op") != HEADER:
-            raise Corrupt("is no segment of a commit log: its first line is no header", key=key, hint=VERIFY)
+            raise Corrupt("is not a segment of a commit log: its first line is not a header", key=key, hint=VERIFY)
         header = frames[0].value
         first = _number(header, "lsn", key)
         if _number(header, "slot", key) != slot:
-            raise Corrupt(f"is the segment of slot {header['slot']}, its name says {slot}", key=key, hint=VERIFY)
+            raise Corrupt(f"is the segment of slot {header['slot']}, but its name says {slot}", key=key, hint=VERIFY)
         entries: list[Entry] = []
         for expected, frame in enumerate(frames[1:], start=first + 1):
             record = dict(frame.value)
             lsn, txn = record.pop("lsn", None), record.pop("txn", None)
             if type(lsn) is not int or lsn != expected or not isinstance(txn, str):
-                what = f"lsn {shown(lsn)} where {expected} is due" if lsn != expected else f"txn {shown(txn)}"
+                what = f"has lsn {shown(lsn)} instead of {expected}" if lsn != expected else f"has txn {shown(txn)}"
                 raise Corrupt(f"line {frame.line} (byte {frame.offset}) {what}", key=key, hint=VERIFY)
             entries.append(Entry(lsn, txn, record))
         kind: Kind = "fence" if header.get("fence") is True else "void" if header.get("void") is True else "data"
         said = _number(header, "records", key) if kind == "data" else 0
         if len(entries) != said or (kind == "data") != bool(entries):
-            what = f"a segment of kind {kind} with {len(entries)} records, its header says {said}"
+            what = f"is a segment of kind {kind} with {len(entries)} records, but its header says {said}"
             raise Corrupt(what, key=key, hint=VERIFY)
         epoch, writer, ts = _number(header, "epoch", key), str(header.get("writer", "")), _time(header.get("ts"))
         skip = _number(header, "skip", key) if "skip" in header else 0
@@ -156,10 +156,10 @@ class Segment:
         due = before.end_lsn + 1
         if self.slot != before.slot + 1 or self.epoch < before.epoch:
             raise Corrupt(
-                f"epoch {self.epoch} in slot {self.slot} after epoch {before.epoch} in {before.slot}", key=key
+                f"epoch {self.epoch} in slot {self.slot} follows epoch {before.epoch} in slot {before.slot}", key=key
             )
         if self.lsn != due and not (before.kind == "void" and self.lsn > due):
-            raise Corrupt(f"begins with lsn {self.lsn} where {due} is due", key=key, hint=VERIFY)
+            raise Corrupt(f"begins with lsn {self.lsn} instead of {due}", key=key, hint=VERIFY)
 
 
 def _number(header: JsonObject, name: str, key: str) -> int:

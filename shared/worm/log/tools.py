@@ -65,7 +65,7 @@ class CommitLogTools:
         self._reader = LogReader(store, self._keys, clock=self._clock, ids=ids)
         if must_exist and next(iter(store.list(self._keys.log, limit=1)), None) is None:
             name = self._keys.db_id
-            raise NotFound(f"there is no log of a database {name!r} at {store.url}", key=self._keys.log)
+            raise NotFound(f"there is no log of database {name!r} at {store.url}", key=self._keys.log)
 
     @property
     def kept_from(self) -> int:
@@ -92,8 +92,8 @@ class CommitLogTools:
         slots = list(self.slots())
         for one, later in pairwise(slots):
             if later.slot > one.slot + 1:
-                what = f"segments {one.slot} to {later.slot - 1} are missing: too many to be lost ones"
-                raise Corrupt(what, key=self._keys.slot(later.slot), hint=f"no segment of this log; {BY_HAND}")
+                what = f"segments {one.slot} to {later.slot - 1} are missing: too many for a loss"
+                raise Corrupt(what, key=self._keys.slot(later.slot), hint=f"it may belong to another log; {BY_HAND}")
         before = self._before(slots)
         for at, one in enumerate(slots):
             if one.damage is not None:
@@ -111,7 +111,7 @@ class CommitLogTools:
 
     def compact(self) -> LogCompactReport:
         raise Invalid(
-            "a commit log has no minimal form",
+            "a commit log cannot be compacted",
             key=self._keys.log,
             hint="`worm db compact` merges the layers of a database, and `worm db gc` deletes what they no longer need",
         )
@@ -177,7 +177,7 @@ class CommitLogTools:
         first = slots[0].slot if slots else 1
         good = next((one.segment for one in slots if one.segment is not None), None)
         if first > 1 and good is None:
-            raise Corrupt("nothing is left to number the log from", key=self._keys.slot(first), hint=BY_HAND)
+            raise Corrupt("no intact segment is left to number the log from", key=self._keys.slot(first), hint=BY_HAND)
         lsn = good.lsn - 1 - (good.slot - first) if first > 1 and good is not None else 0
         return Segment(first - 1, good.epoch if good else 1, "", max(lsn, 0), 0, "fence")
 
@@ -195,7 +195,7 @@ class CommitLogTools:
             self._store.put_if_absent(side, one.found.body)
             outcome = self._store.put_if_match(key, void.encode(), one.found.etag)
         if not isinstance(outcome, Won):
-            raise Conflict("somebody changed the segment meanwhile", key=key, hint="verify again")
+            raise Conflict("something changed the segment in the meantime", key=key, hint="verify again")
         return void, side
 
     def _lines(self, slot: int, after: int) -> Iterator[LogLine]:

@@ -87,7 +87,7 @@ class LogWriter:
     def _end_in_child(self) -> None:
         """A forked child must not write into the slots of its parent: both would believe that they own them."""
         self._stopped = Fenced(
-            "this writer belongs to the process that forked this one", key=self.keys.log, hint="open a writer here"
+            "this writer belongs to the parent process", key=self.keys.log, hint="open a writer in this process"
         )
 
     @classmethod
@@ -217,7 +217,7 @@ class LogWriter:
             before, is_listed = self._end_now(0 if before is None else before.slot), False
             self.passed.clear()
             self._clock.sleep(self._pause(attempt))
-        raise Unavailable("the old writer was quicker every time", key=self.keys.log, hint="try again")
+        raise Unavailable("the old writer was faster in every attempt", key=self.keys.log, hint="try again")
 
     def _fence_attempts(self) -> Iterator[int]:
         """Numbers from 0: as many as the settings allow, and more until the old writer must have looked."""
@@ -255,7 +255,7 @@ class LogWriter:
     def _check_lease(self) -> None:
         lease = self._lease_file.read()
         if lease is None or lease.epoch < self.epoch:
-            raise Corrupt("the lease went back", key=self.keys.lease, hint=BY_HAND)
+            raise Corrupt("the epoch in the lease decreased", key=self.keys.lease, hint=BY_HAND)
         if lease.token != self._lease.token:
             raise self._fenced(lease.epoch)
 
@@ -268,7 +268,7 @@ class LogWriter:
         self._confirm(segment.slot)  # also of a slot that another has: ours may have been there before, and collected
         if isinstance(outcome, Lost):
             older = self._overtaken(outcome, segment.slot)
-            what = f"a segment of epoch {older.epoch} behind our own of epoch {self.epoch}"
+            what = f"a segment of epoch {older.epoch} follows our own of epoch {self.epoch}"
             raise Corrupt(what, key=self.keys.slot(segment.slot), hint=VERIFY)
         self._end, self._end_written = segment, moment
         return segment
@@ -296,7 +296,7 @@ class LogWriter:
         if other.epoch > self.epoch:
             raise self._fenced(other.epoch)
         if other.epoch == self.epoch:
-            raise self._unknown(slot, "a segment of our own epoch is there that we do not know")
+            raise self._unknown(slot, "there is an unknown segment of our own epoch")
         return other
 
     def _header(self, before: Segment | None, kind: str) -> Segment:
@@ -306,13 +306,13 @@ class LogWriter:
 
     def _check_size(self, transactions: Sequence[LogTransaction]) -> None:
         if not transactions:
-            raise Invalid("nothing to commit")
+            raise Invalid("there is nothing to commit")
         limit = self.config.log_segment_max_bytes
         size = sum(one.size for one in transactions) + 4 * FRAME_ROOM
         if size > limit:
             raise Invalid(
-                f"{size} bytes do not fit into a segment of {limit}",
-                hint="commit less at once, or raise `log_segment_max_bytes`",
+                f"{size} bytes do not fit in a segment of {limit}",
+                hint="commit fewer records at once, or raise `log_segment_max_bytes`",
             )
 
     def _moment(self) -> _Moment:
@@ -329,12 +329,12 @@ class LogWriter:
         return Fenced(
             f"a writer of epoch {epoch} took over; this one has epoch {self.epoch}",
             key=self.keys.log,
-            hint="nothing of this commit is in the log; open a new writer if you should be the one",
+            hint="nothing of this commit is in the log; open a new writer if this process should write",
         )
 
     def _unknown(self, slot: int, reason: str) -> CommitStateUnknown:
         return CommitStateUnknown(
             f"the commit may or may not be in the log: {reason}",
             key=self.keys.slot(slot),
-            hint="open a new writer, and look for the transaction's id from `earliest()` on",
+            hint="open a new writer and search for the transaction's id, starting at `earliest()`",
         )

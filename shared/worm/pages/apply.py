@@ -175,7 +175,7 @@ class Flusher:
         info = self._store.head(key)
         if info is None:
             raise Fenced(
-                f"slot {slot} is not there any more: somebody else has applied and collected it",
+                f"slot {slot} is gone: another process has applied and collected it",
                 key=key,
                 hint="read the root again",
             )

@@ -73,7 +73,7 @@ class Branches:
             if found is not None and found.id == fork.branch.id:
                 return None  # it was stored already, and the answer was lost
             if found is not None:
-                raise Conflict(f"there is a branch {name!r} already", key=self.root.keys.root)
+                raise Conflict(f"branch {name!r} already exists", key=self.root.keys.root)
             return pages.with_branch(name, _placed(pages, fork))
 
         return self._point(name, self.root.change(added))
@@ -97,11 +97,11 @@ class Branches:
     def undelete(self, name: str) -> None:
         """Always refused: what only a deleted branch had goes with it, and its log was ended for good."""
         if branch_name(name) in self.root.read().branches:
-            raise Conflict(f"there is a branch {name!r}", key=self.root.keys.root, hint="there is nothing to undelete")
+            raise Conflict(f"branch {name!r} exists", key=self.root.keys.root, hint="there is nothing to undelete")
         raise NotFound(
             f"branch {name!r} is gone: a page store does not keep deleted branches",
             key=self.root.keys.root,
-            hint="what it shared is in its parent: fork that again at the same LSN",
+            hint="the pages that it shared are in its parent: fork the parent again at the same LSN",
         )
 
     def reset(self, name: str, *, at: Position | None = None) -> BranchInfo:
@@ -117,7 +117,7 @@ class Branches:
             if found.id == fork.branch.id:
                 return None
             if found.id != before.id:
-                raise Conflict(f"branch {name!r} was replaced meanwhile", key=self.root.keys.root)
+                raise Conflict(f"branch {name!r} was replaced in the meantime", key=self.root.keys.root)
             self._replaceable(pages, name)
             return pages.with_branch(name, _placed(pages, fork))
 
@@ -144,7 +144,7 @@ class Branches:
 
     def _replaceable(self, pages: Pages, name: str) -> PageBranch:
         if name == MAIN:
-            raise Invalid("the branch main stays", hint="`worm db restore` brings an older state back")
+            raise Invalid("branch main cannot be deleted", hint="use `worm db restore` to go back to an older state")
         branch = pages.branch(name)
         users = [f"branch {child!r}" for child in pages.children(name)]
         users += [f"pin {pin_id!r}" for pin_id, pin in pages.pins.items() if pin.branch == name]
@@ -183,7 +183,9 @@ def _placed(pages: Pages, fork: _Fork) -> PageBranch:
     """The branch below the ancestor in whose history its fork lies; it must be there to be read."""
     owner, wanted = fork.parent, fork.branch
     if pages.branch(owner).id != fork.parent_id:
-        raise Conflict(f"branch {owner!r} was reset meanwhile: its LSNs are of another history", hint="fork it again")
+        raise Conflict(
+            f"branch {owner!r} was reset in the meantime: its LSNs belong to another history", hint="fork it again"
+        )
     while (above := pages.branch(owner).parent) is not None and wanted.base <= pages.branch(owner).base:
         owner = above
     if pages.branch(owner).closing:
@@ -197,7 +199,7 @@ def _placed(pages: Pages, fork: _Fork) -> PageBranch:
 def _check_name(name: str) -> None:
     problem = segment_problem(name)
     if problem:
-        raise Invalid(f"the name of a branch {problem}: {name!r}")
+        raise Invalid(f"a branch's name {problem}: {name!r}")
 
 
 def _info(name: str, branch: PageBranch) -> BranchInfo:

@@ -359,7 +359,11 @@ def _flipped(branch: PageBranch, outputs: Sequence[Layer], gone: set[str], now: 
 
 
 def _overtaken(keys: DbKeys) -> Fenced:
-    return Fenced("another compaction was quicker; nothing of this one is used", key=keys.root, hint="none is needed")
+    return Fenced(
+        "another compaction was faster; the result of this one is not used",
+        key=keys.root,
+        hint="you need not do anything",
+    )
 
 
 def _sum(report: Compacted, plan: CompactionPlan, outputs: Sequence[Layer]) -> Compacted:

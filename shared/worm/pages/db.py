@@ -57,7 +57,7 @@ def create_database(
     root = PagesRoot(store, db_id, clock=clock, ids=ids or Ids.system(clock))
     main = PageBranch(created=iso_millis(clock.now()))
     if not root.create(Pages(config=config or PageConfig(), branches={MAIN: main}), kind):
-        raise Conflict(f"there is a page store {db_id!r} already", key=root.keys.root)
+        raise Conflict(f"page store {db_id!r} already exists", key=root.keys.root)
 
 
 class PageDb(PageReader):
@@ -142,7 +142,7 @@ class PageDb(PageReader):
                 return self._ahead[-1] if self._ahead else self._view.table.end
             except Expired:
                 self._take_root(self.root.read())
-        raise Unavailable("the log went faster than it could be read", key=self.keys.log, hint="try again")
+        raise Unavailable("the log changed faster than it could be read", key=self.keys.log, hint="try again")
 
     def _take_over(self, writer: LogWriter) -> None:
         """Take in what comes before the fence, and the fence. The root is looked at after the fence was written: where
@@ -300,18 +300,20 @@ class PageDb(PageReader):
     def _records(self, pages: Mapping[str, bytes | None]) -> list[JsonObject]:
         given: object = pages
         if not isinstance(given, Mapping):
-            raise Invalid(f"pages are a mapping from ids to bytes, not {type_name(given)}", hint='{"a/1": b"one"}')
+            raise Invalid(
+                f"pages must be a mapping from ids to bytes, not {type_name(given)}", hint='for example {"a/1": b"one"}'
+            )
         ordered = sorted(check_page(page) for page in given)  # the same pages are the same transaction, in any order
         return [page_record(page, given[page], max_bytes=self.config.page_max_bytes) for page in ordered]
 
     def _checked(self, records: Iterable[JsonObject]) -> list[JsonObject]:
         given: object = records
         if not isinstance(given, Iterable):
-            raise Invalid(f"the records of a transaction are a list, not {type_name(given)}")
+            raise Invalid(f"the records of a transaction must be a list, not {type_name(given)}")
         listed: list[JsonObject] = []
         for record in given:
             if not isinstance(record, dict):
-                raise Invalid(f"a record is a JSON object, not {type_name(record)}")
+                raise Invalid(f"a record must be a JSON object, not {type_name(record)}")
             pages_of(record)
             listed.append(record)
         return listed

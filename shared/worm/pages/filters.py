@@ -43,7 +43,7 @@ class KeyFilter:
     def build(cls, keys: Collection[str], bits_per_key: int) -> KeyFilter:
         """With 0 bits per key it lets everything pass, whatever the number of keys."""
         if not 0 <= bits_per_key <= BITS_PER_KEY_MAX:
-            raise Invalid(f"{bits_per_key} bits per key; 0 to {BITS_PER_KEY_MAX} are possible")
+            raise Invalid(f"bits per key must be 0 to {BITS_PER_KEY_MAX}, not {bits_per_key}")
         if keys and not bits_per_key:
             return cls(b"\xff" * (_BITS_MIN // 8), _BITS_MIN, 1)
         hashes = max(1, round(bits_per_key * math.log(2)))
@@ -87,9 +87,9 @@ class KeyFilter:
         try:
             body = b64decode(text, validate=True)
         except ValueError as error:
-            raise Corrupt(f"its filter is no base64: {error}", key=key) from error
+            raise Corrupt(f"its filter is not base64: {error}", key=key) from error
         if body[:1] not in (b"", bytes((VERSION,))):
-            raise Corrupt(f"its filter has version {body[0]}; this code reads version {VERSION}", key=key)
+            raise Corrupt(f"its filter has version {body[0]}; this version of worm reads version {VERSION}", key=key)
         cut = len(body) - _CRC.size
         if cut < _HEAD.size or _CRC.pack(binascii.crc32(body[:cut])) != body[cut:]:
             raise Corrupt("its filter is damaged", key=key)

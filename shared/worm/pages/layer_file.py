@@ -40,7 +40,7 @@ PAGE_BYTES_MAX = 1024
 LSN_END = 2**63
 DATA_BYTES_MAX = 64 * 1024 * 1024
 """Of one version; also the most that a block is asked to hold."""
-HINT = "layers are written once: the object was changed or cut in the store; an older version of it, or a copy, helps"
+HINT = "layers never change: something changed or truncated the object; restore an older version of it, or a copy"
 _STORED, _DEFLATED = 0, 1
 _LEVEL = 1
 _GROWTH_MAX = 1032  # what deflate can make of a byte
@@ -99,8 +99,8 @@ def build_layers(
     """
     if target_bytes < 1 or not 1 <= block_bytes <= DATA_BYTES_MAX or not 0 <= bits_per_key <= BITS_PER_KEY_MAX:
         raise Invalid(
-            f"no layers of {target_bytes} bytes in blocks of {block_bytes} with {bits_per_key} bits per key",
-            hint=f"blocks have up to {DATA_BYTES_MAX} bytes, filters up to {BITS_PER_KEY_MAX} bits per key",
+            f"cannot write layers of {target_bytes} bytes in blocks of {block_bytes} with {bits_per_key} bits per key",
+            hint=f"blocks can have up to {DATA_BYTES_MAX} bytes, and filters up to {BITS_PER_KEY_MAX} bits per key",
         )
     return _layers(versions, target_bytes, block_bytes, bits_per_key)
 
@@ -120,9 +120,11 @@ def _layers(
             page, lsn = version.page, 0
             building.begin_page(page)
         if not lsn < version.lsn < LSN_END:
-            raise Invalid(f"lsn {version.lsn} of the page {page!r} after lsn {lsn}: they go up, from 1 to 2^63-1")
+            raise Invalid(
+                f"lsn {version.lsn} of the page {page!r} follows lsn {lsn}: LSNs must go up, from 1 to 2^63-1"
+            )
         if version.data is not None and len(version.data) > DATA_BYTES_MAX:
-            raise Invalid(f"the page {page!r} has {len(version.data)} bytes, more than {DATA_BYTES_MAX}")
+            raise Invalid(f"the page {page!r} has {len(version.data)} bytes; the limit is {DATA_BYTES_MAX}")
         lsn = version.lsn
         building.add(name, lsn, version.data)
     yield building.finish(bits_per_key)
@@ -131,13 +133,13 @@ def _layers(
 def _checked_name(page: str, before: str | None) -> bytes:
     """Its UTF-8, or `Invalid`."""
     if page <= (before or ""):
-        raise Invalid(f"the page {page!r} after {before!r}: pages go up and have a name")
+        raise Invalid(f"the page {page!r} follows {before!r}: pages must be in order and have a name")
     try:
         name = page.encode()
     except UnicodeEncodeError as error:
-        raise Invalid(f"the page {page!r} has a lone surrogate") from error
+        raise Invalid(f"the name of the page {page!r} contains a lone surrogate") from error
     if len(name) > PAGE_BYTES_MAX:
-        raise Invalid(f"the page {page!r} has a name of {len(name)} bytes, more than {PAGE_BYTES_MAX}")
+        raise Invalid(f"the name of the page {page!r} has {len(name)} bytes; the limit is {PAGE_BYTES_MAX}")
     return name
 
 
@@ -274,19 +276,19 @@ class LayerIndex:
         """From the end of the object `key`, exactly from the first byte of the index on."""
         last = len(body) - TAIL_BYTES
         if last < 0 or not body.endswith(MAGIC):
-            raise damaged(f"its last {len(body)} bytes are not the end of a layer, or cut", key)
+            raise damaged(f"its last {len(body)} bytes are not the end of a layer, or are truncated", key)
         start, _ = _TAIL.unpack_from(body, last)
         what = f"the index at byte {start}"
         shape = loads_own(unseal(memoryview(body)[:last], key, what), key)
         if shape.get("format") != FORMAT:
-            raise damaged(f"{what} has format {shape.get('format')!r}; this code reads format {FORMAT}", key)
+            raise damaged(f"{what} has format {shape.get('format')!r}; this version of worm reads format {FORMAT}", key)
         try:
             index = _index(shape, key)
         except (KeyError, TypeError, ValueError) as error:
-            raise damaged(f"{what} is none: {error!r}", key) from error
+            raise damaged(f"{what} is not an index: {error!r}", key) from error
         end = index.blocks[-1].offset + index.blocks[-1].length if index.blocks else 0
         if end != start:
-            raise damaged(f"{what} begins at byte {end}, its blocks say", key)
+            raise damaged(f"{what} should begin at byte {end}, according to its blocks", key)
         return index
 
     def block_for(self, page: str, lsn: int) -> BlockRef | None:
@@ -318,7 +320,7 @@ def _index(shape: JsonObject, key: str) -> LayerIndex:
     made = map(BlockRef, cast("list[str]", pages), cast("list[int]", lsns), offsets, sizes)
     refs = list(made)
     if not len(pages) == len(lsns) == len(lengths) == len(refs) or min(sizes, default=1) < 1:
-        raise ValueError("its blocks are not of one number")
+        raise ValueError("its lists of blocks differ in length")
     if any((one.page, one.lsn) >= (other.page, other.lsn) for one, other in pairwise(refs)):
         raise ValueError("its blocks are not in order")
     low_lsn, high_lsn = cast("list[JsonValue]", shape["lsns"])
@@ -335,7 +337,7 @@ def _index(shape: JsonObject, key: str) -> LayerIndex:
 
 def _whole(value: JsonValue) -> int:
     if not isinstance(value, int) or value < 0:
-        raise ValueError(f"{value!r} is no number")
+        raise ValueError(f"{value!r} is not a number")
     return value
 
 
@@ -353,13 +355,13 @@ class Block:
                 raise ValueError(f"{count} versions in {len(raw)} bytes")
             numbers = struct.unpack_from(f"<{count}Q{count}I{count}H", raw, _NUMBER.size)
         except (ValueError, struct.error) as error:
-            raise damaged(f"{_named(offset)} is none: {error}", key) from error
+            raise damaged(f"{_named(offset)} is not a block: {error}", key) from error
         self._marks: tuple[int, ...] = numbers[:count]
         self._name_ends = list(accumulate(numbers[2 * count :], initial=start))
         self._data_ends = list(accumulate(numbers[count : 2 * count], initial=self._name_ends[-1]))
         if self._data_ends[-1] != len(raw):
-            what = f"{len(raw)} bytes where {self._data_ends[-1]} are due"
-            raise damaged(f"{_named(offset)} is none: {what}", key)
+            what = f"it has {len(raw)} bytes instead of {self._data_ends[-1]}"
+            raise damaged(f"{_named(offset)} is not a block: {what}", key)
         self.size = _BLOCK_SIZE + len(raw) + _VERSION_SIZE * count
 
     @classmethod
@@ -418,24 +420,24 @@ def unseal(body: bytes | memoryview, key: str, what: str) -> bytes:
     view = memoryview(body)
     cut = len(view) - _NUMBER.size
     if cut < 1:
-        raise damaged(f"{what} is cut: {len(view)} bytes are there", key)
+        raise damaged(f"{what} is truncated: it has {len(view)} bytes", key)
     found, due = binascii.crc32(view[:cut]), _NUMBER.unpack_from(view, cut)[0]
     if found != due:
-        raise damaged(f"{what} is damaged: CRC {found:08x}, it says {due:08x}", key)
+        raise damaged(f"{what} is damaged: it has CRC {found:08x} instead of {due:08x}", key)
     if view[0] == _STORED:
         return bytes(view[1:cut])
     if view[0] != _DEFLATED or cut < _SEAL_BYTES:
-        raise damaged(f"{what} has the flag {view[0]}, which this code does not know", key)
+        raise damaged(f"{what} has the unknown flag {view[0]}", key)
     size = _NUMBER.unpack_from(view, 1)[0]
     if size > (cut - _SEAL_BYTES) * _GROWTH_MAX:
-        raise damaged(f"{what} cannot be {size} bytes, as it says", key)
+        raise damaged(f"{what} says that it has {size} bytes, which is not possible", key)
     inflater = zlib.decompressobj()
     try:
         raw = inflater.decompress(view[_SEAL_BYTES:cut], size + 1)
     except zlib.error as error:
-        raise damaged(f"{what} cannot be inflated: {error}", key) from error
+        raise damaged(f"{what} cannot be decompressed: {error}", key) from error
     if len(raw) != size or not inflater.eof or inflater.unused_data:
-        raise damaged(f"{what} is not the {size} bytes that it says", key)
+        raise damaged(f"{what} does not have the {size} bytes that it should have", key)
     return raw
 
 

@@ -40,7 +40,9 @@ class LayerGone(Unavailable):
     """A layer is not there (any more): another root may say why."""
 
     def __init__(self, layer: Layer, key: str) -> None:
-        super().__init__("a layer is not there", key=key, hint="the root has changed, or it is damaged: try again")
+        super().__init__(
+            "a layer is missing", key=key, hint="the root has changed, or the database is damaged: try again"
+        )
         self.layer = layer
 
     def check(self, pages: Pages) -> None:
@@ -120,7 +122,7 @@ def put_layer(store: Store, keys: DbKeys, name: LayerName, built: BuiltLayer) ->
     key = f"{keys.directory}{name}"
     outcome = store.put_if_absent(key, built.body)
     if isinstance(outcome, Lost) and outcome.current.body != built.body:
-        raise Corrupt("another object has the name of a new layer", key=key, hint=BY_HAND)
+        raise Corrupt("a different object already has the name of a new layer", key=key, hint=BY_HAND)
     is_image = name.kind == "image"
     return Layer(
         path=key.removeprefix(DbKeys(keys.db_id).directory),
@@ -218,7 +220,7 @@ class LayerReader:
         body = self._range(layer, 0, layer.size)
         if sha256(body).hexdigest() != layer.sha256:
             key = self._directory + layer.path
-            raise Corrupt("its bytes are not those that the root knows of", key=key, hint=BY_HAND)
+            raise Corrupt("its bytes differ from those in the root's record", key=key, hint=BY_HAND)
         return body
 
     def _range(self, layer: Layer, start: int, length: int) -> bytes:
@@ -227,7 +229,7 @@ class LayerReader:
         if body is None:
             raise LayerGone(layer, key)
         if len(body) != length:
-            what = f"{len(body)} bytes at byte {start}, and the root knows of {length}"
+            what = f"it has {len(body)} bytes at byte {start}, but the root says {length}"
             raise Corrupt(what, key=key, hint=BY_HAND)
         return body
 

@@ -21,7 +21,7 @@ from worm.position import before_the_kept
 
 MEMBER = "pages"
 MAIN = "main"
-WINDOW = "`pitr_window_seconds` says how long the past is kept; a pin keeps one state longer"
+WINDOW = "`pitr_window_seconds` sets how long the past is kept; a pin keeps one state longer"
 MARKS_MAX = 512
 LEVELS = ("flushed", "merged", "image")
 """What a layer of each level is."""
@@ -33,7 +33,7 @@ def branch_name(name: str) -> str:
     """The trunk is `main`, and the empty text means it, too."""
     given: object = name
     if not isinstance(given, str):
-        raise Invalid(f"the name of a branch is a text, not {shown(given)}")
+        raise Invalid(f"a branch's name must be a string, not {shown(given)}")
     return given or MAIN
 
 
@@ -187,7 +187,7 @@ class Pages(_Part):
         found = self.branches.get(branch_name(name))
         if found is None:
             known = ", ".join(sorted(self.branches))
-            raise NotFound(f"there is no branch {name!r}", hint=f"there are: {known}")
+            raise NotFound(f"there is no branch {name!r}", hint=f"the branches are: {known}")
         return found
 
     def with_branch(self, name: str, branch: PageBranch) -> Pages:
@@ -232,7 +232,7 @@ def pages_of(root: LogRoot | None, key: str) -> Pages | None:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise Corrupt(f"its pages are not readable: {where}: {first['msg']}", key=key, hint=BY_HAND) from error
+        raise Corrupt(f"its pages cannot be read: {where}: {first['msg']}", key=key, hint=BY_HAND) from error
 
 
 def trimmed(layers: Sequence[Layer], filter_bytes: int) -> tuple[Layer, ...]:

@@ -23,7 +23,7 @@ from worm.log.root import LogRoot
 from worm.store.base import Store, Won
 
 LEFT_OUT = ("lease.json", "gc/clock")
-AGAIN = "slots of the log were collected meanwhile: pack it again"
+AGAIN = "slots of the log were collected in the meantime: pack it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def pack_database(store: Store, db_id: str, file: Path) -> PackedDatabase:
                 archive.addfile(member, BytesIO(body))
                 objects, size = objects + 1, size + len(body)
     except FileExistsError as error:
-        raise Conflict(f"{file} is there already", hint="name a file that does not exist") from error
+        raise Conflict(f"{file} already exists", hint="name a file that does not exist") from error
     after = root.read()
     if after is None or after.boundary != found.boundary:
         file.unlink()
@@ -71,20 +71,20 @@ def unpack_database(store: Store, file: Path, db_id: str) -> PackedDatabase:
     """Make a database of a packed one. `Conflict` if there is anything of this name."""
     keys = DbKeys(db_id)
     if next(iter(store.list(keys.directory, limit=1)), None) is not None:
-        raise Conflict(f"there is a database {db_id!r} already", key=keys.root)
+        raise Conflict(f"database {db_id!r} already exists", key=keys.root)
     root, objects, size = LogRoot(), 0, 0
     try:
         with tarfile.open(file, mode="r:") as archive:
             names = archive.getnames()
             if not names or names[-1] != ROOT_NAME or any(".." in name.split("/") for name in names):
-                raise Invalid(f"{file} is no packed database: its root is not at the end")
+                raise Invalid(f"{file} is not a packed database: its root is not at the end")
             for member in archive:
                 opened = archive.extractfile(member)
                 body = b"" if opened is None else opened.read()
                 if member.name == ROOT_NAME:
                     root = LogRoot.decode(body, member.name)
                 if not isinstance(store.put_if_absent(keys.directory + member.name, body), Won):
-                    raise Conflict("somebody else writes a database of this name", key=keys.directory + member.name)
+                    raise Conflict("another process writes a database of this name", key=keys.directory + member.name)
                 objects, size = objects + 1, size + len(body)
     except tarfile.TarError as error:
         raise Corrupt(f"{file} cannot be read: {error}") from error

@@ -58,7 +58,7 @@ def lsn_at(store: Store, root: PagesRoot, name: str, moment: datetime, *, clock:
     if slot > low.slot:
         segment = log.segment(slot)
         if segment is None:
-            raise NotFound("a slot that was there is gone", key=keys.slot(slot))
+            raise NotFound("a slot that existed before is gone", key=keys.slot(slot))
         return branch.base + segment.last_lsn
     if not known and branch.parent is not None:
         return min(branch.base, lsn_at(store, root, branch.parent, moment, clock=clock, ids=ids))
@@ -168,7 +168,7 @@ class PageReader:
                             return self.head_lsn
                 except Expired:  # applied and collected: the root says so now
                     self._take_root(self.root.read())
-        raise Unavailable("the log went faster than it could be read", key=self.keys.log, hint="try again")
+        raise Unavailable("the log changed faster than it could be read", key=self.keys.log, hint="try again")
 
     def _follow(self) -> bool:
         """To the end of the log, and then the root, which the reader of the log has just read where it is the same one.
@@ -198,7 +198,7 @@ class PageReader:
         """Like `get_pages`, with the LSN of each version; a page that was deleted lately is a version without data."""
         given: object = pages
         if isinstance(given, str) or not isinstance(given, Iterable):
-            raise Invalid(f"pages are a list of ids, not {type_name(given)}")
+            raise Invalid(f"pages must be a list of ids, not {type_name(given)}")
         wanted = [check_page(page) for page in given]
         lsn = self.lsn_of(at)
         for _ in range(ROUNDS_MAX):
@@ -210,7 +210,7 @@ class PageReader:
                 return found | self._reader.find_many(view.layers, self.name, rest, lsn)
             except LayerGone as gone:
                 lsn = self._after(gone, lsn, is_head=at is None)
-        raise Unavailable("layers went faster than they could be read", key=self.root.keys.root, hint="try again")
+        raise Unavailable("layers changed faster than they could be read", key=self.root.keys.root, hint="try again")
 
     def scan(self, start: str = "", end: str | None = None, at: Position | None = None) -> Iterator[PageVersion]:
         """The pages from `start` up to `end`, in order, as they were at a position."""
@@ -231,7 +231,7 @@ class PageReader:
                 self._after(gone, lsn, is_head=False)
                 start, rounds = max(start, last), rounds + 1
                 if rounds > ROUNDS_MAX:
-                    raise Unavailable("layers went faster than they could be read", key=gone.key) from gone
+                    raise Unavailable("layers changed faster than they could be read", key=gone.key) from gone
 
     def _scanned(
         self, view: _View, fresh: Sequence[PageVersion], start: str, end: str | None, at: int
@@ -275,9 +275,9 @@ class PageReader:
         branch = pages.branches.get(self.name)
         if branch is None or branch.id != self.keys.branch:
             what = f"branch {self.name!r} was deleted or reset"
-            raise NotFound(what, key=self.root.keys.root, hint="open it again, if it is there")
+            raise NotFound(what, key=self.root.keys.root, hint="open it again if it still exists")
         if table is not None and branch.lsn < table.after:
-            what = "the root was rebuilt from an older one, and the log is not applied again yet"
+            what = "the root was rebuilt from an older one, and the log has not been reapplied yet"
             raise Unavailable(what, key=self.root.keys.root, hint="try again")
         if table is None or table.slot < branch.slot:  # the log up to there may be collected
             table = Memtable(branch.slot, branch.lsn, branch.base)

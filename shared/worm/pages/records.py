@@ -27,23 +27,23 @@ _CONTROLS = bytes(range(32))
 def check_page(page: object) -> str:
     """The page's id: 1 to 1,024 bytes of UTF-8."""
     if not isinstance(page, str):
-        raise Invalid(f"a page's id is a text, not {type_name(page)}")
+        raise Invalid(f"a page's id must be a string, not {type_name(page)}")
     try:
         size = len(page.encode())
     except UnicodeEncodeError:
         size = 0
     if not 1 <= size <= PAGE_NAME_MAX:
-        raise Invalid(f"a page's id is 1 to {PAGE_NAME_MAX} bytes of text, not {page!r:.80}")
+        raise Invalid(f"a page's id must have 1 to {PAGE_NAME_MAX} bytes, not {page!r:.80}")
     return page
 
 
 def check_data(page: str, data: bytes, max_bytes: int) -> None:
     given: object = data
     if not isinstance(given, bytes):
-        raise Invalid(f"page {page!r:.80} is {type_name(given)}, not bytes", hint="None deletes a page")
+        raise Invalid(f"page {page!r:.80} must be bytes, not {type_name(given)}", hint="pass None to delete a page")
     if len(data) > max_bytes:
         raise Invalid(
-            f"page {page!r:.80} has {len(data)} bytes, more than {max_bytes}",
+            f"page {page!r:.80} has {len(data)} bytes; the limit is {max_bytes}",
             hint="split it over several pages, or raise `page_max_bytes`",
         )
 
@@ -68,22 +68,22 @@ def page_of(record: Mapping[str, object]) -> tuple[str, bytes | None] | None:
     page = record.get("page")
     contents = [name for name in ("text", "data", "delete") if name in record]
     if not isinstance(page, str) or len(contents) != 1 or len(record) != 3:
-        raise Invalid('a record of a page has "page" and one of "text", "data" and "delete"')
+        raise Invalid('a record of a page must have "page" and one of "text", "data" and "delete"')
     check_page(page)
     content = record[contents[0]]
     if contents[0] == "delete" and content is True:
         return page, None
     if not isinstance(content, str):
-        raise Invalid(f"{contents[0]!r} of page {page!r:.80} is {content!r:.40}")
+        raise Invalid(f"{contents[0]!r} of page {page!r:.80} has the wrong value {content!r:.40}")
     if contents[0] == "text":
         try:
             return page, content.encode()
         except UnicodeEncodeError as error:
-            raise Invalid(f"the text of page {page!r:.80} has a lone surrogate") from error
+            raise Invalid(f"the text of page {page!r:.80} contains a lone surrogate") from error
     try:
         return page, b64decode(content, validate=True)
     except ValueError as error:
-        raise Invalid(f"the data of page {page!r:.80} is no base64") from error
+        raise Invalid(f"the data of page {page!r:.80} is not base64") from error
 
 
 def pages_of(record: Mapping[str, object]) -> Mapping[str, bytes | None]:

@@ -96,7 +96,7 @@ class _Repair:
             return replace(done, logs=tuple(self._repair_logs(root)))
         found = _Found.of(self._keys, self._store.list(self._keys.directory))
         if not found.paths:
-            raise NotFound(f"there is nothing of a database {self._keys.db_id!r}", key=self._keys.directory)
+            raise NotFound(f"nothing is left of database {self._keys.db_id!r}", key=self._keys.directory)
         source, root = self._source(found)
         root, lost = self._rebuilt(root, source, found)
         added = {} if source == "version" else dict(self._new_branches(root, found, lost))
@@ -155,10 +155,10 @@ class _Repair:
         if pages is None:
             return root, lost
         if source == "backup":
-            lost.append("pins and settings since the copy of the root")
+            lost.append("pins and settings that changed since the copy of the root")
             pages = self._without_deleted(pages, found)
         elif source == "log":
-            lost.append("pins and settings: the settings are the defaults")
+            lost.append("pins and settings: the settings are back to their defaults")
         branches = {
             name: branch.model_copy(update={"compaction": max(branch.compaction, found.epochs.get(branch.id, 0)) + 1})
             for name, branch in pages.branches.items()
@@ -176,7 +176,7 @@ class _Repair:
         Gaps further up stay gaps, for `worm log repair`."""
         first = min((slot for slot in slots if slot > known), default=known + 1)
         if applied is not None and first - 1 > max(known, applied):
-            what = f"slots {max(known, applied) + 1} to {first - 1} are gone, and no layer is known that has them"
+            what = f"slots {max(known, applied) + 1} to {first - 1} are gone, and no known layer holds them"
             raise Corrupt(what, key=keys.slot(first), hint=BY_HAND)
         return first - 1
 
@@ -215,7 +215,7 @@ class _Repair:
                 yield name, branch
         for branch_id in sorted(found.slots.keys() - named - {""}):
             if not self._is_deleted(branch_id):
-                what = f"nothing says which branch {branch_id} is, and it has commits"
+                what = f"branch {branch_id} has commits, but nothing says which branch it is"
                 raise Corrupt(what, key=DbKeys(self._keys.db_id, branch_id).log, hint=BY_HAND)
 
     def _pointed(self, key: str) -> PageBranch | None:
@@ -259,7 +259,11 @@ class _Repair:
             self._store.put_if_absent(self._keys.damaged(0, damaged.etag), damaged.body)
             outcome = self._store.put_if_match(self._keys.root, body, damaged.etag)
         if not isinstance(outcome, Won):
-            raise Conflict("somebody else wrote a root meanwhile", key=self._keys.root, hint="look at it again")
+            raise Conflict(
+                "another process wrote a root in the meantime",
+                key=self._keys.root,
+                hint="check it, then run the command again if needed",
+            )
 
     def _repair_logs(self, root: LogRoot) -> Iterator[str]:
         """The logs of branches whose own root is gone."""

@@ -172,7 +172,7 @@ class PagesRoot:
     def _there(self, found: _Manifest | None, kind: DatabaseKind | None = None) -> Pages:
         if found is None:
             fence.is_blank(self._store, self.keys, self._file.read)
-            hint = "`worm db create` makes one"
+            hint = "create one with `worm db create`"
             raise NotFound(f"there is no page store {self.keys.db_id!r}", key=self.keys.root, hint=hint)
         wanted = kind or self._kind
         if wanted is not None:
@@ -180,5 +180,5 @@ class PagesRoot:
         found.root.check_there(self.keys.root)
         if found.pages is None:
             found.root.check("pages", self.keys.root)
-            raise Corrupt("the root of a page store without its pages", key=self.keys.root, hint=BY_HAND)
+            raise Corrupt("the root of a page store lacks its pages", key=self.keys.root, hint=BY_HAND)
         return found.pages

@@ -57,7 +57,7 @@ def _root_problems(pages: Pages, key: str) -> Iterator[LogProblem]:
         owner = pages.branches.get(pin.branch)
         if owner is None or pin.lsn > owner.lsn:
             yield LogProblem(
-                ROOT, key, f"pin {pin_id} is of LSN {pin.lsn} of branch {pin.branch!r}, which is not there"
+                ROOT, key, f"pin {pin_id} names LSN {pin.lsn} of branch {pin.branch!r}, which does not exist"
             )
 
 
@@ -79,11 +79,11 @@ def _is_named(pages: Pages, path: str) -> bool:
 def _layer_problems(store: Store, key: str, layer: Layer) -> Iterator[LogProblem]:
     stored = store.get(key)
     if stored is None:
-        yield LogProblem(LAYER, key, "the root names it, and it is not there")
+        yield LogProblem(LAYER, key, "the root names it, but it is missing")
         return
     body = stored.body
     if len(body) != layer.size or sha256(body).hexdigest() != layer.sha256:
-        yield LogProblem(LAYER, key, "its bytes are not those that the root knows of")
+        yield LogProblem(LAYER, key, "its bytes differ from those in the root's record")
     try:
         index = LayerIndex.decode(body[layer.index :], key)
     except Corrupt as damage:
@@ -101,9 +101,11 @@ def _layer_problems(store: Store, key: str, layer: Layer) -> Iterator[LogProblem
         versions += len(found)
         outside = [version.lsn for version in found if not _holds(layer, version.page, version.lsn)]
         if outside:
-            yield LogProblem(LAYER, key, f"LSN {outside[0]} is outside of what the root knows of it", offset=ref.offset)
+            yield LogProblem(
+                LAYER, key, f"LSN {outside[0]} is outside the range that the root gives", offset=ref.offset
+            )
     if (len(pages), versions) != (layer.pages, layer.versions):
-        yield LogProblem(LAYER, key, f"{versions} versions of {len(pages)} pages; the root knows of {layer.versions}")
+        yield LogProblem(LAYER, key, f"{versions} versions of {len(pages)} pages; the root says {layer.versions}")
     yield from _filter_problems(key, layer, index, pages)
 
 
@@ -121,7 +123,7 @@ def _filter_problems(key: str, layer: Layer, index: LayerIndex, pages: set[str])
         except Corrupt as damage:
             yield LogProblem(LAYER, key, damage.message)
     if not all(one.may_have(page) for one in filters for page in pages):
-        yield LogProblem(LAYER, key, "its filter denies a page that it has")
+        yield LogProblem(LAYER, key, "its filter denies a page that it holds")
 
 
 def _log_problems(
@@ -141,7 +143,7 @@ def _log_problems(
         yield LogProblem(LOG, damage.key or keys.log, damage.message)
         return
     if last < branch.slot:
-        yield LogProblem(LOG, keys.log, f"it ends with slot {last}, and slot {branch.slot} is applied")
+        yield LogProblem(LOG, keys.log, f"it ends with slot {last}, but slot {branch.slot} is already applied")
 
 
 def _record_problems(segment: Segment, keys: DbKeys) -> Iterator[LogProblem]:

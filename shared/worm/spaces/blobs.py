@@ -91,7 +91,7 @@ def put(
                 raise
             continue
         return info(backend, payload.hash)
-    raise Unavailable(f"blob {payload.hash} is collected again and again", hint="put it later")
+    raise Unavailable(f"blob {payload.hash} was garbage-collected on every attempt", hint="put it again later")
 
 
 def metadata(payload: Payload, content_type: str | None, more: JsonObject | None) -> JsonObject:
@@ -120,7 +120,7 @@ def stream(backend: Backend, hash: str) -> Iterator[bytes]:
             break
         yield chunk
     if digest.hexdigest() != hash or size != blob.size:
-        raise Corrupt("the bytes of the blob are not those of its name", key=f"blob {hash}")
+        raise Corrupt("the bytes of the blob do not match its hash", key=f"blob {hash}")
 
 
 def collect(backend: Backend, before: datetime, history: History) -> tuple[str, ...]:
@@ -136,7 +136,7 @@ def collect(backend: Backend, before: datetime, history: History) -> tuple[str, 
 def unneeded(reads: Reads, before: datetime, history: History) -> list[str]:
     """The payloads that would be collected now."""
     if history not in get_args(History):
-        raise Invalid(f"{shown(history)} is no way to treat the history", hint="keep, or drop")
+        raise Invalid(f"history must be 'keep' or 'drop', not {shown(history)}", hint="use one of the two")
     text = time_text(before)
     old = sorted(row.hash for row in reads.blobs() if row.created_at < text)
     find = _undescribed if history == "keep" else _unreferenced
@@ -160,7 +160,7 @@ def _undescribed(reads: Reads, hashes: Sequence[str]) -> list[str]:
 def grace(now: datetime, older_than: timedelta) -> datetime:
     given: object = older_than
     if not isinstance(given, timedelta) or given < timedelta(0):
-        raise Invalid(f"older_than must be a timedelta that is not negative, not {shown(given)}")
+        raise Invalid(f"older_than must be a timedelta of zero or more, not {shown(given)}")
     return now - min(given, now - datetime.min.replace(tzinfo=UTC))
 
 
@@ -177,7 +177,7 @@ def _unreferenced(reads: Reads, hashes: Sequence[str]) -> list[str]:
 
 def _check_size(size: int, bytes_max: int) -> None:
     if size > bytes_max:
-        raise Invalid(f"the blob has more than {bytes_max} bytes", hint="split it, or raise `blob_bytes_max`")
+        raise Invalid(f"the blob is larger than {bytes_max} bytes", hint="split it, or raise `blob_bytes_max`")
 
 
 def _chunks(source: object) -> Iterator[object]:
@@ -186,7 +186,7 @@ def _chunks(source: object) -> Iterator[object]:
         return
     read = getattr(source, "read", None)
     if not callable(read):
-        hint = "give bytes, a file that is open for reading, or chunks"
+        hint = "pass bytes, a file that is open for reading, or chunks of bytes"
         raise Invalid(f"the bytes of a blob cannot come from {type_name(source)}", hint=hint)
     while chunk := read(CHUNK):
         yield chunk

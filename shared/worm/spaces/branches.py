@@ -25,7 +25,7 @@ def create_branch(committer: Committer, author: Author, name: str, parent: str, 
     """A branch that begins as `parent` was at commit `at`, or is now. A name is used once, also after its end."""
     parent = check_branch(parent)
     if check_branch(name) == MAIN:
-        raise Conflict("branch 'main' is always there")
+        raise Conflict("branch 'main' always exists")
     wanted: JsonObject = {"cmd": CREATE, "name": name, "parent": parent}
     with committer.backend.turn() as turn:
         earlier = repeated(turn, author, name)
@@ -35,14 +35,14 @@ def create_branch(committer: Committer, author: Author, name: str, parent: str, 
             return Committed.of(earlier, is_repeat=True)
         newest = turn.newest()
         if turn.branch(name) is not None:
-            raise Conflict(f"{branch_title(name)} is there, or was", hint="choose another name, or undelete it")
+            raise Conflict(f"{branch_title(name)} exists or was deleted", hint="choose another name, or undelete it")
         active_branch(turn, parent)
         fork_seq = seq_of(turn, at, newest.seq)
         depth_max = committer.config.branch_depth_max
         if len(line_of(turn, parent, fork_seq)) > depth_max:
             raise Invalid(
                 f"{branch_title(name)} would be more than {depth_max} forks away from 'main'",
-                hint="fork from a branch nearer to it, or raise `branch_depth_max`",
+                hint="fork from a branch closer to 'main', or raise `branch_depth_max`",
             )
         seq = newest.seq + 1
         row = BranchRow(name, parent, fork_seq, seq, seq, "", ACTIVE)
@@ -70,7 +70,7 @@ def delete_branch(committer: Committer, author: Author, name: str) -> Committed:
 def undelete_branch(committer: Committer, author: Author, name: str) -> Committed:
     """It takes commits again."""
     if check_branch(name) == MAIN:
-        raise Conflict("branch 'main' is always there")
+        raise Conflict("branch 'main' always exists")
 
     def back(turn: Turn) -> BranchRow:
         row = branch_row(turn, name)

@@ -139,7 +139,7 @@ class _Check:
         for branch in sorted(self._branches):
             there = {entity for entity in self._found(branch) if hash(entity) % self.parts == part}
             for entity in sorted(there - told.get(branch, {}).keys()):
-                self._report.add("revision", _place(branch, entity), "no commit has written this entity")
+                self._report.add("revision", _place(branch, entity), "no commit wrote this entity")
 
     def check_branches(self) -> None:
         rows = {row.name: row for row in self._backend.branches() if row.created_seq <= self._report.seq}
@@ -150,11 +150,11 @@ class _Check:
             if found is None and name == MAIN and not want.head_seq:
                 continue
             if found is None:
-                self._report.add("branch", branch_name(name), "it is not there")
+                self._report.add("branch", branch_name(name), "it is missing")
             elif not is_moving and found._replace(created_at="") != want._replace(created_at=""):
-                self._report.add("branch", branch_name(name), f"it is {found}, and its commits say {want}")
+                self._report.add("branch", branch_name(name), f"it is {found}, but its commits say {want}")
         for name in rows:
-            self._report.add("branch", branch_name(name), "no commit has made it")
+            self._report.add("branch", branch_name(name), "no commit created it")
 
     def _commits(self, *, is_first: bool) -> Iterator[CommitRow]:
         """Those that can be read, in order, some megabytes at a time."""
@@ -173,7 +173,7 @@ class _Check:
             there = {row.seq for row in rows}
             for seq in expected:
                 if seq not in there and is_first and limit > 1:
-                    self._report.add("commit", f"commit {seq}", "it is not there")
+                    self._report.add("commit", f"commit {seq}", "it is missing")
             yield from rows
             after = expected[-1]
             size = sum(len(str(row.original)) for row in rows)
@@ -183,17 +183,17 @@ class _Check:
         """The record; `Corrupt` for one that a read cannot use."""
         texts: Sequence[object] = (row.original, row.resolution, row.created_at)
         if not all(isinstance(text, str) for text in texts):  # SQLite keeps what it is given
-            raise Corrupt("its record is no text")
+            raise Corrupt("its record is not text")
         original = loads_own(row.original.encode(), f"commit {row.seq}")
         Committed.of(row)
         moment_of(row.created_at)
         if row.created_at < time:
             raise Corrupt("it is older than the commit before it")
         if original.get("localSeq") != row.local_seq:
-            raise Corrupt("its record has another localSeq")
+            raise Corrupt("its record has a different localSeq")
         named = self._backend.commit_of(row.session_id, row.local_seq)
         if named is None or named.seq != row.seq:
-            raise Corrupt("it is not found by its session_id and local_seq")
+            raise Corrupt("it cannot be found by its session_id and local_seq")
         self._report.revisions += sum(1 for _ in _told(row))
         return original
 
@@ -204,11 +204,13 @@ class _Check:
         if command == CREATE:
             parent, fork = original.get("parent"), original.get("forkSeq")
             if known is not None or not isinstance(parent, str) or not isinstance(fork, int):
-                self._report.add("commit", f"commit {row.seq}", "it makes a branch that is there, or from nothing")
+                self._report.add(
+                    "commit", f"commit {row.seq}", "it creates a branch that already exists, or one without a parent"
+                )
                 return
             self._branches[name] = BranchRow(name, parent, fork, row.seq, row.seq, "", ACTIVE)
         elif known is None:
-            self._report.add("commit", f"commit {row.seq}", f"its branch {name!r} was never made")
+            self._report.add("commit", f"commit {row.seq}", f"its branch {name!r} was never created")
         elif command in (END, BACK):
             self._branches[name] = known._replace(status=DELETED if command == END else ACTIVE)
         else:
@@ -243,7 +245,7 @@ class _Check:
         for entity in ids:
             rows = chains.get(entity, [])
             if [_told_of(row) for row in rows] != told[entity]:
-                self._report.add("revision", _place(branch, entity), "its revisions are not what the commits say")
+                self._report.add("revision", _place(branch, entity), "its revisions do not match the commits")
             elif heads.get(entity) != Pointer(rows[-1].seq, rows[-1].op_index):
                 self._report.add("head", _place(branch, entity), "its head is not its newest revision")
             else:
@@ -266,13 +268,13 @@ class _Check:
                     wrong.add(entity)
                     self._report.wrong_snapshots.setdefault(branch, set()).add(entity)
                     place = f"{_place(branch, entity)}, commit {row.seq}"
-                    self._report.add("snapshot", place, "it is not what the revisions make")
+                    self._report.add("snapshot", place, "it does not match the revisions")
         rest = [entity for entity in ids if entity not in wrong]
         states = load(self._backend, line, rest)
         for entity in rest:
             state = states.get(entity)
             if state is None or state.body != bodies[entity][chains[entity][-1].seq]:
-                message = "it reads as something else than its revisions make of it"
+                message = "a read returns something other than its revisions give"
                 self._report.add("snapshot", _place(branch, entity), message)
 
 
@@ -327,4 +329,4 @@ def _check_blobs(backend: Backend, report: SpaceReport) -> None:
             for entity, state in states.items():
                 digest = entity.removeprefix(BLOB_META)
                 if state.body is not None and digest not in there and backend.blob(digest) is None:
-                    report.add("blob", digest, f"branch {branch_name(branch)!r} names it, and it is not there")
+                    report.add("blob", digest, f"branch {branch_name(branch)!r} names it, but it is missing")

@@ -61,7 +61,7 @@ class HandedCommits:
             raise CommitStateUnknown(
                 f"a transaction was handed to another writer, which did not answer ({error.message})",
                 key=error.key,
-                hint="do it again under the same session_id and local_seq",
+                hint="repeat it with the same session_id and local_seq",
             ) from error
 
     def _refused(self, request: TransactionRequest) -> Committed:

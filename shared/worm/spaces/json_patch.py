@@ -82,7 +82,7 @@ def same_json(one: JsonValue, other: JsonValue) -> bool:
 def _check_patch(patch: JsonObject, place: str) -> None:
     op = patch.get("op")
     if not isinstance(op, str) or op not in _KNOWN:
-        raise Invalid(f"{shown(op)} is none of {', '.join(sorted(_KNOWN))}", path=child_path(place, "op"))
+        raise Invalid(f"must be one of {', '.join(sorted(_KNOWN))}, not {shown(op)}", path=child_path(place, "op"))
     target = _check_pointer(patch, "path", place)
     if op in _NEEDS_VALUE and "value" not in patch:
         raise Invalid(f"{op} needs a value", path=place)
@@ -114,7 +114,7 @@ def _apply(document: JsonValue, patch: JsonObject) -> JsonValue:
     tokens = _tokens(str(patch["path"]))
     if op == "test":
         if not same_json(_found(document, tokens), patch["value"]):
-            raise _Refused("the value is another one")
+            raise _Refused("the value differs")
         return document
     if op == "remove":
         _remove(document, tokens)

@@ -155,7 +155,7 @@ def policy_name(policy: object) -> str:
     if isinstance(policy, str) and policy in POLICIES:
         return policy
     if not callable(policy):
-        raise Invalid(f"{shown(policy)} is no policy", hint=f"{', '.join(POLICIES)}, or a function")
+        raise Invalid(f"{shown(policy)} is not a merge policy", hint=f"use {', '.join(POLICIES)}, or a function")
     return FUNCTION
 
 
@@ -365,7 +365,7 @@ def _chosen(plan: MergePlan, only: Collection[str] | None) -> list[str]:
     ids = sorted(values if only is None else set(check_ids(only, "only")))
     unknown = [one for one in ids if one not in values]
     if unknown:
-        raise Invalid(f"{shown(unknown[0])} is no part of the merge")
+        raise Invalid(f"{shown(unknown[0])} is not part of the merge")
     return ids
 
 

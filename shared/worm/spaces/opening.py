@@ -45,10 +45,10 @@ def database_path(url: str, name: str) -> Path:
     """Where the database of a space is."""
     problem = segment_problem(name)
     if problem:
-        raise Invalid(f"the name of a space {shown(name)} {problem}")
+        raise Invalid(f"the space name {shown(name)} {problem}")
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/") or "?" in url or "#" in url:
-        raise Invalid(f"{shown(url)} names no path", hint="write sqlite:///absolute/path")
+        raise Invalid(f"{shown(url)} has no path", hint="write sqlite:///absolute/path")
     path = Path(unquote(parts.path))
     return path if path.suffix == SUFFIX else path / f"{name}{SUFFIX}"
 
@@ -98,18 +98,18 @@ def _make_directory(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Denied(f"the directory cannot be made: {error.strerror}", key=str(path)) from error
+        raise Denied(f"the directory cannot be created: {error.strerror}", key=str(path)) from error
 
 
 def _check(url: object, name: object, create: object, endpoint_url: object, clock: object, ids: object) -> None:
     """`Invalid` for what can be none of these."""
     for what, value in (("url", url), ("the name of a space", name), ("endpoint_url", endpoint_url)):
         if not isinstance(value, str) and not (what == "endpoint_url" and value is None):
-            raise Invalid(f"{what} must be text, not {shown(value)}")
+            raise Invalid(f"{what} must be a string, not {shown(value)}")
     if type(create) is not bool:
         raise Invalid(f"create must be true or false, not {shown(create)}")
     if clock is not None and not all(callable(getattr(clock, verb, None)) for verb in ("now", "monotonic", "sleep")):
-        raise Invalid(f"{shown(clock)} is no clock")
+        raise Invalid(f"clock must be a Clock, not {shown(clock)}")
     if ids is not None and not isinstance(ids, Ids):
         raise Invalid(f"ids must be an Ids, not {shown(ids)}")
 
@@ -160,5 +160,5 @@ def database_id(name: str) -> str:
     """The page store of a space."""
     problem = segment_problem(name)
     if problem:
-        raise Invalid(f"the name of a space {shown(name)} {problem}")
+        raise Invalid(f"the space name {shown(name)} {problem}")
     return f"{PREFIX}{name}"

@@ -98,7 +98,7 @@ def check_operations(
         raise Invalid("a transaction needs at least one operation")
     if len(ops) > count_max:
         raise Invalid(
-            f"{len(ops)} operations are more than the {count_max} of a transaction",
+            f"the transaction has {len(ops)} operations; the limit is {count_max}",
             hint="split it, or raise `operations_max`",
         )
     return [_plain_set(raw, config) or _operation(raw, f"ops[{at}]", config) for at, raw in enumerate(ops)]
@@ -108,7 +108,7 @@ def check_reads(reads: Sequence[object], local_seq: int, config: SpaceConfig) ->
     """With their branches as rows name them."""
     if len(reads) > config.reads_max:
         raise Invalid(
-            f"{len(reads)} reads are more than the {config.reads_max} of a transaction",
+            f"the transaction has {len(reads)} reads; the limit is {config.reads_max}",
             hint="split it, or raise `reads_max`",
         )
     checked: list[Read] = []
@@ -121,7 +121,7 @@ def check_reads(reads: Sequence[object], local_seq: int, config: SpaceConfig) ->
             what = "an entity that was read, a ConfirmedRead or a PendingRead"
             raise Invalid(f"a read must be {what}, not {type_name(read)}", path=place)
         elif check_seq(read.local_seq, "local_seq", place) >= local_seq:
-            raise Invalid(f"local_seq {read.local_seq} is not before this transaction's {local_seq}", path=place)
+            raise Invalid(f"local_seq {read.local_seq} must be lower than this transaction's {local_seq}", path=place)
         else:
             checked.append(PendingRead(check_id(read.id, place), read.local_seq))
     return checked
@@ -180,9 +180,9 @@ def _operation(raw: Mapping[str, JsonValue], place: str, config: SpaceConfig) ->
         raise Invalid(f"an operation must be an object, not {type_name(raw)}", path=place)
     op = raw.get("op")
     if not isinstance(op, str) or op not in _MEMBERS:
-        raise Invalid(f"{shown(op)} is none of set, patch, delete", path=f"{place}.op")
+        raise Invalid(f"must be one of set, patch, delete, not {shown(op)}", path=f"{place}.op")
     if raw.keys() != _MEMBERS[op]:
-        raise Invalid(f"a {op} has the members {', '.join(sorted(_MEMBERS[op]))}", path=place)
+        raise Invalid(f"a {op} must have exactly the members {', '.join(sorted(_MEMBERS[op]))}", path=place)
     id = check_id(raw["id"], f"{place}.id")  # noqa: A001  # as the record has it
     if op == DELETE:
         return Operation(op, id, None, None)
@@ -241,6 +241,6 @@ def check_object(value: object, what: str) -> JsonObject:
 def check_size(body: bytes, id: str, config: SpaceConfig) -> None:
     if len(body) > config.document_bytes_max:
         raise Invalid(
-            f"the document {shown(id)} has {len(body)} bytes, more than {config.document_bytes_max}",
+            f"the document {shown(id)} has {len(body)} bytes; the limit is {config.document_bytes_max}",
             hint="split it, store a blob, or raise `document_bytes_max`",
         )

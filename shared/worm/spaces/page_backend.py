@@ -148,7 +148,7 @@ class Lane:
         """In the writer's memory, or lost. Called before the writer begins with the next ones."""
         error = None if commit.cancelled() else commit.exception()
         if commit.cancelled() or error is not None:
-            self.writer.stop(error if isinstance(error, WormError) else Fenced("a commit before this one was not made"))
+            self.writer.stop(error if isinstance(error, WormError) else Fenced("an earlier commit failed"))
             return  # its pages stay: a turn that has read some of them must not meet another state half-way
         with self._lock:
             self.has_committed = True
@@ -284,7 +284,7 @@ class PageBackend(PageReads):
     def _sent_turn(self, open_lane: Callable[[], Lane]) -> Iterator[tuple[Lane, PageTurn]]:
         """A turn whose commit is on its way when it was left."""
         if self._owner == threading.get_ident():
-            raise Invalid("a transaction is open in this thread", hint="end it before the next one")
+            raise Invalid("a transaction is open in this thread", hint="end it before you begin another one")
         with self._turn.taken(self):
             self._owner = threading.get_ident()
             try:
@@ -375,7 +375,7 @@ class PageBackend(PageReads):
         with self.turn() as turn:
             late = max((self._clock.now() - at).total_seconds(), self._clock.monotonic() - second)
             if late > NAMING_SECONDS:  # its parts may have been collected
-                raise Unavailable("a blob was stored too long ago to be named now", hint="put it again")
+                raise Unavailable("a blob was stored too long ago to be referenced now", hint="put it again")
             known = turn.blob_place(row.hash)
             if known is None:
                 turn.pages[blob_page(row.hash)] = blob_body(row, place)
@@ -505,7 +505,9 @@ class PageBackend(PageReads):
             return False
         self._asking.alert()
         if is_polite and self._asking.open_desk() is not None:
-            raise DeskOpen("another process takes the transactions of this space", key=self._store.url)
+            raise DeskOpen(
+                "another process is the writer of this space and takes its transactions", key=self._store.url
+            )
         if is_polite and 0 <= young < SETTLING_SECONDS:
             raise Fenced("another process has just become the writer of this space", key=self._store.url)
         return True
@@ -525,7 +527,9 @@ class PageBackend(PageReads):
         except WormError as error:
             if lane.is_over():
                 self._drop(lane)
-                raise Fenced("another writer took over in the middle of a turn", key=self._store.url) from error
+                raise Fenced(
+                    "another writer took over in the middle of a group of commits", key=self._store.url
+                ) from error
             raise
 
     def _drop(self, lane: Lane) -> None:
@@ -548,7 +552,7 @@ class PageBackend(PageReads):
         except WormError as error:
             self._drop(lane)
             if isinstance(error, Unavailable) and isinstance(lane.writer.stopped, CommitStateUnknown):
-                raise Fenced("what became of a commit before this one is not known", key=self._store.url) from error
+                raise Fenced("the outcome of an earlier commit is unknown", key=self._store.url) from error
             raise
         lane.writer.flush_if_due()
 

@@ -283,7 +283,8 @@ class PageReads:
         for one, items in found.items():
             if len(items) != heads[one].count:
                 raise Corrupt(
-                    "the lists of revisions are not as long as the head says", key=pages.head_page(branch, one)
+                    "the lists of revisions do not have the length that the head gives",
+                    key=pages.head_page(branch, one),
                 )
         return found
 
@@ -525,14 +526,14 @@ def _blob_row(shape: JsonObject) -> BlobRow:
 def _int(shape: JsonObject, name: str) -> int:
     value: JsonValue = shape.get(name)
     if type(value) is not int:
-        raise Corrupt(f"{name} of a row is {shown(value)}")
+        raise Corrupt(f"{name} of a row has the wrong value {shown(value)}")
     return value
 
 
 def _text(shape: JsonObject, name: str) -> str:
     value = shape.get(name)
     if not isinstance(value, str):
-        raise Corrupt(f"{name} of a row is {shown(value)}")
+        raise Corrupt(f"{name} of a row has the wrong value {shown(value)}")
     return value
 
 

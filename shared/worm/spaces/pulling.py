@@ -72,7 +72,7 @@ def pull(source: Backend, replica: SqliteBackend, *, blobs: bool = False, snapsh
     while after < upto:
         rows = source.commits(after, upto, limit)
         if [row.seq for row in rows] != list(range(after + 1, after + 1 + len(rows))) or not rows:
-            raise Corrupt(f"the space has no commit {after + 1}, though its newest is {upto}")
+            raise Corrupt(f"the space has no commit {after + 1}, but its newest is {upto}")
         written = source.written(rows)
         if not _take(replica, after, rows, written, branches):  # another pull was quicker
             after, upto, branches = _begin(source, replica)
@@ -91,12 +91,12 @@ def _begin(source: Backend, replica: SqliteBackend) -> tuple[int, int, Mapping[s
     commit finds its own."""
     own = replica.newest().seq
     upto = source.newest().seq
-    hint = "somebody else wrote one of them, or it is another space; pull into a new file"
+    hint = "something else wrote to one of them, or it is another space; pull into a new file"
     if own > upto:
-        raise Conflict(f"the replica has commit {own}, the space only {upto}", key=str(replica.path), hint=hint)
+        raise Conflict(f"the replica has commit {own}, but the space only has {upto}", key=str(replica.path), hint=hint)
     since = max(0, own - COMPARED)
     if own and list(replica.commits(since, own, COMPARED)) != list(source.commits(since, own, COMPARED)):
-        what = f"the commits up to {own} of the replica are not those of the space"
+        what = f"the replica's commits up to {own} differ from those of the space"
         raise Conflict(what, key=str(replica.path), hint=hint)
     return own, upto, {row.name: row for row in source.branches()} if own < upto else {}
 
@@ -121,7 +121,7 @@ def _batch(commit: CommitRow, revisions: Sequence[RevisionRow], branches: Mappin
     """A commit with its branch as it was right after it."""
     branch = branches.get(commit.branch)
     if branch is None:
-        raise Corrupt(f"commit {commit.seq} is on branch {shown(commit.branch)}, which is not there")
+        raise Corrupt(f"commit {commit.seq} is on branch {shown(commit.branch)}, which does not exist")
     command = None if revisions else loads_own(commit.original.encode(), f"commit {commit.seq}").get("cmd")
     heads = {row.id: Pointer(row.seq, row.op_index) for row in revisions}
     then = branch._replace(head_seq=commit.seq, status=DELETED if command == END else ACTIVE)

@@ -63,7 +63,7 @@ def active_branch(reads: Reads, name: str) -> BranchRow:
     row = branch_row(reads, name)
     if row.status != ACTIVE:
         raise NotFound(
-            f"{branch_title(name)} was deleted", hint="it can still be read; undelete it, or fork another one"
+            f"{branch_title(name)} was deleted", hint="you can still read it; to write, undelete it or fork another one"
         )
     return row
 
@@ -74,7 +74,7 @@ def line_of(reads: Reads, branch: str, upto: int) -> list[Level]:
     while branch != MAIN:
         row = branch_row(reads, branch)
         if row.parent_branch is None or row.fork_seq is None or len(line) > _LEVELS_MAX:
-            raise Corrupt(f"{branch_title(branch)} has no way to branch 'main'", key=f"branch {branch}")
+            raise Corrupt(f"{branch_title(branch)} does not descend from branch 'main'", key=f"branch {branch}")
         branch, upto = row.parent_branch, min(upto, row.fork_seq)
         line.append(Level(branch, upto))
     return line
@@ -86,7 +86,7 @@ def common_line(one: Line, other: Line) -> list[Level]:
     for at, level in enumerate(one):
         if level.branch in uptos:
             return [Level(branch, min(upto, uptos[branch])) for branch, upto in one[at:]]
-    raise Corrupt("two branches have nothing in common")
+    raise Corrupt("two branches have no common ancestor")
 
 
 def visible_heads(reads: Reads, line: Line, ids: Sequence[str]) -> dict[str, Pointer]:
@@ -242,7 +242,7 @@ def _folded(base: bytes | str | None, rows: Sequence[RevisionRow], key: str) -> 
         elif op == DELETE:
             body, document, patches = None, None, 0
         else:
-            raise Corrupt(f"{shown(op)} is no operation", key=f"{key}, commit {row.seq}")
+            raise Corrupt(f"{shown(op)} is not an operation", key=f"{key}, commit {row.seq}")
     return Content(None if document is not None else body, document, patches)
 
 

@@ -89,7 +89,7 @@ class Answers:
         shape = loads_own(body, key)
         epoch, every, answers = shape.get("epoch"), shape.get("every"), shape.get("answers")
         if shape.get("format") != FORMAT or type(epoch) is not int or type(every) not in (int, float):
-            raise Corrupt("these are no answers of a writer", key=key)
+            raise Corrupt("this object does not hold a writer's answers", key=key)
         boxes = answers if isinstance(answers, dict) else {}
         found = {box: one for box, one in boxes.items() if isinstance(one, dict)}
         seconds = min(max(float(str(every)), LOOK_SECONDS), PATIENCE_SECONDS / 2)
@@ -114,7 +114,7 @@ class _Request:
         shape = loads_own(body, key)
         number, listed = shape.get("number"), shape.get("transactions")
         if shape.get("format") != FORMAT or type(number) is not int or not isinstance(listed, list):
-            raise Corrupt("this is no request of a process", key=key)
+            raise Corrupt("this object is not a process's request", key=key)
         return cls(str(shape.get("to", "")), number, [one for one in listed if isinstance(one, dict)])
 
 
@@ -222,9 +222,9 @@ class Asking:
             return None
         except Unavailable as error:
             raise CommitStateUnknown(
-                f"what became of a transaction that was handed to another writer is not known ({error.message})",
+                f"the outcome of a transaction that was handed to another writer is unknown ({error.message})",
                 key=self._keys.request(self.box),
-                hint="do it again under the same session_id and local_seq",
+                hint="repeat it with the same session_id and local_seq",
             ) from error
 
     def _answered(self, batch: Sequence[Asked], to: Answers) -> list[JsonObject] | Answers | None:

@@ -180,7 +180,7 @@ class ReadConflict(Conflict):
             )
         more = f" (and {len(stale) - 1} more)" if len(stale) > 1 else ""
         found = None if first.found is None else str(first.found)
-        super().__init__(what + more, expected=str(first.read), found=found, hint="read again, and decide again")
+        super().__init__(what + more, expected=str(first.read), found=found, hint="read again, then decide again")
         self.stale = tuple(stale)
 
 
@@ -189,7 +189,7 @@ class BranchMoved(Conflict):
 
     def __init__(self, branch: str, seen: int, head: int) -> None:
         what = f"commit {head} changed {branch_title(branch)} after commit {seen}"
-        super().__init__(what, expected=str(seen), found=str(head), hint="read again, and decide again")
+        super().__init__(what, expected=str(seen), found=str(head), hint="read again, then decide again")
 
 
 class PatchConflict(Conflict):
@@ -197,7 +197,7 @@ class PatchConflict(Conflict):
 
     def __init__(self, id: str, op_index: int, reason: str) -> None:
         super().__init__(
-            f"operation {op_index} on {shown(id)}: {reason}", hint="read the document, and patch what is there"
+            f"operation {op_index} on {shown(id)}: {reason}", hint="read the document, then patch its current content"
         )
         self.id = id
         self.op_index = op_index

@@ -161,7 +161,7 @@ def check_ids(ids: object, what: str = "ids") -> Sequence[str]:
 def check_hash(hash: object) -> str:
     if not isinstance(hash, str) or not _HASH.fullmatch(hash):
         raise Invalid(
-            f"{shown(hash)} is not the hash of a blob", hint="64 lower-case hex digits, the SHA-256 of its bytes"
+            f"{shown(hash)} is not the hash of a blob", hint="use 64 lowercase hex digits, the SHA-256 of its bytes"
         )
     return hash
 
@@ -187,7 +187,7 @@ def _text(value: object, what: str, bytes_max: int, path: str | None) -> str:
     try:
         size = len(value) if value.isascii() else len(value.encode())
     except UnicodeEncodeError as error:
-        raise Invalid(f"{what} {shown(value)} holds a lone surrogate", path=path) from error
+        raise Invalid(f"{what} {shown(value)} contains a lone surrogate", path=path) from error
     if not 1 <= size <= bytes_max or _CONTROL.search(value):
         raise Invalid(
             f"{what} must have 1 to {bytes_max} bytes and no control characters, not {shown(value)}", path=path

@@ -235,7 +235,7 @@ class Space:
         merged into the branch since, `MergeConflict` if anything is undecided. None for a plan that is not needed: the
         branch has not changed since it was last brought over."""
         if not isinstance(plan, MergePlan):
-            raise Invalid(f"a plan is what plan_merge returns, not {type_name(plan)}")
+            raise Invalid(f"a plan must come from plan_merge, not {type_name(plan)}")
         check_flag(is_last, "is_last")
         if unchanged is not None:
             check_seq(unchanged, "unchanged")
@@ -372,7 +372,7 @@ class Space:
         if kept is None:
             return 0
         if kept < 1:
-            raise Invalid("the newest snapshot is always kept", hint="keep=1 or more")
+            raise Invalid("the newest snapshot is always kept", hint="pass keep=1 or more")
         return self._backend.drop_snapshots(kept)
 
     def put_blob(
@@ -447,7 +447,7 @@ class Space:
 
     def _author(self, session_id: str | None, local_seq: int | None) -> Author:
         if (session_id is None) != (local_seq is None):
-            raise Invalid("session_id and local_seq name a transaction together", hint="give both, or neither")
+            raise Invalid("session_id and local_seq must be given together", hint="pass both, or neither")
         if session_id is not None:
             return Author.checked(session_id, local_seq)
         with self._numbering:

@@ -201,7 +201,7 @@ class TurnLock:
         self.lock.acquire()
         if self._is_taken:
             self.lock.release()
-            raise Invalid("a transaction is open in this thread", hint="end it before the next one")
+            raise Invalid("a transaction is open in this thread", hint="end it before you begin another one")
         self._is_taken = True
 
     def leave(self) -> None:
@@ -323,7 +323,7 @@ class SqliteTurn(SqliteRows):
             self._roll_back()
             if (getattr(error, "sqlite_errorcode", 0) & 0xFF) == sqlite3.SQLITE_FULL:
                 raise as_worm_error(error, self._path) from error  # its last page is not in the log: it did not happen
-            hint = "do it again with the same session_id and local_seq: it counts once"
+            hint = "repeat it with the same session_id and local_seq: it is applied only once"
             raise CommitStateUnknown(
                 f"SQLite did not confirm a commit: {error}", key=str(self._path), hint=hint
             ) from error
@@ -419,7 +419,7 @@ class SqliteBackend:
         return SqliteTurn(lambda: self._writer, self.path, self._lock)
 
     def _denied(self) -> Denied:
-        return Denied("the space can only be read", key=str(self.path), hint=READ_ONLY_HINT)
+        return Denied("the space is read-only", key=str(self.path), hint=READ_ONLY_HINT)
 
     def look(self) -> AbstractContextManager[SqliteMoment]:
         return self._take()

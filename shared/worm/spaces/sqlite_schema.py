@@ -294,7 +294,7 @@ BUSY_SECONDS = 5.0
 _OPENING_TRIES = 100
 _STATEMENTS = 128
 _BUSY = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED))
-READ_ONLY_HINT = "it can be read; to write, give this process permission for the file and its directory"
+READ_ONLY_HINT = "to write, give this process permission for the file and its directory"
 _DENIED = frozenset((sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH))
 _DAMAGED = frozenset((sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT))
 
@@ -332,17 +332,19 @@ def as_worm_error(error: sqlite3.Error, path: Path) -> WormError:
     """What a statement ended in; the transaction it was in is rolled back, so nothing was written."""
     code, key = getattr(error, "sqlite_errorcode", 0) & 0xFF, str(path)
     if code in _BUSY:
-        return Unavailable("another writer has the space for too long", key=key, hint="nothing was written; try again")
+        return Unavailable(
+            "another writer has held the lock of the space for too long", key=key, hint="nothing was written; try again"
+        )
     if code in _DENIED:
-        return Denied(f"the database cannot be written: {error}", key=key, hint=READ_ONLY_HINT)
+        return Denied(f"cannot write to the database: {error}", key=key, hint=READ_ONLY_HINT)
     if code == sqlite3.SQLITE_FULL:
-        return Unavailable("the disk is full", key=key, hint="nothing was written; make room, and do it again")
+        return Unavailable("the disk is full", key=key, hint="nothing was written; free some space, then try again")
     if code == sqlite3.SQLITE_CANTOPEN and path.parent.is_dir() and not os.access(path.parent, os.W_OK):
-        return Denied(f"the database cannot be opened: {error}", key=key, hint="its directory cannot be written")
+        return Denied(f"the database cannot be opened: {error}", key=key, hint="its directory is not writable")
     if code == sqlite3.SQLITE_CANTOPEN:
-        return NotFound(f"the database cannot be opened: {error}", key=key, hint="does its directory exist?")
+        return NotFound(f"the database cannot be opened: {error}", key=key, hint="check that its directory exists")
     if code in _DAMAGED:
-        return Corrupt(f"the database is damaged, or none: {error}", key=key)
+        return Corrupt(f"the file is damaged, or is not a database: {error}", key=key)
     if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
         return Invalid("the space is closed", key=key)
     return Unavailable(f"SQLite: {error}", key=key, hint="nothing was written")

@@ -322,7 +322,7 @@ def check_bytes(original: str, config: SpaceConfig) -> None:
     size = len(original) if original.isascii() else len(original.encode())
     if size > config.commit_bytes_max:
         raise Invalid(
-            f"the transaction has {size} bytes, more than {config.commit_bytes_max}",
+            f"the transaction has {size} bytes; the limit is {config.commit_bytes_max}",
             hint="split it, or raise `commit_bytes_max`",
         )
 
@@ -349,8 +349,8 @@ def earlier_commit(reads: Reads, request: TransactionRequest) -> CommitRow | Non
 
 def used_twice(author: Author) -> Invalid:
     return Invalid(
-        f"session {shown(author.session_id)} has used local_seq {author.local_seq} for something else",
-        hint="a repeated transaction must be the same; a new one needs a new number",
+        f"session {shown(author.session_id)} already used local_seq {author.local_seq} for another transaction",
+        hint="repeat the same transaction, or give the new one a new number",
     )
 
 
@@ -380,6 +380,6 @@ def _stale_pending(read: PendingRead, branch: str, resolved: int | None, found: 
     if found < resolved:
         raise Invalid(
             f"transaction {read.local_seq} did not write {shown(read.id)} on {branch_title(branch)}",
-            hint="a read of what others wrote is a confirmed read",
+            hint="use a confirmed read for documents that others wrote",
         )
     return [StaleRead(read.id, branch_name(branch), resolved, found, is_pending=True)] if found > resolved else []

@@ -60,7 +60,9 @@ def store_at(url: str, endpoint_url: str | None = None) -> Store:
 def check_shared(url: str) -> None:
     """`Invalid` for a store that only this process has."""
     if url.startswith("memory:"):
-        raise Invalid("executors cannot see the memory of this process", hint="s3://bucket[/prefix] or file:///path")
+        raise Invalid(
+            "Spark's executors cannot read the memory of this process", hint="use s3://bucket[/prefix] or file:///path"
+        )
 
 
 @lru_cache(maxsize=16)
@@ -78,7 +80,7 @@ def job_specs(url: str, endpoint_url: str | None = None, models: Iterable[str] |
     check_shared(url)
     found = store_at(url, endpoint_url).get(SCHEMA_KEY)
     if found is None:
-        raise NotFound(f"no schema at {url}", key=SCHEMA_KEY, hint="run `worm push` with your schema.json")
+        raise NotFound(f"there is no schema at {url}", key=SCHEMA_KEY, hint="run `worm push` with your schema.json")
     schema = load_pushed(found.body, SCHEMA_KEY)
     names = list(models or []) or list(schema.models)
     text = found.body.decode()
@@ -93,7 +95,7 @@ def job_parser(prog: str, about: str, *, models: bool = True) -> argparse.Argume
     """The arguments that all jobs have; `models`: those that work on collections."""
     parser = argparse.ArgumentParser(prog=prog, description=about)
     parser.add_argument("--url", required=True, help="s3://bucket[/prefix] or file:///path")
-    parser.add_argument("--endpoint-url", help="another S3 than AWS")
+    parser.add_argument("--endpoint-url", help="URL of an S3 server other than AWS")
     if models:
         parser.add_argument("--model", action="append", dest="models", metavar="MODEL", help="repeatable; default: all")
     return parser
@@ -112,7 +114,7 @@ def spark_session(app_name: str, **conf: str) -> SparkSession:
     except ImportError as error:
         raise Invalid("Spark is not installed here", hint='pip install "s3worm[spark]"') from error
     if SparkSession.getActiveSession() is None and not _has_java():
-        raise Invalid("Spark needs Java 17 or newer, and there is none", hint="install it, or set JAVA_HOME")
+        raise Invalid("Spark needs Java 17 or newer, but none was found", hint="install it, or set JAVA_HOME")
     builder = SparkSession.builder.appName(app_name)
     for name, value in conf.items():
         builder = builder.config(name.replace("__", "."), value)

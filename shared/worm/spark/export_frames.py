@@ -34,7 +34,7 @@ def export_frame(spark: SparkSession, request: ExportRequest) -> DataFrame:
     missing = [name for name in request.partition_by if name not in frame.columns]
     if missing:
         raise Invalid(
-            f"--partition-by {missing[0]}: there is no such column", hint=f"known: {', '.join(frame.columns)}"
+            f"--partition-by {missing[0]}: there is no such column", hint=f"the columns are: {', '.join(frame.columns)}"
         )
     if request.format in ("ndjson", "json"):
         frame = with_json(frame, definition, history=request.history)

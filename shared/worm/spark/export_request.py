@@ -74,9 +74,11 @@ class ExportRequest:
         wanted = both(parse_filter(definition, filters or []), parse_where(where))
         selected, by = parse_select(select), tuple(parse_names(partition_by, "--partition-by"))
         if format not in FORMATS:
-            raise Invalid(f"{format!r} is no format", hint=f"known: {', '.join(FORMATS)}")
+            raise Invalid(f"unknown format {format!r}", hint=f"use one of: {', '.join(FORMATS)}")
         if format == "json" and by:
-            raise Invalid("files of one JSON array each cannot be partitioned", hint="use --format ndjson")
+            raise Invalid(
+                "--format json writes one array per file and cannot be partitioned", hint="use --format ndjson"
+            )
         if files is not None and files < 1:
             raise Invalid("--files must be at least 1")
         if format != "iceberg":  # there it names a table
@@ -103,8 +105,8 @@ def refuse_overlap(url: str, out: str) -> None:
     source = _place(unquote(url) if url.startswith("file:") else url if "://" in url else str(Path(url).expanduser()))
     for written in (out, unquote(out)):  # our file urls are decoded, those of Hadoop are not
         if all(one == other for one, other in zip(source, _place(written), strict=False)):
-            hint = "choose a place that neither holds --url nor lies inside it"
-            raise Invalid(f"--out {out} is not apart from the documents at {url}", hint=hint)
+            hint = "choose a place that neither contains --url nor is inside it"
+            raise Invalid(f"--out {out} overlaps with the documents at {url}", hint=hint)
 
 
 def _place(url: str) -> tuple[str, ...]:

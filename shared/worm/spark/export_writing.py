@@ -43,11 +43,11 @@ def write_frame(spark: SparkSession, frame: DataFrame, request: ExportRequest) -
         _write(observed if request.files is None else observed.coalesce(request.files), request)
     except AnalysisException as error:
         if _condition(error) == "PATH_ALREADY_EXISTS":
-            raise Conflict(f"{request.out} exists", hint="choose another --out, or --overwrite") from error
+            raise Conflict(f"{request.out} already exists", hint="choose another --out, or pass --overwrite") from error
         raise
     except Exception as error:
         if "UnsupportedFileSystemException" in str(error) or "No FileSystem for scheme" in str(error):
-            hint = "s3:// is EMR's; elsewhere write s3a:// and add the package org.apache.hadoop:hadoop-aws"
+            hint = "s3:// only works on EMR; elsewhere, write s3a:// and add the package org.apache.hadoop:hadoop-aws"
             raise Invalid(f"Spark cannot write to {request.out}", hint=hint) from error
         raise
     return int(counted.get["rows"])
@@ -59,7 +59,7 @@ def require_package(spark: SparkSession, format: str) -> None:
     machine = spark.sparkContext._jvm
     assert machine is not None
     if not machine.org.apache.spark.util.Utils.classIsLoadable(name):
-        hint = f"spark-submit --packages {package}:<version>, with the version for this Spark"
+        hint = f"run spark-submit with --packages {package}:<version>, in the version for this Spark"
         raise Invalid(f"--format {format} needs a package that this Spark does not have", hint=hint)
 
 

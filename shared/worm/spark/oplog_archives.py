@@ -103,12 +103,12 @@ class Compactor:
         if seconds is None:
             raise Invalid(
                 f"{collection.name} has no `archiveAfter` in its schema",
-                hint='push the schema with one ("90d"), so that every reader and writer looks for archives',
+                hint='add one ("90d") and push the schema, so that every reader and writer looks for archives',
             )
         window = timedelta(seconds=seconds) if older_than is None else older_than
         if window < max(timedelta(seconds=seconds), MIN_AGE):
             raise Invalid(
-                f"{collection.name} is to keep single entries for {collection.definition.archive_after}",
+                f"{collection.name} must keep single entries for {collection.definition.archive_after}",
                 hint="choose a longer --older-than, or a shorter `archiveAfter` in the schema",
             )
         self._model = collection.name
@@ -257,7 +257,7 @@ class Compactor:
                 raise self._gap(entity_id, seq)
             shape = loads_own(item.body, key=item.key)
             if OplogEntry.from_shape(shape, item.key).seq != seq or dumps(shape) != item.body:
-                raise Corrupt(f"is not entry {seq} as this library writes it; it is not archived", key=item.key)
+                raise Corrupt(f"is not entry {seq} as worm writes it, so it was not archived", key=item.key)
             originals.append(item)
         return originals
 

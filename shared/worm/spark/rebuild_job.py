@@ -101,15 +101,15 @@ def rebuild(spark: SparkSession, spec: JobSpec) -> RebuildReport:
     """Manifest, indexes, heads, claims and sentinel of one model from its documents and their history."""
     definition = spec.collection().definition
     if not definition.oplog and not definition.keeps_manifest:
-        raise Invalid(f"{spec.model} keeps neither oplog nor manifest: nothing is derived from its documents")
+        raise Invalid(f"{spec.model} has neither an oplog nor a manifest: there is nothing to rebuild")
     for _ in range(ROUNDS_MAX):
         try:
             return _Rebuild(spark, spec).run()
         except Overtaken:
             continue
     raise Unavailable(
-        f"the table of {spec.model} was taken away or folded by an old schema {ROUNDS_MAX} times while it was rebuilt",
-        hint="end sessions that were opened before the last push, then run it again",
+        f"while the table of {spec.model} was rebuilt, it was removed or folded with an old schema {ROUNDS_MAX} times",
+        hint="end the sessions that were opened before the last push, then run the job again",
     )
 
 

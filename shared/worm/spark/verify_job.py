@@ -159,16 +159,18 @@ def _tables(spark: SparkSession, spec: JobSpec, updated: str, revision: int, dam
     if table.is_kept and root is None:
         report.differ(*absence("manifest", table.manifest.key, table.manifest.damage))
     elif root is not None and table.manifest.is_stale(root):
-        report.differ("manifest-differs", table.manifest.key, "made with other fields than the schema names")
+        report.differ("manifest-differs", table.manifest.key, "its fields differ from the schema")
     elif root is not None and root.whole is not None:
         if collection.definition.oplog and (_is_older(root, updated, damaged) or root.revision != revision):
-            detail = f"lastUpdated {root.last_updated}, revision {root.revision}: not as rebuilt"
+            detail = f"lastUpdated {root.last_updated}, revision {root.revision} differ from the rebuilt ones"
             report.differ("manifest-differs", table.manifest.key, detail)
         for files in table.indexes:
             verify_index(files, Index.of(root.whole, files.definition), report)
     elif root is not None:
         if collection.definition.oplog and _is_older(root, updated, damaged):
-            report.differ("manifest-differs", table.manifest.key, f"lastUpdated {root.last_updated}: not as rebuilt")
+            report.differ(
+                "manifest-differs", table.manifest.key, f"lastUpdated {root.last_updated} differs from the rebuilt one"
+            )
         yield from _parts(spark, spec, table, root, report)
     rows = [(one.kind, one.key, one.detail) for one in report.differences]
     yield spark.createDataFrame(rows, FOUND_DDL)

@@ -1,19 +1,20 @@
-"""The door to object storage: the protocol, its typed results, the counting of requests, and what every store checks.
+"""The interface of every store: the protocol, its typed results, the request counters, and the checks that all stores
+share.
 
 Vocabulary
-- *attempt*: one PutObject with one condition, sent once. Its `AttemptOutcome` is seen by this room only.
-- *write*: what callers get. `Won` (our bytes are stored under the key), `Lost` (another write owns it; the current
-  object comes with it), `Gone` (If-Match on a key that no longer exists), or `CommitStateUnknown` raised.
-- *put id*: a random name sent as object metadata with every conditional write; reading it back tells our own write
-  from another's (see `resolve.py`).
+- *attempt*: one PutObject with one condition, sent once. Its `AttemptOutcome` is visible only in this room.
+- *write*: the result that callers get. `Won` (our bytes are stored under the key), `Lost` (another write owns it; the
+  current object comes with it), `Gone` (If-Match on a key that no longer exists), or `CommitStateUnknown` raised.
+- *put id*: a random name sent as object metadata with every conditional write; reading it back distinguishes our own
+  write from another one (see `resolve.py`).
 
-Reads return `None` for an absent key. Errors are of `worm.errors` (`Denied`, `Unavailable`, `Invalid`), never a client
-library's. Nothing above this room sees a client library or an HTTP status.
+Reads return `None` for an absent key. Errors come from `worm.errors` (`Denied`, `Unavailable`, `Invalid`), never from a
+client library. Nothing above this room sees a client library or an HTTP status.
 
-One rule for every store
-- Keys: S3 itself takes `a//b`, `../x` or `x/` as names of their own, while other clients refuse or silently rewrite
-  them (obstore strips a leading or trailing `/`). So they are refused before any request, with the key and the reason.
-- Metadata: lower-case names, percent-encoded ASCII values, at most 2 KiB in all (S3's limit). Stores pass it through
+Rules for every store
+- Keys: S3 itself accepts `a//b`, `../x` and `x/` as distinct names, but other clients refuse them or silently rewrite
+  them (obstore strips a leading or trailing `/`). So we refuse them before any request, with the key and the reason.
+- Metadata: lowercase names, percent-encoded ASCII values, at most 2 KiB in all (S3's limit). Stores pass it through
   unchanged; free text (an actor's name) is encoded with `quote_value` and decoded with `unquote_value`.
 - Etags, times and ranges are spelled as S3 spells them.
 """
@@ -55,7 +56,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 _VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 NULL_VERSION = "null"
 Durability = Literal["power", "process"]
-"""What an acknowledged write in a directory survives: a power cut, or the end of its process only."""
+"""What an acknowledged write in a directory survives: a power cut, or only the end of its process."""
 
 
 def same_version(one: str | None, other: str | None) -> bool:
@@ -64,19 +65,20 @@ def same_version(one: str | None, other: str | None) -> bool:
 
 
 def is_directory(store: Store) -> bool:
-    """Files on this machine: no workers, and never more of a key than the current object."""
+    """Whether the store is a directory on this machine: it has no workers and keeps only the current object of each
+    key."""
     return store.url.startswith("file:")
 
 
 def is_remote(store: Store) -> bool:
-    """Each look and each write is a request, so several at once take less time. Elsewhere threads would only wait for
+    """Whether each read and each write is a network request. Then threads save time; otherwise they would only wait for
     each other."""
     return store.url.startswith("s3:")
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What HEAD tells. `version_id` is None where the store keeps no versions."""
+    """What a HEAD returns. `version_id` is None if the store keeps no versions."""
 
     key: str
     etag: str
@@ -87,7 +89,7 @@ class ObjectInfo:
 
 
 def attempt_of(found: ObjectInfo) -> str | None:
-    """Names the one attempt of a conditional write that stored an object, or of which it is a copy."""
+    """The attempt of a conditional write that stored this object, or the object that it was copied from."""
     put_id, number = found.metadata.get(PUT_ID), found.metadata.get(PUT_TRY)
     return put_id if put_id is None or number is None else f"{put_id}.{number}"
 
@@ -113,9 +115,8 @@ class Listed:
 class Version:
     """One version of a key, or a delete marker (`etag` empty, `size` 0).
 
-    `version_id` is always one that `get` takes to read exactly this version. The version that a key had before its
-    bucket was versioned has the id None while it is the latest and `"null"` once it is not; compare with
-    `same_version`.
+    `version_id` can always be passed to `get` to read exactly this version. A version from before versioning was
+    turned on has the id None while it is the latest, and `"null"` afterward. Compare ids with `same_version`.
     """
 
     key: str
@@ -144,8 +145,8 @@ NOT_MODIFIED = NotModified()
 
 @dataclass(frozen=True, slots=True)
 class Won:
-    """Our bytes are stored. `in_doubt`: not by the first attempt; an earlier one may have landed too, and others may
-    have seen and removed what it wrote."""
+    """Our bytes are stored. `in_doubt`: an attempt after the first one stored them. An earlier attempt may have landed
+    too, and others may have seen and removed what it wrote."""
 
     etag: str
     version_id: str | None = None
@@ -154,10 +155,10 @@ class Won:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Another write owns the key; this is what it holds.
+    """Another write owns the key. `current` is the object that it stored.
 
-    `in_doubt` (only after put-if-absent): an earlier attempt of ours had an unknown outcome. On a key that is never
-    overwritten that changes nothing; on one that others overwrite, ours may have been stored and then replaced.
+    `in_doubt` (only after put-if-absent): the outcome of an earlier attempt of ours is unknown. For a key that is never
+    overwritten, this changes nothing. If others overwrite the key, our object may have been stored and then replaced.
     """
 
     current: Object
@@ -166,17 +167,17 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """If-Match on a key that does not exist (any more)."""
+    """If-Match on a key that does not exist, or no longer exists."""
 
 
 class AttemptOutcome(Enum):
-    """What one conditional PutObject came to. Only `resolve.py` acts on it."""
+    """The outcome of one conditional PutObject. Only `resolve.py` acts on it."""
 
     LANDED = "landed"
     REFUSED = "refused"  # 412: the condition did not hold
-    CONTENDED = "contended"  # 409: nothing was decided, ask again
+    CONTENDED = "contended"  # 409: nothing was decided, try again
     GONE = "gone"  # 404 on If-Match
-    UNKNOWN = "unknown"  # time-out, reset, 5xx: may have landed
+    UNKNOWN = "unknown"  # timeout, reset, 5xx: may have landed
     DENIED = "denied"  # 401, 403
 
 
@@ -208,7 +209,7 @@ Condition = IfAbsent | IfMatch
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """One item of `put_many`. Without a condition it replaces whatever is there."""
+    """One item of `put_many`. Without a condition, it replaces any existing object."""
 
     key: str
     body: bytes
@@ -220,19 +221,19 @@ class Put:
 
 
 at_work = threading.local()
-"""`room`: the bounds of what this thread works on, if it has any (`parallel.Room`)."""
+"""`room`: the memory limit for the work of this thread, if there is one (`parallel.Room`)."""
 
 
 def about_to_read(size: int) -> None:
-    """A store calls it before it reads a body of so many bytes."""
+    """A store calls this before it reads a body of this size."""
     room = getattr(at_work, "room", None)
     if room is not None:
         room.take(size)
 
 
 class RequestMeter:
-    """Counts the requests of one piece of work, in whichever threads of it: `parallel.carried` takes the meter along.
-    What a thread of the session does later for everybody (folding, upkeep) is in no meter."""
+    """Counts the requests of one piece of work across its threads: `parallel.carried` passes the meter on. It does not
+    count what a background thread of the session does later for everybody (folding, upkeep)."""
 
     def __init__(self, outer: RequestMeter | None = None) -> None:
         self._lock = new_lock()
@@ -241,7 +242,7 @@ class RequestMeter:
         self.bytes_read = 0
 
     def add(self, kind: str | None, read: int) -> None:
-        """A request, or (None) more bytes of one."""
+        """Count a request, or (None) more bytes of the current one."""
         with self._lock:
             if kind is not None:
                 self.requests[kind] += 1
@@ -259,7 +260,7 @@ _meter: ContextVar[RequestMeter | None] = ContextVar("meter", default=None)
 
 @contextmanager
 def metered() -> Iterator[RequestMeter]:
-    """Counts what is asked of any store inside the block, and nothing that others ask at the same time."""
+    """Counts the requests that the block makes to any store, but not those of other threads at the same time."""
     meter = RequestMeter(_meter.get())
     token = _meter.set(meter)
     try:
@@ -304,7 +305,7 @@ class RequestCounter:
 
     @contextmanager
     def measure(self) -> Iterator[dict[str, int]]:
-        """Yields a dict that holds, after the block, the requests made inside it by kind, and `total`."""
+        """Yields a dict. After the block, it holds the number of requests made inside it by kind, and `total`."""
         before = self.snapshot()
         spent: dict[str, int] = {}
         try:
@@ -322,14 +323,15 @@ class Store(Protocol):
     def url(self) -> str: ...
     @property
     def identity(self) -> str:
-        """The url and, where there is one, the endpoint: what the probe's answer is about."""
+        """The URL and the endpoint, if there is one. The probe's answer applies to this identity."""
         ...
 
     @property
     def requests(self) -> RequestCounter: ...
 
     def get(self, key: str, *, version_id: str | None = None, max_bytes: int | None = None) -> Object | None:
-        """The object, or None. A delete marker's version is None. Larger than `max_bytes`: `Invalid`, body not read."""
+        """The object, or None. A delete marker's version is None. An object larger than `max_bytes` raises `Invalid`,
+        and its body is not read."""
         ...
 
     def get_if_changed(self, key: str, etag: str | None) -> Object | NotModified | None:
@@ -337,22 +339,23 @@ class Store(Protocol):
         ...
 
     def get_range(self, key: str, start: int, length: int) -> bytes | None:
-        """One GET with a Range: so many bytes from `start` on, fewer where the object ends before, none at or past its
-        end; None for an absent key."""
+        """One GET with a Range: `length` bytes from `start`. It returns fewer bytes if the object ends earlier, none at
+        or past its end, and None for an absent key."""
         ...
 
     def get_many(self, reads: Sequence[Read], *, max_bytes: int | None = None) -> list[Object | Exception | None]:
-        """Concurrent GETs, answers in the order asked; an item that fails is its exception, the others go on."""
+        """Concurrent GETs, answers in the order asked; for an item that fails, the answer is its exception, and the
+        others continue."""
         ...
 
     def head(self, key: str, *, version_id: str | None = None) -> ObjectInfo | None: ...
 
     def put(self, key: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> Won:
-        """Unconditional write; safe to retry, so retried. Carries no decision."""
+        """Unconditional write. It is safe to retry, so it is retried. Nothing may depend on who wrote last."""
         ...
 
     def put_if_absent(self, key: str, body: bytes, *, metadata: Mapping[str, str] | None = None) -> Won | Lost:
-        """Create. Raises `CommitStateUnknown` when the outcome could not be read back in time."""
+        """Create the object. Raises `CommitStateUnknown` if the outcome could not be read back in time."""
         ...
 
     def put_if_match(
@@ -362,12 +365,13 @@ class Store(Protocol):
         ...
 
     def put_many(self, puts: Sequence[Put]) -> list[Won | Lost | Gone | WormError]:
-        """Puts of different keys, each with its own condition and outcome, in the order asked; what fails is its error,
-        and the others go on. Several at once where each is a request; in a directory one fsync makes all durable."""
+        """Puts of different keys, each with its own condition and outcome, in the given order. For a put that fails,
+        the outcome is its error, and the others continue. Remote stores send several at once; in a directory, one fsync
+        makes all of them durable."""
         ...
 
     def close(self) -> None:
-        """Bring to rest what a store keeps open. It can be used again afterwards."""
+        """Release what the store keeps open. You can use it again afterward."""
         ...
 
     def attempt_put(self, key: str, body: bytes, condition: Condition, metadata: Mapping[str, str]) -> Attempt:
@@ -387,8 +391,8 @@ class Store(Protocol):
         ...
 
     def list(self, prefix: str, *, start_after: str | None = None, limit: int | None = None) -> Iterator[Listed]:
-        """Current objects under the prefix, paged lazily; no more than `limit`, and S3 is asked for no more. The order
-        is by bytes, but for people and for hints only: never decide by it."""
+        """Current objects under the prefix, paged lazily; at most `limit`, and S3 is asked for no more than that. The
+        order is by bytes, but it is only for display and hints: never base a decision on it."""
         ...
 
     def versions(self, key: str) -> Iterator[Version]:
@@ -396,12 +400,12 @@ class Store(Protocol):
         ...
 
     def list_versions(self, prefix: str, *, start_after: str | None = None) -> Iterator[Version]:
-        """All versions of all keys under the prefix: keys ascending, newest first inside a key."""
+        """All versions of all keys under the prefix: keys ascending, newest first within a key."""
         ...
 
 
 def content_etag(body: bytes) -> str:
-    """What S3 answers for a single PUT without KMS: the quoted MD5. For the stores that stand in for S3."""
+    """The etag that S3 returns for a single PUT without KMS: the quoted MD5. Used by the stores that emulate S3."""
     return f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"'
 
 
@@ -412,14 +416,14 @@ def exact_etag(raw: str | None) -> str:
 
 
 def whole_seconds(moment: datetime) -> datetime:
-    """S3 keeps whole seconds; emulators and clients must not make two readers disagree."""
+    """S3 keeps whole seconds. Rounding here keeps emulators and clients from giving two readers different times."""
     return moment.astimezone(UTC).replace(microsecond=0)
 
 
 def check_range(key: str, start: int, length: int) -> None:
-    """`Invalid` for what is no range of bytes, before any request."""
+    """Raise `Invalid` for an impossible range of bytes, before any request."""
     if start < 0 or length < 1 or start + length > RANGE_END_MAX:
-        raise Invalid(f"{length} bytes from byte {start} on are no range", key=key)
+        raise Invalid(f"{length} bytes from byte {start} is not a valid range", key=key)
 
 
 def check_key(key: str) -> str:
@@ -431,21 +435,21 @@ def check_key(key: str) -> str:
 
 
 def check_different(puts: Sequence[Put]) -> None:
-    """`Invalid` if a key is there twice: which one came last could not be told."""
+    """Raise `Invalid` if a key appears twice: nothing says which one should win."""
     for key, times in Counter(put.key for put in puts).items():
         if times > 1:
-            raise Invalid(f"{key!r} is there {times} times", key=key, hint="put each key once")
+            raise Invalid(f"{key!r} is given {times} times", key=key, hint="put each key once")
 
 
 def check_prefix(prefix: str) -> str:
-    """A prefix may be empty or end in `/`; what it says up to there follows the rule for keys."""
+    """A prefix may be empty or end in `/`. The part before that must follow the rule for keys."""
     if prefix:
         check_key(prefix.removesuffix("/"))
     return prefix
 
 
 def acceptable(key: str) -> bool:
-    """Whether `check_key` would let it pass."""
+    """Whether `check_key` would accept the key."""
     return _reason_against(key) is None
 
 
@@ -455,11 +459,11 @@ def _reason_against(key: str) -> str | None:
     try:
         size_bytes = len(key.encode())
     except UnicodeEncodeError:
-        return "it has a lone surrogate"
+        return "it contains a lone surrogate"
     if size_bytes > KEY_BYTES_MAX:
-        return f"it has {size_bytes} bytes, more than {KEY_BYTES_MAX}"
+        return f"it has {size_bytes} bytes; the limit is {KEY_BYTES_MAX}"
     if _CONTROL.search(key):
-        return "it has a control character"
+        return "it contains a control character"
     segments = key.split("/")
     if "" in segments:
         return "it has an empty path segment (a leading, trailing or double slash)"
@@ -479,12 +483,13 @@ def unquote_value(value: str) -> str:
 
 
 def check_metadata(metadata: Mapping[str, str] | None, key: str) -> dict[str, str]:
-    """A copy of it, or `Invalid` naming the entry that no store would keep as it is."""
+    """A copy of the metadata, or `Invalid` naming the entry that a store would change or refuse."""
     checked = dict(metadata or {})
     for name, value in checked.items():
         if not _NAME.fullmatch(name) or name in _HEADERS:
             raise Invalid(
-                f"metadata name {shown(name)} is a header's or not lower-case letters, digits, dashes", key=key
+                f"metadata name {shown(name)} must be lowercase letters, digits and dashes, and not a header's",
+                key=key,
             )
         if not _VALUE.fullmatch(value):
             raise Invalid(

@@ -1,10 +1,11 @@
-"""The settings of a bucket, as JSON: what `worm attach` judges and changes.
+"""The settings of a bucket, as JSON: `worm attach` checks and changes them.
 
 S3 keeps each setting as one document. A PUT replaces all of it, without a condition. So `change` reads the setting
-again right before it writes, writes what it read with the difference, and reads back until S3 shows it: settings of a
-bucket are eventually consistent. If S3 shows something else, somebody else changed it at the same time: `Conflict`.
+again right before it writes, writes the result of the change, and reads back until S3 shows it: settings of a bucket
+are eventually consistent. If S3 shows something else, another process changed the setting at the same time: `Conflict`.
 
-*Unreadable* is not absent: the caller may not read this setting, so nothing can be said of it, and it is never written.
+*Unreadable* is not absent: the caller is not allowed to read this setting. So its value is unknown, and it is never
+written.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ SHOWN_TRIES = 12
 TIMEOUT_SECONDS = 30.0
 CLASSIC_REGION = "us-east-1"
 MINIMUM_SIZE = "TransitionDefaultMinimumObjectSize"
-"""A part of the answer about lifecycle rules that is not a part of the rules; a PUT without it resets it."""
+"""A field that the answer has beside the lifecycle rules. A PUT without it resets it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """The caller may not read the setting: `action` is what it lacks."""
+    """The caller is not allowed to read the setting; `action` is the missing permission."""
 
     action: str
 
 
 @dataclass(frozen=True, slots=True)
 class SettingCalls:
-    """How one setting is read and written. `missing`: the error code that means that there is none."""
+    """How one setting is read and written. `missing`: the error code that means that the setting is not set."""
 
     get: str
     read_action: str
@@ -96,11 +97,11 @@ SETTINGS: Mapping[str, SettingCalls] = {
     "requestPayment": SettingCalls("get_bucket_request_payment", "s3:GetBucketRequestPayment"),
 }
 Setting = JsonObject | Unreadable
-"""What S3 answered; empty where there is nothing."""
+"""The answer of S3; empty if the setting is not set."""
 
 
 class BucketSettings:
-    """Settings of one bucket; `region` is where it is."""
+    """Settings of one bucket; `region` is its region."""
 
     def __init__(self, bucket: str, *, endpoint_url: str | None, clock: Clock, ids: Ids) -> None:
         self.bucket = bucket
@@ -116,7 +117,7 @@ class BucketSettings:
         return BotoSide(self.bucket, self.endpoint_url, region, user_agent(ROLE), TIMEOUT_SECONDS).client
 
     def _found_region(self) -> str:
-        """By one HeadBucket. boto3 follows S3 to the right region by itself."""
+        """The region, found with one HeadBucket. boto3 follows S3 to the right region by itself."""
         try:
             found = self._asked(lambda: self._client.head_bucket(Bucket=self.bucket))
         except Failed as failed:
@@ -128,10 +129,12 @@ class BucketSettings:
         if failure.status == 404:
             return NotFound(f"there is no bucket {self.bucket!r}", hint="check the name and --endpoint-url")
         if failure.is_denied:
-            hint = "allow it s3:ListBucket, or use credentials of the account that owns the bucket"
-            return Denied(f"this account may not see the bucket {self.bucket!r} ({failure.reason})", hint=hint)
+            hint = "grant s3:ListBucket, or use credentials of the account that owns the bucket"
+            return Denied(
+                f"this account is not allowed to see the bucket {self.bucket!r} ({failure.reason})", hint=hint
+            )
         hint = "check AWS_REGION, and whether the credentials have expired"
-        return Invalid(f"S3 did not accept a request about the bucket {self.bucket!r}: {failure.reason}", hint=hint)
+        return Invalid(f"S3 rejected a request for the bucket {self.bucket!r}: {failure.reason}", hint=hint)
 
     # Reading
 
@@ -148,13 +151,15 @@ class BucketSettings:
                 return {}
             if failed.failure.is_denied:
                 return Unreadable(calls.read_action)
-            if failed.failure.status in (405, 501):  # a store that is not AWS and has no such setting
-                return Unreadable(f"{calls.read_action}, which this store does not know")
+            if failed.failure.status in (405, 501):  # a store other than AWS, without this setting
+                return Unreadable(f"this store does not support {calls.read_action}")
             raise self._refused(calls.read_action, failed.failure) from failed
         del answer["ResponseMetadata"]
         if name == "policy":
             answer = json.loads(answer["Policy"])
-        if answer.get("MFADelete") == "Disabled":  # the same as never set, and S3 takes it back only with a code
+        if (
+            answer.get("MFADelete") == "Disabled"
+        ):  # the same as never set, and S3 accepts it in a PUT only with an MFA code
             del answer["MFADelete"]
         plain: JsonObject = _plain(answer)
         return plain
@@ -162,11 +167,11 @@ class BucketSettings:
     # Writing
 
     def change(self, name: str, changed: Callable[[JsonObject], JsonObject], *, validate: bool = True) -> bool:
-        """Make of the setting what `changed` makes of it; False if that is what it is. `validate`: S3 checks that it
-        may send to every destination of a notification, and sends each a test."""
+        """Set the setting to the result of `changed`. Returns False if it already has that value. `validate`: S3 checks
+        that it may send to every destination of a notification, and sends each a test event."""
         current = self.read(name)
         if isinstance(current, Unreadable):
-            raise Denied(f"S3 refused {current.action}: the setting cannot be read, so it is not changed")
+            raise Denied(f"S3 refused {current.action}. The setting cannot be read, so it was not changed")
         wanted = changed(current)
         if is_nothing(name, wanted):
             wanted = {}
@@ -178,8 +183,8 @@ class BucketSettings:
                 return True
         what = f"the {name} setting of {self.bucket!r} is not what was written"
         raise Conflict(
-            f"{what}: somebody else changed it at the same time, or S3 has not applied it yet",
-            hint="look at it, then run the same command again",
+            f"{what}: another process changed it at the same time, or S3 has not applied it yet",
+            hint="check the setting, then run the same command again",
         )
 
     def _write(self, name: str, wanted: JsonObject, validate: bool) -> None:
@@ -205,10 +210,10 @@ class BucketSettings:
     def _refused(self, action: str, failure: Failure) -> WormError:
         if failure.is_denied:
             return Denied(f"S3 refused {action} on the bucket {self.bucket!r}", hint="allow this action")
-        return Invalid(f"S3 did not accept {action} on the bucket {self.bucket!r}: {failure.reason}")
+        return Invalid(f"S3 rejected {action} on the bucket {self.bucket!r}: {failure.reason}")
 
     def _asked(self, call: Callable[[], Any]) -> Mapping[str, Any]:
-        """One request; every setting is written whole, so that repeating a request is harmless."""
+        """One request. Every write replaces the whole setting, so it is safe to repeat."""
         reason = ""
         for _ in attempts(TRIES, self._clock, self._ids, base_seconds=0.2):
             try:
@@ -221,20 +226,20 @@ class BucketSettings:
 
 
 def is_nothing(name: str, wanted: JsonObject) -> bool:
-    """Nothing is left of a setting that S3 can delete. It refuses to store an empty one."""
+    """Whether the setting is empty and S3 can delete it. S3 refuses to store an empty one."""
     members = {"lifecycle": "Rules", "policy": "Statement"}
     return name in members and not wanted.get(members[name])
 
 
 def same(one: Setting, other: Setting) -> bool:
-    """Do both mean the same? The order of members, empty ones, and one value in a list are only ways to write it."""
+    """Whether both mean the same. The order of members, empty members, and a list with one value do not matter."""
     if isinstance(one, Unreadable) or isinstance(other, Unreadable):
         return False
     return bool(_meaning(one) == _meaning(other))
 
 
 def _without_default(found: Setting, wanted: JsonObject) -> Setting:
-    """S3 tells the minimum size of transitions also where nobody set one."""
+    """S3 returns the minimum size of transitions even if nobody set one."""
     if isinstance(found, Unreadable) or MINIMUM_SIZE in wanted:
         return found
     return {name: part for name, part in found.items() if name != MINIMUM_SIZE}
@@ -253,7 +258,7 @@ def _meaning(value: JsonValue) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """JSON of what boto3 hands out: times become text, which it takes back."""
+    """The result of boto3 as JSON: times become text, which boto3 accepts again."""
     if isinstance(value, Mapping):
         return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, list):

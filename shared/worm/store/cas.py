@@ -1,22 +1,22 @@
-"""One object that changes by compare-and-swap only: read it (cached by etag), change it, write it if it is unchanged,
-else go round again. It knows nothing of what the object is for.
+"""One object that changes only by compare-and-swap: read it (cached by etag), change it, write it if it is unchanged,
+otherwise try again. This module does not know what the object is for.
 
 Vocabulary:
-- *held*: what we believe is stored, with its etag. Every swap is conditional on that etag, so a belief that is out of
-  date costs a round and never a lost change.
-- *change*: a function from the current value (None: there is none) to the one wanted, or to None for 'nothing to do'.
-  It must be idempotent: after an unknown outcome we read again and apply it to whatever is there, ours or not.
-- *rules*: what may become of the object. The defaults are those of a *derived* file (the manifest of a table, an index,
-  heads): a damaged one counts as absent and is replaced, under its etag. A *root*, which cannot be computed again,
-  never takes damage for absence: it raises `Corrupt`. What the store refuses to read or to replace (in a directory: a
+- *held*: what we believe is stored, with its etag. Every swap is conditional on that etag, so an outdated belief costs
+  another round, but never loses a change.
+- *change*: a function from the current value (None if there is none) to the new value, or to None for 'nothing to do'.
+  It must be idempotent: after an unknown outcome, we read again and apply it to the stored value, ours or not.
+- *rules*: how the object may change. The defaults suit a *derived* file (the manifest of a table, an index,
+  heads): a damaged one counts as absent and is replaced, under its etag. A *root* cannot be recomputed, so a damaged
+  one never counts as absent: it raises `Corrupt`. Anything that the store refuses to read or replace (in a directory: a
   FIFO, a folder, a link that leads out) is damage too, and stays.
-- *numbering*: an etag must never fit again once it was replaced, so no body may repeat. A derived file carries a
-  growing revision of its own; a root is given a `version` and a random `put_id` with every swap.
-- *invariants*: predicates over the current value and the new one, asked before every swap. One that does not hold is a
-  mistake in this program or damage that decoding did not see: `InvariantBroken`, and nothing is written.
+- *numbering*: a replaced etag must never match again, so no body may repeat. A derived file carries a growing revision;
+  a root gets a `version` and a random `put_id` with every swap.
+- *invariants*: predicates over the current value and the new one, checked before every swap. If one does not hold, this
+  program has a bug, or decoding missed some damage: `InvariantBroken`, and nothing is written.
 
-What a failure means: `Unavailable`, too many others were quicker, nothing of ours is stored; `CommitStateUnknown`, the
-store did not say often enough whether it took our body."""
+What a failure means: `Unavailable`: other writers won too many times, and our change is not stored.
+`CommitStateUnknown`: the store failed too often to say whether it stored our body."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ from worm.values import dataclass
 T = TypeVar("T")
 ATTEMPTS_MAX = 60
 UNKNOWN_MAX = 3
-"""Each of them has taken its full time already."""
+"""How often to retry after `CommitStateUnknown`. Each attempt has already used its full time."""
 Invariant = Callable[[T, T], bool]
-"""Does it hold from the current value to the new one? Its name says what holds."""
+"""Whether the step from the current value to the new one is allowed. The function's name says what must hold."""
 
 
 class InvariantBroken(WormError):
-    """A swap would have broken what always holds. Nothing was written. `invariant` names the predicates. No `Corrupt`:
-    what would be computed again from the source would be as wrong, if this program has a bug."""
+    """A swap would have broken an invariant. Nothing was written. `invariant` names the predicates. It is not a
+    `Corrupt`: if this program has a bug, recomputing the object would give the same wrong result."""
 
     def __init__(self, invariant: str, key: str) -> None:
         what = f"a change would break an invariant: {invariant.replace('_', ' ')}"
-        super().__init__(what, key=key, hint="nothing was written; the object is damaged, or this program has a bug")
+        super().__init__(what, key=key, hint="nothing was written; either the object is damaged or worm has a bug")
         self.invariant = invariant
 
 
 @dataclass(frozen=True, slots=True)
 class Rules(Generic[T]):
-    """What may become of an object. `blank` is what an absent one counts as for the invariants; without it they are
-    first asked at the second swap. `numbered` gives a new value (the second) the number after that of the current one
-    (None: there is none) and a put id."""
+    """How an object may change. `blank` is the value of an absent object for the invariants; without it, they are first
+    checked at the second swap. `numbered` takes the current value (None if there is none), the new value and a put id,
+    and returns the new value with the next number."""
 
     is_derived: bool = True
     blank: T | None = None
@@ -68,7 +68,7 @@ class Rules(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Held(Generic[T]):
-    """What we believe is stored. `value` None with a damage: the object is damaged; without: there is none."""
+    """What we believe is stored. `value` None means that the object is damaged (with `damage`) or absent."""
 
     value: T | None
     etag: str | None
@@ -77,7 +77,7 @@ class Held(Generic[T]):
 
 
 class CasFile(Generic[T]):
-    """The object under `key`. Not for several threads at once; every worker thread has its own."""
+    """The object under `key`. Not thread-safe; every worker thread has its own."""
 
     def __init__(
         self,
@@ -104,23 +104,23 @@ class CasFile(Generic[T]):
 
     @property
     def held(self) -> Held[T]:
-        """What was read or written last, without a request."""
+        """The value that was read or written last, without a request."""
         if self._undecoded is not None:
             self._take(self._undecoded)
         return self._held
 
     @property
     def etag(self) -> str | None:
-        """Of what was read or written last."""
+        """The etag that was read or written last."""
         return self._held.etag if self._undecoded is None else self._undecoded.etag
 
     @property
     def undecoded(self) -> bytes | None:
-        """The bytes that `refresh` read, as long as nobody asked what they mean."""
+        """The bytes that `refresh` read, until they are decoded."""
         return None if self._undecoded is None else self._undecoded.body
 
     def refresh(self) -> None:
-        """One conditional GET. What it brings is decoded when `held` is asked for; a reader of bytes does without."""
+        """One conditional GET. The body is decoded on first access to `held`; a reader of bytes skips that."""
         try:
             found = self._store.get_if_changed(self.key, self.etag)
         except Invalid as refused:
@@ -132,19 +132,19 @@ class CasFile(Generic[T]):
             self._undecoded = found
 
     def read(self) -> T | None:
-        """The current value: one conditional GET; nothing is parsed when it did not change."""
+        """The current value: one conditional GET; nothing is parsed if it did not change."""
         self.refresh()
         return self._current()
 
     def update(self, change: Callable[[T | None], T | None], *, is_fresh: bool = False) -> T | None:
-        """Apply `change` until it is stored, or until it returns None (nothing to do). Returns what is stored now.
-        `is_fresh`: it was read just now, so it is not read again before the first try."""
+        """Apply `change` until it is stored, or until it returns None (nothing to do). Returns the value that is stored
+        now. `is_fresh`: the object was read just now, so it is not read again before the first attempt."""
         if not is_fresh:
             self.refresh()
         self._unknown = 0
         for attempt in attempts(ATTEMPTS_MAX, self._clock, self._ids, base_seconds=0.02, cap_seconds=1.0):
             if attempt > 1:
-                self.refresh()  # where others write all the time, what is older than the pause loses every time
+                self.refresh()  # if others write all the time, a value from before the pause always loses
             current = self._current()
             wanted = change(current)
             if wanted is None:
@@ -155,7 +155,9 @@ class CasFile(Generic[T]):
             if self._swap(wanted):
                 return wanted
         raise Unavailable(
-            f"{ATTEMPTS_MAX} compare-and-swap attempts lost to other writers", key=self.key, hint="retried by the queue"
+            f"{ATTEMPTS_MAX} compare-and-swap attempts lost to other writers",
+            key=self.key,
+            hint="try again; the queue retries by itself",
         )
 
     def _current(self) -> T | None:
@@ -177,7 +179,7 @@ class CasFile(Generic[T]):
             self._unknown += 1
             if self._unknown >= UNKNOWN_MAX:
                 raise
-            self.refresh()  # ours or not: the change is applied again to whatever is there
+            self.refresh()  # ours or not: apply the change again to the stored value
             return False
         except Invalid as refused:
             raise self._in_the_way(refused) from refused

@@ -1,17 +1,17 @@
-"""A store in plain files, one per document, that people can look at and edit: the embedded default of the SDK.
+"""A store in plain files, one per document, which people can read and edit. It is the SDK's embedded default.
 
-It keeps the same contract as S3: atomic, crash-safe, conditional across threads and processes. It keeps no versions.
-The etag is the quoted MD5 of the content, so an edit by hand counts as the change that it is. `tree.py` knows where a
-key lies and how a file is replaced, `wal.py` makes a change durable, `Disk` joins both under the locks of the keys.
+It fulfills the same contract as S3: atomic, crash-safe, conditional across threads and processes. It keeps no versions.
+The etag is the quoted MD5 of the content, so an edit by hand counts as a change. `tree.py` maps keys to files and
+replaces files, `wal.py` makes a change durable, and `Disk` combines both under the locks of the keys.
 
 Invariants
-- Writers of one key hold the lock of its stripe (`.worm.store/locks/`), across threads and processes. Who needs several
-  takes them in the order of their numbers. Readers hold none.
-- A change is on the disk, in the log, before its document is put into its place; nothing else is synced before it is
-  acknowledged (decision 0027). One that could not be made is taken back in the log.
-- An fsync that failed leaves `CommitStateUnknown`, and the store refuses to write until it is opened again.
+- Writers of one key hold the lock of its stripe (`.worm.store/locks/`), across threads and processes. A writer of
+  several keys takes the locks in the order of their numbers. Readers take no lock.
+- A change is on the disk, in the log, before its document is moved into place. Nothing else is synced before the write
+  is acknowledged (decision 0027). If the move fails, the log aborts the change.
+- A failed fsync raises `CommitStateUnknown`. The store then refuses to write until it is opened again.
 
-A module of its own because a store is chosen by the url, and imported only when it is.
+It is a separate module because the URL selects the store, and only that store is imported.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ STRIPES = 64
 
 
 class _Stripes:
-    """The locks of keys. A handle is shared by the threads of this process, so each has a lock for them, too."""
+    """The locks of keys. The threads of this process share a handle, so each stripe also has a thread lock."""
 
     def __init__(self, tree: FileTree) -> None:
         self._tree = tree
@@ -80,14 +80,15 @@ class _Stripes:
         self.handles: dict[int, Handle] = {}
 
     def _begin_again(self) -> None:
-        """In a forked child: its copies would keep the locks of a parent that is killed. Unlocking is the parent's."""
+        """In a forked child: copied handles would keep the locks of a parent that was killed. Only the parent
+        unlocks."""
         for handle in self.handles.values():
             handle.close()
         self._begin()
 
     @contextlib.contextmanager
     def held(self, keys: Sequence[str]) -> Iterator[None]:
-        """Exclusive among the writers of these keys."""
+        """Exclude other writers of these keys."""
         taken: list[int] = []
         try:
             for number in sorted({hashlib.sha256(key.encode()).digest()[0] % STRIPES for key in keys}):
@@ -103,7 +104,7 @@ class _Stripes:
                 self._threads[number].release()
 
     def _lock(self, number: int) -> None:
-        """A file that is still there: somebody may have removed the folder, and others lock another one."""
+        """Lock a file that still exists. Somebody may have removed the folder, and others may lock a new file."""
         while True:
             handle = self.handles.get(number) or self._opened(number)
             fcntl.flock(handle.fd, fcntl.LOCK_EX)
@@ -123,7 +124,7 @@ class _Stripes:
         return handle
 
     def close(self) -> None:
-        """Those that nobody holds."""
+        """Close the handles that nobody holds."""
         for number, lock in enumerate(self._threads):
             if lock.acquire(blocking=False):
                 self.handles.pop(number, None)
@@ -141,7 +142,7 @@ class Disk:
         self._is_durable = is_durable
 
     def put_all(self, puts: Sequence[Put], now: datetime) -> list[Attempt | WormError]:
-        """Each under its own condition; those that pass become durable together."""
+        """Put each document under its own condition. Those that pass become durable together."""
         with translated(puts[0].key if puts else ""), self.stripes.held([put.key for put in puts]):
             found = [self._staged(put, now) for put in puts]
             failures = self._install([one for one in found if isinstance(one, Staged)])
@@ -153,7 +154,7 @@ class Disk:
         ]
 
     def _staged(self, put: Put, now: datetime) -> Staged | Attempt | WormError:
-        """The document beside its place, or why it may not get there."""
+        """The document written beside its final place, or the reason for a refusal."""
         try:
             old = self.tree.look_to_replace(put.key)
             refusal = None if put.condition is None else _refusal(put.condition, old)
@@ -164,7 +165,8 @@ class Disk:
             return error
 
     def _install(self, staged: Sequence[Staged]) -> dict[str, WormError]:
-        """Log them, then put them into their places; what failed, by key. A failure of the log is one of all."""
+        """Log the documents, then move them into place. Returns the failures by key. If the log fails, all of them
+        fail."""
         failures: dict[str, WormError] = {}
         try:
             with self._logged([one.change for one in staged]) as taken_back:
@@ -204,7 +206,7 @@ class Disk:
 
     @contextlib.contextmanager
     def _logged(self, changes: Sequence[FileChange]) -> Iterator[list[int]]:
-        """The changes are in the log; the block makes them, and tells which it could not make."""
+        """The changes are in the log. The block applies them and reports the ones that failed."""
         taken_back: list[int] = []
         if not self._is_durable or not changes:
             yield taken_back
@@ -226,26 +228,26 @@ class Disk:
 
 
 def as_worm_error(error: OSError, key: str) -> WormError:
-    """What the operating system's refusal means to a caller."""
+    """The error of the operating system as an error for the caller."""
     if isinstance(error, Unsynced):
         return CommitStateUnknown(
-            f"the change may not survive a power cut: {error.strerror}", key=key, hint="read the key before acting"
+            f"the change may not survive a power cut: {error.strerror}", key=key, hint="read the key before you retry"
         )
     if isinstance(error, (NotADirectoryError, IsADirectoryError, FileExistsError)):
         return Invalid(
-            f"{key!r} cannot be stored in files: a key cannot be both a document and the folder of another",
+            f"{key!r} cannot be stored as a file: a key cannot be both a document and the folder of another document",
             key=key,
-            hint="move one of the two away",
+            hint="move one of the two elsewhere",
         )
     if error.errno == errno.ENAMETOOLONG:
-        return Invalid(f"{key!r} is too long a path for this file system", key=key)
+        return Invalid(f"the path of {key!r} is too long for this file system", key=key)
     if isinstance(error, PermissionError) or error.errno == errno.EROFS:
-        return Denied(f"the file system refused: {error.strerror}", key=key)
-    return Unavailable(f"the file system failed: {error.strerror}", key=key)
+        return Denied(f"the file system denied access: {error.strerror}", key=key)
+    return Unavailable(f"the file system reported an error: {error.strerror}", key=key)
 
 
 class FileStore(ResolvedWrites):
-    """Documents under a directory. `durability="process"` gives up what a power cut may take, for speed: no fsync."""
+    """Documents under a directory. `durability="process"` skips fsync for speed: a power cut may then lose writes."""
 
     is_certain = True  # a write has landed, has not, or is `CommitStateUnknown`
 
@@ -271,7 +273,7 @@ class FileStore(ResolvedWrites):
         return Path(self._disk.tree.root)
 
     @cached_property
-    def url(self) -> str:  # asked for with every write
+    def url(self) -> str:  # called with every write
         return self.root.as_uri()
 
     @property
@@ -279,12 +281,12 @@ class FileStore(ResolvedWrites):
         return self.url
 
     def close(self) -> None:
-        """Bring everything to the disk and give handles back. The next call opens them again."""
+        """Sync everything to the disk and close the handles. The next call opens them again."""
         with translated(self._disk.wal.folder):
             self._disk.close()
 
     def in_the_way(self, key: str) -> str | None:
-        """What lies in the place of a document and can be none, with what to do about it. For messages."""
+        """What occupies a document's path but is not a regular file, and what to do about it. For messages."""
         try:
             with translated(key):
                 return self._disk.tree.in_the_way(key)
@@ -292,7 +294,7 @@ class FileStore(ResolvedWrites):
             return refused.hint
 
     def irregular(self) -> list[str]:
-        """What lies among the documents and cannot be one."""
+        """Paths among the documents that cannot be documents."""
         with translated(""):
             return self._disk.tree.irregular()
 
@@ -338,8 +340,8 @@ class FileStore(ResolvedWrites):
         return self._put(Put(key, body, condition, metadata))
 
     def put_many(self, puts: Sequence[Put]) -> list[Won | Lost | Gone | WormError]:
-        """One fsync for all of them. What lost is resolved like any other write. Here an attempt that landed is known
-        to have landed: nobody looks for its put id, so what has no metadata needs no file for one."""
+        """One fsync for all of them. A write that lost is resolved like any other. This store knows whether an attempt
+        landed, so nobody looks for its put id. A document without metadata therefore needs no metadata file."""
         check_different(puts)
         stamped = [
             put.with_metadata({PUT_ID: self.ids.ulid(), **put.metadata}) if put.condition and put.metadata else put
@@ -366,7 +368,7 @@ class FileStore(ResolvedWrites):
         return [refusal or next(answers) for refusal in refusals]
 
     def _refusal(self, put: Put) -> WormError | None:
-        """What is wrong with it before anything is asked of the disk."""
+        """What is wrong with the put, checked before any disk access."""
         try:
             check_metadata(put.metadata, put.key)
             self._disk.tree.check(put.key)
@@ -427,12 +429,12 @@ class FileStore(ResolvedWrites):
 
 
 def _refusal(condition: Condition, current: DiskFile | None) -> Attempt | None:
-    """Why the write may not happen, or None."""
+    """Why the write must not happen, or None."""
     if isinstance(condition, IfAbsent):
         return None if current is None else Attempt(AttemptOutcome.REFUSED, reason="the key exists")
     if current is None:
         return Attempt(AttemptOutcome.GONE, reason="the key does not exist")
-    return None if current.etag == condition.etag else Attempt(AttemptOutcome.REFUSED, reason="the etag is another")
+    return None if current.etag == condition.etag else Attempt(AttemptOutcome.REFUSED, reason="the etag differs")
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 Etags are quoted MD5s, times are whole seconds of the given clock, and with `versioned=True` every write is a version
 and a delete is a marker, as in a versioned bucket. One lock makes every call atomic.
 
-A module of its own because a store is chosen by the url; tests use it by itself.
+It is a separate module because the URL selects the store; tests also use it directly.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ class MemoryStore(ResolvedWrites):
         self.requests = RequestCounter()
         self._lock = new_rlock()
         self._history: dict[str, list[_Stored]] = {}
-        self._keys: list[bytes] = []  # those of the history, in S3's order
+        self._keys: list[bytes] = []  # the keys of the history, in S3's order
         self._writes = 0
 
     @classmethod
     def named(cls, name: str) -> MemoryStore:
-        """The store of `memory://name`: the same one for every caller in this process."""
+        """The store of `memory://name`: all callers in this process share it."""
         with cls._named_lock:
             if name not in cls._named:
                 cls._named[name] = cls(name)
@@ -160,7 +160,7 @@ class MemoryStore(ResolvedWrites):
             elif not etag:
                 return Attempt(AttemptOutcome.GONE, reason="404: the key does not exist")
             elif etag != condition.etag:
-                return Attempt(AttemptOutcome.REFUSED, reason="412: the etag is another")
+                return Attempt(AttemptOutcome.REFUSED, reason="412: the etag differs")
             stored = self._store(key, body, checked)
         return Attempt(AttemptOutcome.LANDED, stored.etag, stored.version_id)
 
@@ -187,7 +187,7 @@ class MemoryStore(ResolvedWrites):
             if current is None or current.body is None:
                 return Attempt(AttemptOutcome.GONE, reason="404: the key does not exist")
             if current.etag != etag:
-                return Attempt(AttemptOutcome.REFUSED, reason="412: the etag is another")
+                return Attempt(AttemptOutcome.REFUSED, reason="412: the etag differs")
             return Attempt(AttemptOutcome.LANDED, version_id=self._remove(key))
 
     def list(self, prefix: str, *, start_after: str | None = None, limit: int | None = None) -> Iterator[Listed]:
@@ -214,7 +214,7 @@ class MemoryStore(ResolvedWrites):
 
     def _under(self, prefix: str, start_after: str | None) -> Sequence[tuple[str, Sequence[_Stored]]]:
         start, after = check_prefix(prefix).encode(), (start_after or "").encode()
-        if len(self._keys) != len(self._history):  # a test put a history of its own there
+        if len(self._keys) != len(self._history):  # a test replaced the history
             self._keys = sorted(map(str.encode, self._history))
         at = max(bisect_left(self._keys, start), bisect_right(self._keys, after) if after else 0)
         keys = takewhile(lambda key: key.startswith(start), islice(self._keys, at, None))

@@ -1,4 +1,4 @@
-"""From a url to a store: `s3://bucket[/prefix]`, a path or `file://…`, `memory://name`."""
+"""Opens the store for a URL: `s3://bucket[/prefix]`, a path or `file://…`, `memory://name`."""
 
 from __future__ import annotations
 
@@ -28,61 +28,63 @@ def open_store(
     ids: Ids | None = None,
     durability: Durability | None = None,
 ) -> Store:
-    """The store of the url. The engines are imported only for the url that needs them. Sends no request. `durability`
-    is for a directory: see `FileStore`; without it, `WORM_DURABILITY` counts."""
+    """The store for the URL. Only the client that the URL needs is imported. Sends no request. `durability` is only for
+    a directory: see `FileStore`. The default is `WORM_DURABILITY`."""
     text, scheme, rest = split_url(url)
     if scheme == "":
         return _open_file(_directory(text), clock, ids, durability)
     if scheme == "file":
         return _open_file(_file_path(text), clock, ids, durability)
     if durability is not None:
-        raise Invalid(f"durability={durability!r} is for a directory, and {text!r} is none", hint="leave it out")
+        raise Invalid(
+            f"durability={durability!r} only applies to a directory, and {text!r} is not one", hint="leave it out"
+        )
     if scheme == "memory":
         return MemoryStore.named(rest)
     if scheme == "s3":
         bucket, prefix = bucket_and_prefix(text, rest)
         return _open_s3(bucket, prefix, endpoint_url, region, role, clock, ids)
-    raise Invalid(f"{shown(text)} is not a url this library can open", hint=_other_place(scheme, rest))
+    raise Invalid(f"{shown(text)} is not a URL that worm can open", hint=_other_place(scheme, rest))
 
 
 def split_url(url: str | Path) -> tuple[str, str, str]:
-    """The text of the url, its scheme in lower case (empty for a path) and what comes after `://`.
+    """The text of the URL, its scheme in lowercase (empty for a path) and the part after `://`.
 
-    `Invalid` for what is almost a url: a typing error must not become a directory, in which a bucket's documents would
-    be stored.
+    Raises `Invalid` for text that is almost a URL: a typo must not create a directory that then stores the documents
+    meant for a bucket.
     """
     given: object = url
     text = str(given) if isinstance(given, str | Path) else ""
     if not text.strip():
-        raise Invalid(f"{shown(url)} names no place", hint=PLACES)
+        raise Invalid(f"{shown(url)} is not a URL or a path", hint=f"use {PLACES}")
     if text != text.strip() or not text.isprintable():
-        raise Invalid(f"{shown(text)} has spaces around it, or characters that cannot be printed", hint=PLACES)
+        raise Invalid(
+            f"{shown(text)} starts or ends with a space, or contains unprintable characters", hint=f"use {PLACES}"
+        )
     found = _SCHEME.match(text)
     if found is None:
         return text, "", text
     scheme, rest = found["scheme"].lower(), text[found.end() :]
     if found["slashes"] != "//":
         if len(scheme) == 1:
-            raise Invalid(
-                f"{shown(text)} is a path of Windows", hint="this library runs on Linux and macOS; write a/path"
-            )
+            raise Invalid(f"{shown(text)} is a Windows path", hint="worm runs on Linux and macOS; write a/path")
         name = rest.strip("/")
         hint = f"write {scheme}://{name}" if scheme in ("s3", "memory") else f"write {scheme}:///absolute/path"
         if scheme not in ("s3", "memory", "file", "sqlite"):
-            hint = f"{PLACES}; a directory of this name is ./{text}"
-        raise Invalid(f"{shown(text)} is neither a url nor a path", hint=hint)
+            hint = f"use {PLACES}; for a directory of this name, write ./{text}"
+        raise Invalid(f"{shown(text)} is neither a URL nor a path", hint=hint)
     return text, scheme, rest
 
 
 def irregular_files(store: Store) -> list[str]:
-    """Of a directory: what lies among the documents and is not a regular file."""
+    """For a directory: paths among the documents that are not regular files."""
     from worm.store.file import FileStore
 
     return store.irregular() if isinstance(store, FileStore) else []
 
 
 def in_the_way(store: Store, key: str) -> str | None:
-    """Of a directory: what lies in the place of a document and is not a regular file, with what to do about it."""
+    """For a directory: what occupies a document's path but is not a regular file, and what to do about it."""
     from worm.store.file import FileStore
 
     return store.in_the_way(key) if isinstance(store, FileStore) else None
@@ -96,22 +98,23 @@ def _other_place(scheme: str, rest: str) -> str:
         by_host = host.partition(".s3")[0] if ".s3" in host else ""
         return f"write s3://{f'{by_host}/{path}' if by_host else path}".rstrip("/")
     if scheme in ("http", "https"):
-        return "write s3://bucket[/prefix], and give the server as endpoint_url (--endpoint-url, AWS_ENDPOINT_URL)"
-    return PLACES
+        return "write s3://bucket[/prefix], and pass the server as endpoint_url (--endpoint-url, AWS_ENDPOINT_URL)"
+    return f"use {PLACES}"
 
 
 def bucket_and_prefix(text: str, rest: str) -> tuple[str, str]:
-    """Of an S3 url, whose text after `s3://` is `rest`."""
+    """The bucket and the prefix of an S3 URL; `rest` is its text after `s3://`."""
     bucket, _, prefix = rest.partition("/")
     if not bucket:
-        raise Invalid(f"{shown(text)} names no bucket", hint="write s3://bucket or s3://bucket/prefix")
+        raise Invalid(f"{shown(text)} does not name a bucket", hint="write s3://bucket or s3://bucket/prefix")
     if "?" in text or "#" in text:
         raise Invalid(
-            f"{shown(text)} has a '?' or a '#'", hint="a url names a bucket and a prefix only; settings are arguments"
+            f"{shown(text)} contains '?' or '#'",
+            hint="a URL holds only a bucket and a prefix; pass settings as arguments",
         )
     if not _BUCKET.fullmatch(bucket) or ".." in bucket:
-        hint = "3 to 63 lower-case letters, digits, dots and dashes, beginning and ending with a letter or a digit"
-        raise Invalid(f"{shown(bucket)} cannot be the name of a bucket", hint=hint)
+        hint = "use 3 to 63 lowercase letters, digits, dots and dashes; start and end with a letter or a digit"
+        raise Invalid(f"{shown(bucket)} is not a valid bucket name", hint=hint)
     if prefix:
         check_prefix(prefix)
     return bucket, prefix
@@ -121,7 +124,7 @@ def _directory(text: str) -> Path:
     try:
         return Path(text).expanduser() if text.startswith("~") else Path(text)
     except RuntimeError as error:
-        raise Invalid(f"{shown(text)}: {error}", hint=f"a directory of this name is ./{text}") from error
+        raise Invalid(f"{shown(text)}: {error}", hint=f"for a directory of this name, write ./{text}") from error
 
 
 def _open_file(path: Path, clock: Clock | None, ids: Ids | None, durability: Durability | None) -> Store:
@@ -130,7 +133,7 @@ def _open_file(path: Path, clock: Clock | None, ids: Ids | None, durability: Dur
     for one in (path, *path.parents):
         if one.exists():
             if not one.is_dir():
-                raise Invalid(f"{one} is a file, not a directory", hint="name a directory; it is made if needed")
+                raise Invalid(f"{one} is a file, not a directory", hint="name a directory; worm creates it if needed")
             break
     chosen = cast(Durability, durability or os.environ.get("WORM_DURABILITY") or "power")
     return FileStore(path, clock=clock, ids=ids, durability=chosen)
@@ -141,9 +144,7 @@ def _file_path(url: str) -> Path:
     if parts.netloc not in ("", "localhost"):
         raise Invalid(f"{shown(url)} names another machine", hint="write file:///absolute/path")
     if not parts.path or "?" in url or "#" in url:
-        raise Invalid(
-            f"{shown(url)} names no path", hint="write file:///absolute/path, with %3F for '?' and %23 for '#'"
-        )
+        raise Invalid(f"{shown(url)} has no path", hint="write file:///absolute/path, with %3F for '?' and %23 for '#'")
     return Path(unquote(parts.path))
 
 

@@ -1,4 +1,5 @@
-"""Many requests: one way to do several at once, one way to take items in chunks, one bound on what is held at once."""
+"""Many requests: one way to run several at once, one way to take items in chunks, and one limit on the memory they
+use."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ THREADS = 16
 
 
 def carried(work: Callable[..., R]) -> Callable[..., R]:
-    """The same work for another thread, which counts its requests with those of this one (`base.metered`). Several
-    threads may call it at once: each call has a context of its own."""
+    """The same work for another thread, whose requests are counted with those of this one (`base.metered`). Several
+    threads may call it at once: each call has its own context."""
     context = copy_context()
     return lambda *given: context.copy().run(work, *given)
 
@@ -31,26 +32,26 @@ def in_parallel(work: Callable[[T], R], items: Iterable[T], threads: int = THREA
     listed = list(items)
     if len(listed) < 2:
         return [work(one) for one in listed]
-    from concurrent.futures import ThreadPoolExecutor  # brings logging along
+    from concurrent.futures import ThreadPoolExecutor  # imports logging
 
     with ThreadPoolExecutor(min(threads, len(listed)), thread_name_prefix="worm") as pool:
         futures: list[Future[R]] = []
         taken = carried(work)
-        with suppress(RuntimeError):  # the interpreter ends, and starts no more threads
+        with suppress(RuntimeError):  # the interpreter is shutting down and starts no more threads
             futures.extend(pool.submit(taken, one) for one in listed)
         return [*(future.result() for future in futures), *map(work, listed[len(futures) :])]
 
 
 TURN_BYTES = 16 << 20
-"""About how much is read before it is worked on. What it becomes in memory may be several times larger."""
+"""About how many bytes are read before they are processed. In memory, they may become several times larger."""
 _FIRST = 8
 _GROWTH = 4
 
 
 class Portions:
-    """Work on many items in turns, so that one turn reads about `TURN_BYTES`, whatever the items turn out to have. How
-    many the next turn takes follows from what was read so far; the first are few. `enough`: so many may do, so a turn
-    ends there."""
+    """Process many items in turns, so that one turn reads about `TURN_BYTES`, whatever size the items turn out to have.
+    The size of the next turn follows from the bytes read so far; the first turns are small. `enough`: this many items
+    may suffice, so a turn ends there."""
 
     def __init__(self, *, most: int, enough: int = 0) -> None:
         self._most = most
@@ -59,11 +60,11 @@ class Portions:
         self._read = self._done = 0
 
     def took(self, size: int) -> None:
-        """So many bytes were read for one item."""
+        """Record how many bytes were read for one item."""
         self._read += size
 
     def of(self, items: Sequence[T], said: Callable[[T], int] = lambda item: 0) -> Iterator[Sequence[T]]:
-        """The items in order, a turn at a time. `said`: how many bytes an item is said to have."""
+        """The items in order, a turn at a time. `said`: the expected bytes of an item."""
         start = 0
         while start < len(items):
             end = start + self._size
@@ -78,8 +79,9 @@ class Portions:
 
 
 class Postponed(BaseException):
-    """What an item is about to read does not fit beside what others hold. `need`: its bytes so far and these. Not an
-    `Exception`: nobody between the read and `Room.within` is to take it for an answer of the store."""
+    """An item is about to read more than fits beside what other items hold. `need`: the bytes that it has read and
+    wants to read. This is not an `Exception`, so that no code between the read and `Room.within` mistakes it for an
+    answer of the store."""
 
     def __init__(self, need: int) -> None:
         super().__init__(need)
@@ -87,10 +89,10 @@ class Postponed(BaseException):
 
 
 class Room:
-    """Bounds the bytes that items which are worked on at the same time have read. What an item is said to have may be
-    wrong; here counts what the store says before it sends a body. An item that does not fit is stopped, not made to
-    wait, since it may hold locks that others need; the caller works on it again when there is room. One item alone may
-    read anything."""
+    """Limits the bytes that items in progress have read together. The expected size of an item may be wrong, so this
+    counts what the store reports before it sends a body. An item that does not fit is stopped. It does not wait,
+    because it may hold locks that others need; the caller processes it again when there is room. A single item may read
+    any amount."""
 
     def __init__(self, limit: int = TURN_BYTES) -> None:
         self._limit = limit
@@ -99,12 +101,13 @@ class Room:
         self.peak = 0
 
     def within(self, work: Callable[[T], R], item: T) -> R | Postponed:
-        """Work on the item in this thread; `Postponed` where it did not fit. It holds what it read until it ends."""
+        """Process the item in this thread. Returns `Postponed` if it did not fit. The item holds its bytes until it
+        ends."""
         at_work.room, at_work.held = self, 0
         try:
             return work(item)
         except Postponed as postponed:
-            return postponed.with_traceback(None)  # which keeps alive all that the item has read
+            return postponed.with_traceback(None)  # the traceback would keep alive everything that the item has read
         finally:
             with self._lock:
                 self._held -= at_work.held
@@ -121,7 +124,7 @@ class Room:
 
 
 def chunked(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """The items in order, `size` at a time; the last list may be shorter. Takes no more of them than it hands out."""
+    """The items in order, `size` at a time; the last list may be shorter. Takes no more items than it yields."""
     rest = iter(items)
     while chunk := list(islice(rest, size)):
         yield chunk

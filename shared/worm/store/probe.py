@@ -1,9 +1,10 @@
-"""Does this store keep its word about conditions? Asked once before it is trusted with writes.
+"""Checks once, before the first write, whether a store honors write conditions.
 
 "S3 compatible" is not enough: some stores ignore write conditions, others let several racing writers win. The probe
 writes a few small objects under `.worm.probe/<ulid>/`, races threads on them, and removes them again (in a versioned
 bucket their versions remain, for a lifecycle rule to expire). It uses single attempts: nothing is resolved or repeated.
-A probe that gets no clear answer raises `Unavailable` or `Denied`; it never calls a store unsafe for being away.
+A probe that gets no clear answer raises `Unavailable` or `Denied`. It never calls a store unsafe because the store is
+unreachable.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _NOBODY = '"00000000000000000000000000000000"'
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One promise, whether it was kept, and what was seen."""
+    """One promise, whether the store kept it, and what the probe saw."""
 
     name: str
     passed: bool
@@ -57,7 +58,7 @@ class ProbeReport:
 
 
 def probe_store(store: Store, *, ids: Ids | None = None, racers: int = RACERS, rounds: int = ROUNDS) -> ProbeReport:
-    """Run every check; the races only while all is well. Takes about 2 * rounds * racers + 20 requests."""
+    """Run every check, and the races only if all others pass. Takes about 2 * rounds * racers + 20 requests."""
     probe = _Probe(store, f"{PROBE_PREFIX}{(ids or Ids.system()).ulid()}/", racers)
     from concurrent.futures import ThreadPoolExecutor
 
@@ -73,21 +74,21 @@ def probe_store(store: Store, *, ids: Ids | None = None, racers: int = RACERS, r
 
 
 def ensure_safe_once(store: Store, *, ids: Ids | None = None) -> None:
-    """`ensure_safe`, unless this store was asked before, or is in this process's memory."""
+    """`ensure_safe`, unless this store was already checked or lives in the memory of this process."""
     if store not in _trusted and not store.url.startswith("memory:"):
         ensure_safe(store, ids=ids)
 
 
 def trust(store: Store) -> None:
-    """Ask this store no more: it is known to keep write conditions."""
+    """Skip the probe for this store: it is known to honor write conditions."""
     _trusted.add(store)
 
 
 def ensure_safe(store: Store, *, ids: Ids | None = None) -> None:
-    """`require_safe`, remembered: a store that passed keeps a marker, so the next session asks with one GET.
+    """`require_safe`, remembered: a store that passed gets a marker, so the next session checks with one GET.
 
-    The marker's name carries the endpoint and url that were probed: a bucket that was copied elsewhere, markers
-    included, is probed again there.
+    The marker's name contains the endpoint and the URL that were probed. So a bucket that was copied with its markers
+    is probed again in its new place.
     """
     marker = f"{PROBE_PREFIX}passed-{hashlib.sha256(store.identity.encode()).hexdigest()[:16]}.json"
     if store.get(marker) is None:
@@ -99,13 +100,13 @@ def ensure_safe(store: Store, *, ids: Ids | None = None) -> None:
 
 
 def require_safe(store: Store, *, ids: Ids | None = None) -> ProbeReport:
-    """The report, or `UnsafeStore` with every promise that was broken."""
+    """The report, or `UnsafeStore` with every broken promise."""
     report = probe_store(store, ids=ids)
     if not report.is_safe:
         broken = "; ".join(f"{check.name}: {check.seen}" for check in report.failures)
         raise UnsafeStore(
-            f"{store.url} does not keep write conditions ({broken})",
-            hint="use a store with conditional writes (If-None-Match and If-Match on PutObject); reading is safe",
+            f"{store.url} does not honor write conditions ({broken})",
+            hint="use a store with conditional writes (If-None-Match and If-Match on PutObject); reading is still safe",
         )
     return report
 
@@ -120,7 +121,7 @@ class _Probe:
         self._keys: list[str] = []
 
     def races(self, number: int, pool: ThreadPoolExecutor) -> list[Check]:
-        """Racing creates, then racing replacements of what won. The pool has a thread for each racer."""
+        """Race creates, then race replacements of the winner. The pool has a thread for each racer."""
         key = self._key(f"race-{number}")
         created = self._race(pool, key, IfAbsent(), f"create-{number}")
         checks = [self._one_winner("racing creates have one winner", key, created, f"create-{number}")]
@@ -131,7 +132,7 @@ class _Probe:
         return checks
 
     def single_checks(self) -> list[Check]:
-        """What one writer can see."""
+        """The checks that a single writer can make."""
         checks: list[Callable[[], Check]] = [
             self._stale_match_is_refused,
             self._match_on_absent_is_refused,
@@ -171,7 +172,7 @@ class _Probe:
         self._store.delete(key)
         outcome = self._attempt(key, b"second", IfAbsent()).outcome
         if outcome is AttemptOutcome.REFUSED and self._store.get(key) is not None:
-            raise _unclear("a write landed and was refused: something sent it twice", key)
+            raise _unclear("a write landed and was also refused: something sent it twice", key)
         return Check("a create after a delete wins", outcome is AttemptOutcome.LANDED, outcome.value)
 
     def _reads_see_writes(self) -> Check:
@@ -213,11 +214,11 @@ class _Probe:
         found = self._store.get(key)
         body = found.body if found else None
         if not winners and (body or b"").startswith(f"{name}-".encode()):
-            raise _unclear("a write landed without an answer", key)
+            raise _unclear("a write landed, but the store did not answer", key)
         if not winners and any(attempt.outcome is AttemptOutcome.CONTENDED for attempt in attempts):
-            raise _unclear("all writers met another one", key)
+            raise _unclear("every writer lost to another one", key)
         passed = len(winners) == 1 and body == f"{name}-{winners[0]}".encode()
-        return Check(promise, passed, f"{len(winners)} of {len(attempts)} writers were told they won")
+        return Check(promise, passed, f"{len(winners)} of {len(attempts)} writers won")
 
     def _attempt(self, key: str, body: bytes, condition: Condition) -> Attempt:
         attempt = self._store.attempt_put(key, body, condition, {PUT_ID: "probe"})
@@ -236,7 +237,7 @@ def _require_clear(attempt: Attempt, key: str) -> None:
     if attempt.outcome is AttemptOutcome.UNKNOWN:
         raise _unclear(attempt.reason, key)
     if attempt.outcome is AttemptOutcome.DENIED:
-        raise Denied(f"the probe may not write: {attempt.reason}", key=key)
+        raise Denied(f"the probe is not allowed to write: {attempt.reason}", key=key)
 
 
 def _unclear(reason: str, key: str) -> Unavailable:

@@ -1,12 +1,13 @@
-"""Resolving ambiguous writes: the only place that decides what an unclear answer of the store meant.
+"""Resolves ambiguous writes. This is the only place that decides what an unclear answer of the store meant.
 
 A conditional write whose answer is anything but success is resolved by a strong read of the key, never by the status
-alone: a 412 may be our own write seen by a hidden retry, a 409 decides nothing, a time-out may have landed or may still
-land. Every attempt of one write carries the same *put id* in the object's metadata, and re-issuing is always the same
-PUT with the same condition: whichever copy arrives first makes the condition false for the others, so there is at most
-one. From the second attempt on, `worm-put-try` has its number, so that an object tells which one stored it.
-(Bodies under compare-and-swap must never repeat, or a stale If-Match passes on an equal etag; their writers put a
-growing number and a random id into them.)
+alone. A 412 may be our own write, seen by a hidden retry. A 409 decides nothing. After a timeout, the write may have
+landed or may still land. Every attempt of one write carries the same *put id* in the object's metadata, and a retry is
+always the same PUT with the same condition. The first copy that arrives makes the condition false for the others, so at
+most one lands. From the second attempt on, `worm-put-try` holds the attempt's number, so that an object shows which one
+stored it.
+(Bodies under compare-and-swap must never repeat, because a stale If-Match would pass on an equal etag. Their writers
+add a growing number and a random id.)
 
 After a failed attempt, the read finds             and the write is
 - our put id                                       `Won`, with the etag and version read
@@ -18,16 +19,16 @@ After a failed attempt, the read finds             and the write is
 - any other error, once an attempt was unknown     `CommitStateUnknown`
 
 Why the two conditions differ: put-if-absent mostly names keys that nobody overwrites (oplog entries, log slots,
-claims), where another's object proves that ours never was there. A key under put-if-match is overwritten by design:
-ours may have been stored and replaced (or deleted) before we looked, and no current state can tell. A folding caller
-(manifest, index, heads) goes round again on `CommitStateUnknown`, since its fold is idempotent; others pass it on.
-Nobody cleans up.
+claims). There, another object proves that ours was never stored. A key under put-if-match is overwritten by design: our
+object may have been stored and then replaced or deleted before we looked, and no current state can show that. A caller
+that folds (manifest, index, heads) tries again on `CommitStateUnknown`, because its fold is idempotent. Other callers
+pass the error on. Nobody cleans up.
 
-The budget (attempts and seconds) bounds all of it; when it ends, the outcome is `CommitStateUnknown`. A caller may
-choose the put id itself (metadata `worm-put-id`), for instance to have it in the body too; repeating a write after
-`CommitStateUnknown` with the same id and bytes is then recognised as the same write.
+The budget (attempts and seconds) limits all of this; when it is used up, the outcome is `CommitStateUnknown`. A caller
+may choose the put id itself (metadata `worm-put-id`), for example to have it in the body too. If it repeats a write
+after `CommitStateUnknown` with the same id and bytes, the write is recognized as the same one.
 
-Every store inherits `ResolvedWrites`: it makes one attempt, and this module says what the attempt meant.
+Every store inherits `ResolvedWrites`: the store makes one attempt, and this module interprets its result.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ MAX_ATTEMPTS = 12
 
 
 class Attempts(Protocol):
-    """What resolving needs of a store."""
+    """What this module needs from a store."""
 
     def get(self, key: str, *, version_id: str | None = None, max_bytes: int | None = None) -> Object | None: ...
     def attempt_put(self, key: str, body: bytes, condition: Condition, metadata: Mapping[str, str]) -> Attempt: ...
@@ -73,7 +74,7 @@ class Attempts(Protocol):
 
 @dataclass
 class _Budget:
-    """Pauses between tries of one write, and the end of patience."""
+    """The pauses between attempts of one write, and the limit on them."""
 
     key: str
     ids: Ids
@@ -88,7 +89,7 @@ class _Budget:
         self.started = self.clock.monotonic()
 
     def pause(self, reason: str, request_id: str | None, cause: Exception | None = None) -> None:
-        """Sleep before the next try, or raise `CommitStateUnknown` if there is none left."""
+        """Sleep before the next attempt, or raise `CommitStateUnknown` if none is left."""
         self.pauses += 1
         wait = backoff(self.ids, self.pauses - 1)
         left = self.deadline_seconds - (self.clock.monotonic() - self.started)
@@ -98,7 +99,7 @@ class _Budget:
 
     @contextmanager
     def doubtful(self, in_doubt: bool, but: tuple[type[WormError], ...] = ()) -> Iterator[None]:
-        """Once an attempt may have landed, no error of a later one says anything about the write."""
+        """Once an attempt may have landed, an error of a later attempt proves nothing about the write."""
         try:
             yield
         except but:
@@ -112,7 +113,9 @@ class _Budget:
     def unknown(self, reason: str, request_id: str | None = None) -> CommitStateUnknown:
         mark = f"; if it did, its {PUT_ID} is {self.put_id}" if self.put_id else ""
         error = CommitStateUnknown(
-            f"the write may or may not have landed ({reason})", key=self.key, hint=f"read the key before acting{mark}"
+            f"the write may or may not have landed ({reason})",
+            key=self.key,
+            hint=f"read the key before you retry{mark}",
         )
         error.request_id = request_id
         return error
@@ -189,7 +192,7 @@ def resolve_delete(
     deadline_seconds: float = DEADLINE_SECONDS,
     max_attempts: int = MAX_ATTEMPTS,
 ) -> Won | Lost | Gone:
-    """Delete under If-Match. After an unknown answer an absent key is `Won`: what was asked for is the case."""
+    """Delete under If-Match. After an unknown answer, an absent key is `Won`: the key is gone, as requested."""
     budget = _Budget(key, ids, clock, deadline_seconds, max_attempts)
     in_doubt = False
     while True:
@@ -207,7 +210,7 @@ def resolve_delete(
 
 
 def _leaves_doubt(attempt: Attempt, key: str, in_doubt: bool) -> bool:
-    """Whether the attempt may have landed. A refusal of the credentials is final unless an earlier one may have."""
+    """Whether the attempt may have landed. Denied credentials are final, unless an earlier attempt may have landed."""
     if attempt.outcome is AttemptOutcome.DENIED and not in_doubt:
         error = Denied(f"the store refused the write: {attempt.reason}", key=key)
         error.request_id = attempt.request_id
@@ -222,7 +225,7 @@ def _read_back(store: Attempts, budget: _Budget, attempt: Attempt, in_doubt: boo
             with budget.doubtful(in_doubt, but=(Unavailable, Denied)):
                 return store.get(budget.key)
         except (Unavailable, Denied) as error:
-            what = f"{attempt.outcome.value}: {attempt.reason}; reading it back failed: {error.message}"
+            what = f"{attempt.outcome.value}: {attempt.reason}; the read-back failed: {error.message}"
             budget.pause(what, error.request_id or attempt.request_id, error)
 
 
@@ -234,20 +237,20 @@ def _still_holds(condition: Condition, current: Object | None) -> bool:
 
 
 def _defeat(condition: Condition, current: Object | None, in_doubt: bool, budget: _Budget) -> Lost | Gone:
-    """The condition cannot hold any more and the current object is not ours."""
+    """The condition can no longer hold, and the current object is not ours."""
     if isinstance(condition, IfMatch) and in_doubt:
-        found = "the key is gone now" if current is None else "another write owns the key now"
+        found = "the key is gone now" if current is None else "another write is at the key now"
         raise budget.unknown(f"an earlier attempt had no clear answer, and {found}")
     return Gone() if current is None else Lost(current, in_doubt=in_doubt)
 
 
 class ResolvedWrites(ABC):
-    """Put-if-absent, put-if-match and delete-if-match in terms of attempts and reads."""
+    """Put-if-absent, put-if-match and delete-if-match built from attempts and reads."""
 
     clock: Clock
     ids: Ids
     is_certain = False
-    """Whether every attempt tells whether it landed, or raises. Such a store needs no put id to find that out, so an
+    """Whether every attempt reports whether it landed, or raises. Such a store needs no put id to find out, so an
     object without other metadata has none."""
 
     @abstractmethod
@@ -289,7 +292,7 @@ class ResolvedWrites(ABC):
             return error
 
     def close(self) -> None:  # noqa: B027 - not abstract: most stores keep nothing open
-        """Nothing, unless a store keeps something open."""
+        """Does nothing, unless a store overrides it to release what it keeps open."""
 
     def delete_if_match(self, key: str, etag: str) -> Won | Lost | Gone:
         return resolve_delete(self, check_key(key), etag, ids=self.ids, clock=self.clock)

@@ -1,12 +1,11 @@
-"""S3: obstore reads and writes objects, boto3 (loaded when first needed) lists, deletes and knows versions. In a forked
-child boto3 does everything: obstore's threads are not there.
+"""S3: obstore reads and writes objects; boto3 (loaded when first needed) lists, deletes and handles versions. In a
+forked child, boto3 does everything, because obstore's threads do not exist there.
 
-Retries: neither client repeats anything by itself. Reads and unconditional writes are repeated here, bounded and
-jittered; a conditional write is one attempt, and `resolve.py` owns what follows. So every request is counted once,
-when it is sent.
+Retries: neither client retries by itself. Reads and unconditional writes are retried here, bounded and jittered. A
+conditional write is one attempt; `resolve.py` decides what follows. So every request is counted once, when it is sent.
 
-Etags come exactly as S3 has them, quotes included, the same from every call; `null` versions are None; times are whole
-seconds. A body shorter than its declared size is read again, never handed out.
+Etags are exactly as S3 sends them, quotes included, and the same from every call; `null` versions are None; times are
+whole seconds. A body shorter than its declared size is read again, never handed out.
 """
 
 from __future__ import annotations
@@ -71,27 +70,27 @@ if TYPE_CHECKING:
 COPIED_TWICE_MAX = 1 << 16
 CONTENT_TYPES = {".json": "application/json", ".ndjson": "application/x-ndjson"}
 PROXIES = frozenset({"http_proxy", "all_proxy"})
-CREDENTIAL_TTL = timedelta(minutes=5)  # below botocore's own margin before expiry, so what it hands out stays valid
+CREDENTIAL_TTL = timedelta(minutes=5)  # shorter than botocore's own margin before expiry, so its credentials stay valid
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")  # obstore takes the last one by itself
+ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")  # obstore reads the last one by itself
 REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _LABEL = r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)"
 _HOST = re.compile(rf"({_LABEL}\.)*{_LABEL}\.?")
 _REGION = re.compile(rf"(?![0-9]+$){_LABEL}")
 
 
-# Settings. Neither client checks them: obstore panics at the first request, and boto3 raises errors of Python.
+# Settings. Neither client checks them: obstore panics at the first request, and boto3 raises plain Python errors.
 
 
 def endpoint_of(given: str | None) -> str | None:
-    """The endpoint that is given, or that of the environment; `Invalid` where it is no url of a server."""
+    """The given endpoint, or the one from the environment. `Invalid` if it is not a server's URL."""
     url: object = given or _from_environment(ENDPOINTS)
     if url is None or (isinstance(url, str) and _is_server(url)):
         return url
     hint = (
-        "set AWS_ENDPOINT_URL (--endpoint-url, endpoint_url=) to a url such as http://localhost:9000; for AWS, unset it"
+        "set AWS_ENDPOINT_URL (--endpoint-url, endpoint_url=) to a URL such as http://localhost:9000; for AWS, unset it"
     )
-    raise Invalid(f"the endpoint {shown(url)} is not the url of a server", hint=hint)
+    raise Invalid(f"the endpoint {shown(url)} is not a server's URL", hint=hint)
 
 
 def _is_server(url: str) -> bool:
@@ -99,18 +98,18 @@ def _is_server(url: str) -> bool:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port
         is_host = _HOST.fullmatch(host) is not None or ip_address(host).version == 6
-    except ValueError:  # brackets, a port or an address that is none
+    except ValueError:  # invalid brackets, port or address
         return False
     is_plain = url.isascii() and url.isprintable() and " " not in url
     return is_plain and parts.scheme in ("http", "https") and is_host and not (parts.query or parts.fragment)
 
 
 def region_of(given: str | None) -> str | None:
-    """The region that is given, or that of the environment; `Invalid` where it cannot be one."""
+    """The given region, or the one from the environment. `Invalid` if it cannot be a region."""
     name: object = given or _from_environment(REGIONS)
     if name is None or (isinstance(name, str) and _REGION.fullmatch(name)):
         return name
-    raise Invalid(f"{shown(name)} cannot be the name of a region", hint="set AWS_REGION to a name such as eu-central-1")
+    raise Invalid(f"{shown(name)} is not a valid region name", hint="set AWS_REGION to a name such as eu-central-1")
 
 
 def _from_environment(names: Sequence[str]) -> str | None:
@@ -121,14 +120,14 @@ def _check_credentials() -> None:
     for name in CREDENTIALS:
         value = os.environ.get(name, "")
         if not (value.isascii() and value.isprintable()):
-            what = "characters that no request can carry, such as a line end"
-            raise Invalid(f"{name} has {what}", hint=f"set {name} again, without what was copied around it")
+            what = "characters that are not allowed in a request, such as a line break"
+            raise Invalid(f"{name} has {what}", hint=f"set {name} again, without the extra characters")
 
 
 def object_client(
     bucket: str, endpoint_url: str | None, region: str | None, agent: str, timeout_seconds: float
 ) -> ObjectClient:
-    """A client that never repeats a request. Endpoints given by the operator are addressed by path."""
+    """A client that never retries a request. A custom endpoint is addressed by path."""
     is_plain = endpoint_url is not None and endpoint_url.lower().startswith("http://")
     config: S3Config = {"virtual_hosted_style_request": endpoint_url is None and "." not in bucket}
     if endpoint_url is not None:
@@ -153,29 +152,30 @@ def object_client(
     except BaseError as error:
         reason = failure_of_text(str(error)).reason
         raise Invalid(
-            f"the S3 client refuses its settings: {reason}", hint="look at AWS_… in the environment"
+            f"the S3 client rejected its settings: {reason}", hint="check the AWS_… variables in the environment"
         ) from error
 
 
 def _has_proxy() -> bool:
-    """May requests to a plain endpoint go through a proxy, which may have a certificate? Without one nobody shows any,
-    so those of the system need not be read, which takes longer than a request nearby."""
+    """Whether requests to a plain HTTP endpoint may go through a proxy, which may have a certificate. Without a proxy,
+    nothing shows a certificate, so the system's certificates need not be loaded. Loading them takes longer than a
+    request to a nearby server."""
     return any(name.lower() in PROXIES and value for name, value in os.environ.items())
 
 
 def _credential_chain(region: str | None) -> Boto3CredentialProvider:
-    """boto3's chain (profiles, containers, instances), for where no key is in the environment."""
+    """boto3's chain (profiles, containers, instances), used if the environment has no key."""
     import boto3
     from obstore.auth.boto3 import Boto3CredentialProvider
 
     session = boto3.session.Session(region_name=region)
     if session.get_credentials() is None:
-        raise Denied("no AWS credentials were found", hint="set AWS_ACCESS_KEY_ID or AWS_PROFILE, or give a role")
+        raise Denied("no AWS credentials were found", hint="set AWS_ACCESS_KEY_ID or AWS_PROFILE, or use a role")
     return Boto3CredentialProvider(session, ttl=CREDENTIAL_TTL)
 
 
 def attributes(key: str, metadata: Mapping[str, str]) -> Attributes:
-    """What obstore sends beside the body: our metadata, and the content type by the key's ending."""
+    """What obstore sends with the body: our metadata, and a content type based on the key's extension."""
     sent: dict[str, str] = dict(metadata)
     for ending, content_type in CONTENT_TYPES.items():
         if key.endswith(ending):
@@ -184,7 +184,7 @@ def attributes(key: str, metadata: Mapping[str, str]) -> Attributes:
 
 
 def info_of(key: str, found: GetResult) -> ObjectInfo:
-    """The headers of an answer. Names of metadata are lower-case; the capitalised ones are headers."""
+    """The headers of an answer. Metadata names are lowercase; capitalized names are headers."""
     meta = found.meta
     return ObjectInfo(
         key=key,
@@ -197,8 +197,8 @@ def info_of(key: str, found: GetResult) -> ObjectInfo:
 
 
 class ObstoreSide:
-    """Single objects by obstore. It runs on threads of its own, which a forked child lacks: there it would wait for
-    ever, so a child of a process that has loaded it reads and writes by boto3."""
+    """Reads and writes single objects with obstore. It runs on its own threads, which a forked child lacks: there it
+    would wait forever. So a child of a process that has loaded obstore uses boto3."""
 
     def __init__(self, client: ObjectClient) -> None:
         self._client = client
@@ -219,9 +219,9 @@ class ObstoreSide:
         except NotModifiedError:
             return NOT_MODIFIED
         except BaseException as error:
-            with _translated():  # only now: most requests succeed
+            with _translated():  # only here: most requests succeed
                 raise error
-        start, end = found.range  # obstore has compared it with what was asked for and the size of the object
+        start, end = found.range  # obstore has compared it with the request and the object's size
         return ObjectAnswer(info_of(path, found), partial(_streamed, found, end - start), end - start)
 
     def put(self, path: str, body: bytes, sent: Mapping[str, str], tags: Tags, condition: Condition | None) -> Won:
@@ -236,8 +236,8 @@ class ObstoreSide:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Errors of obstore as `Failed`. Some settings make it panic, which is no `Exception`; nobody says then whether a
-    request was sent, so it counts as one without an answer."""
+    """Errors of obstore as `Failed`. Some settings make it panic, and a panic is not an `Exception`. Nothing then says
+    whether a request was sent, so it counts as a request without an answer."""
     try:
         yield
     except NotModifiedError:
@@ -253,10 +253,10 @@ def _translated() -> Iterator[None]:
 def _streamed(found: GetResult, size: int) -> bytes:
     try:
         if size <= COPIED_TWICE_MAX:
-            return found.bytes().to_bytes()  # waits once for obstore's threads, and a stream twice
+            return found.bytes().to_bytes()  # waits once for obstore's threads; a stream waits twice
         return b"".join(found.stream(size + 1))  # one chunk, so one copy; `found.bytes()` makes two
     except BaseError as error:
-        raise TryAgain(f"the body was cut: {failure_of_text(str(error)).reason}") from error
+        raise TryAgain(f"the body was truncated: {failure_of_text(str(error)).reason}") from error
 
 
 class _Forks:
@@ -278,8 +278,8 @@ AnswerT = TypeVar("AnswerT")
 TRIES = 6
 RETRY_SECONDS = 60.0
 WORD_SECONDS = 5.0
-NO_ANSWER = "look at the endpoint (AWS_ENDPOINT_URL), the network and the service, then try again"
-"""How long a store may take for its first answer before a warning says what is waited for."""
+NO_ANSWER = "check the endpoint (AWS_ENDPOINT_URL), the network and the service, then try again"
+"""How long a store may take for its first answer before a warning says what we are waiting for."""
 DERIVED_TAG = {"worm": "derived"}
 _DERIVED = re.compile(r"(^|/)\.worm(\.(manifest|index|heads|sweep)[./]|$)")
 
@@ -319,7 +319,7 @@ class S3Store(ResolvedWrites):
             in_child(self._use_boto)
 
     def _use_boto(self) -> None:
-        self._left, self._objects = self._objects, self._boto  # obstore's client is kept: its end might wait, too
+        self._left, self._objects = self._objects, self._boto  # keep obstore's client: closing it might wait, too
 
     @property
     def url(self) -> str:
@@ -346,7 +346,7 @@ class S3Store(ResolvedWrites):
 
     def get_many(self, reads: Sequence[Read], *, max_bytes: int | None = None) -> list[Object | Exception | None]:
         found: list[Object | Exception | None] = [None] * len(reads)
-        positions = iter(range(len(reads)))  # shared: every thread takes the next one
+        positions = iter(range(len(reads)))  # shared: each thread takes the next one
 
         def work() -> None:
             for at in positions:
@@ -365,14 +365,14 @@ class S3Store(ResolvedWrites):
         return found
 
     def link(self, key: str, *, version_id: str | None = None, seconds: int = 60) -> str:
-        """A URL by which anybody can read this object for so long. No request."""
+        """A URL with which anybody can read this object for the given time. Sends no request."""
         return self._boto.link(self._path(key), version_id, seconds)
 
     def upload_link(
         self, key: str, condition: Condition, metadata: Mapping[str, str], *, seconds: int
     ) -> tuple[str, dict[str, str]]:
-        """A URL by which anybody can write this object for so long, once, and the headers that must be sent with it:
-        they are signed. No request."""
+        """A URL with which anybody can write this object once within the given time, and the headers to send with it,
+        which are signed. Sends no request."""
         path, sent = self._path(key), attributes(key, check_metadata(metadata, key))
         return self._boto.upload_link(path, sent, condition, seconds)
 
@@ -464,7 +464,7 @@ class S3Store(ResolvedWrites):
         return self._boto.versions_page(prefix, key_marker=marker[0], version_marker=marker[1])
 
     def _tags(self, key: str) -> dict[str, str] | None:
-        """Derived files are rewritten all the time; the tag lets a lifecycle rule expire their old versions soon."""
+        """Derived files are rewritten often. The tag lets a lifecycle rule expire their old versions early."""
         return DERIVED_TAG if self._tag_derived and _DERIVED.search(key) else None
 
     def _path(self, key: str) -> str:
@@ -508,21 +508,23 @@ class S3Store(ResolvedWrites):
         return Object(key, info.etag, info.size, info.last_modified, info.version_id, info.metadata, body)
 
     def _body(self, found: ObjectAnswer, size: int) -> bytes:
-        """All the bytes that the answer declared, or `TryAgain`."""
+        """All bytes that the answer declared, or `TryAgain`."""
         body = found.body()
         if len(body) != size:
-            raise TryAgain(f"{len(body)} bytes came of {size}")
+            raise TryAgain(f"received {len(body)} of {size} bytes")
         self.requests.add_bytes_read(len(body))
         return body
 
     def _retried(self, key: str, once: Callable[[], AnswerT]) -> AnswerT:
-        """Repeat a request that carries no decision, until it succeeds or patience ends."""
+        """Repeat a request that is safe to repeat, until it succeeds or the attempts run out."""
         started = self.clock.monotonic()
         for tried in attempts(TRIES, self.clock, self.ids):
             try:
                 return once() if self._has_answered else self._first(key, once)
             except TryAgain as failure:
-                _log.debug("no answer for %r in try %d (request %s): %s", key, tried + 1, failure.request_id, failure)
+                _log.debug(
+                    "no answer for %r on attempt %d (request %s): %s", key, tried + 1, failure.request_id, failure
+                )
                 if tried + 1 == TRIES or self.clock.monotonic() - started > RETRY_SECONDS:
                     what = f"the store did not answer in {tried + 1} tries: {failure}"
                     error = Unavailable(what, key=key, hint=NO_ANSWER)
@@ -531,7 +533,7 @@ class S3Store(ResolvedWrites):
         raise AssertionError("unreachable")
 
     def _first(self, key: str, once: Callable[[], AnswerT]) -> AnswerT:
-        """Until the store has answered once: say what is waited for when that takes long."""
+        """Until the store has answered once, warn what we are waiting for if it takes long."""
         timer = threading.Timer(WORD_SECONDS - self._waited, self._say, [key])
         timer.daemon = True
         timer.start()
@@ -550,6 +552,6 @@ class S3Store(ResolvedWrites):
         if not self._has_spoken:
             self._has_spoken = True
             _log.warning(
-                "no answer yet from %s, asked for %r %.0f s ago; giving up after about %.0f s",
+                "no answer yet from %s for %r after %.0f s; giving up after about %.0f s",
                 *(self.identity, key, WORD_SECONDS, RETRY_SECONDS),
             )

@@ -1,11 +1,11 @@
-"""The boto3 side of `S3Store`: listings, versions and deletes, which obstore lacks or does differently; and all
-requests of a forked child, in which obstore cannot be used.
+"""The boto3 side of `S3Store`: listings, versions and deletes, which obstore lacks or does differently, and all
+requests of a forked child, where obstore cannot be used.
 
-(obstore's delete is the bulk POST, its listing fails as a whole on one key it cannot spell, such as `a//b`, strips a
-trailing slash, and takes no prefix but a directory.) boto3 is imported by the first call, never by importing this
-module: it costs 330 ms of a cold start, and the hot path of a worker does not need it. It never retries by itself.
+(obstore's delete is the bulk POST. Its listing fails as a whole on one key that it cannot represent, such as `a//b`; it
+strips a trailing slash and accepts only directories as prefixes.) The first call imports boto3, not the import of this
+module: it costs 330 ms of a cold start, and a worker's hot path does not need it. It never retries by itself.
 
-A module of its own because boto3 is another client, loaded only when it is needed.
+It is a separate module because boto3 is another client, loaded only when needed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Tags = Mapping[str, str] | None
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What is particular to one GET: a HEAD, an old version, only if it has another etag, only bytes of a span."""
+    """The options of one GET: HEAD only, an old version, only if the etag differs, only a range of bytes."""
 
     head: bool = False
     version_id: str | None = None
@@ -57,7 +57,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class ObjectAnswer:
-    """The headers of an object, and how to read the body; `span_size` is how many bytes of a span there are."""
+    """The headers of an object, and a function that reads the body. `span_size` is the number of bytes in the range."""
 
     info: ObjectInfo
     body: Callable[[], bytes]
@@ -73,7 +73,7 @@ class ObjectEngine(Protocol):
 
 @dataclass
 class BotoSide:
-    """One lazily made client for one bucket."""
+    """One client for one bucket, created when first needed."""
 
     bucket: str
     endpoint_url: str | None
@@ -88,7 +88,7 @@ class BotoSide:
         in_child(self._begin_again)
 
     def _begin_again(self) -> None:
-        """A forked child makes connections of its own."""
+        """A forked child opens its own connections."""
         self._made = None
 
     def list_page(
@@ -116,15 +116,15 @@ class BotoSide:
         return _parsed(lambda document: parse_versions(document, server), raw)
 
     def link(self, path: str, version_id: str | None, seconds: int) -> str:
-        """A URL that reads this object for so long, without credentials. No request."""
+        """A URL that reads this object without credentials for the given time. Sends no request."""
         params = {"Bucket": self.bucket, "Key": path, **({} if version_id is None else {"VersionId": version_id})}
         return str(self.client.generate_presigned_url("get_object", Params=params, ExpiresIn=seconds))
 
     def upload_link(
         self, path: str, sent: Mapping[str, str], condition: Condition, seconds: int
     ) -> tuple[str, dict[str, str]]:
-        """A URL that writes this object for so long, without credentials, and the headers that its signature covers.
-        No request."""
+        """A URL that writes this object without credentials for the given time, and the headers that its signature
+        covers. Sends no request."""
         params = self._put_params(path, sent, condition)
         url = str(self.client.generate_presigned_url("put_object", Params=params, ExpiresIn=seconds))
         headers = {f"x-amz-meta-{name}": value for name, value in params["Metadata"].items()}
@@ -132,7 +132,7 @@ class BotoSide:
         return url, {header: params[name] for name, header in named.items() if name in params} | headers
 
     def delete(self, path: str, key: str) -> None:
-        """One DeleteObject. Repeating it is harmless, so a passing failure is `TryAgain`."""
+        """One DeleteObject. It is safe to repeat, so a transient failure is `TryAgain`."""
         try:
             calling(lambda: self.client.delete_object(Bucket=self.bucket, Key=path))
         except Failed as failed:
@@ -215,7 +215,7 @@ class BotoSide:
 
         config = Config(
             retries={"total_max_attempts": 1},
-            signature_version="s3v4",  # a link by the old one leaves conditions unsigned
+            signature_version="s3v4",  # a link with the old one leaves conditions unsigned
             s3={"addressing_style": "path" if self.endpoint_url else "auto"},
             user_agent_extra=self.agent,
             connect_timeout=self.timeout_seconds,
@@ -248,7 +248,7 @@ def _body(stream: Any) -> bytes:
     try:
         return bytes(stream.read())
     except BotoCoreError as error:
-        raise TryAgain(f"the body was cut: {error}") from error
+        raise TryAgain(f"the body was truncated: {error}") from error
 
 
 def _raw_of(answer: Mapping[str, object]) -> tuple[bytes, str]:
@@ -256,11 +256,11 @@ def _raw_of(answer: Mapping[str, object]) -> tuple[bytes, str]:
     match kept:
         case (bytes() as document, str() as server):
             return document, server
-    raise TypeError(f"botocore handed back {type(kept).__name__} where the listing's bytes were kept")
+    raise TypeError(f"botocore returned {type(kept).__name__} instead of the bytes of the listing")
 
 
 def _keep_raw_body(response_dict: dict[str, object], customized_response_dict: dict[str, object], **_: object) -> None:
-    """Hand the XML through and give botocore nothing to parse: it would spend longer on it and lose the order."""
+    """Keep the raw XML and give botocore nothing to parse: it would be slower and lose the order."""
     if response_dict.get("status_code") == 200:
         headers = response_dict.get("headers")
         server = str(headers.get("server", "")) if isinstance(headers, Mapping) else ""
@@ -272,7 +272,7 @@ def _parsed(parse: Callable[[bytes], PageT], document: bytes) -> PageT:
     try:
         return parse(document)
     except ElementTree.ParseError as error:
-        raise TryAgain(f"a listing was not whole: {error}") from error
+        raise TryAgain(f"a listing was incomplete: {error}") from error
 
 
 def calling(call: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:

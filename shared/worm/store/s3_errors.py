@@ -1,9 +1,9 @@
-"""What an answer of S3 means, whichever client library brought it.
+"""What an error answer of S3 means, independent of the client library.
 
-Both engines' errors become a `Failure` (HTTP status, S3's error code, a short reason, S3's name of the request).
-obstore has no status field, so it is read from the text, which is stable within the pinned minor version; a text
-without one means that no answer came. The text has the body of the answer, so the request has a name there, too, unless
-it was a HEAD, whose answer has no body.
+The errors of both clients become a `Failure`: HTTP status, S3's error code, a short reason, and S3's request id.
+obstore has no status field, so we parse it from the text, which is stable within the pinned minor version. A text
+without a status means that there was no answer. The text contains the body of the answer, so the request id is there
+too, except after a HEAD, whose answer has no body.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Failure:
 
     @property
     def is_past_end(self) -> bool:
-        """A range that begins at or after the end of the object."""
+        """Whether the range begins at or after the end of the object."""
         return self.status == 416
 
     @property
     def is_missing_version(self) -> bool:
-        """A malformed version id (400), or the version of a delete marker (405)."""
+        """Whether the version id is malformed (400) or names a delete marker (405)."""
         return self.status in (400, 405) and not self.is_denied and not self.is_passing
 
     @property
@@ -54,14 +54,14 @@ class Failure:
 
     @property
     def is_passing(self) -> bool:
-        """Worth another try: no answer, overload, or a fault of the server."""
+        """Whether a retry may help: no answer, overload, or a server error."""
         if self.status is None or self.status in (408, 429) or self.code in _PASSING_CODES:
             return True
         return self.status >= 500 and self.status != 501
 
 
 class Failed(Exception):
-    """Inside this room only: an engine's request did not succeed."""
+    """Inside this room only: a client's request did not succeed."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.reason)
@@ -94,7 +94,8 @@ def failure_of_status(status: int, code: str, request_id: str | None = None) -> 
 
 
 def absent_or_raise(failure: Failure, key: str, version_id: str | None = None) -> None:
-    """Returns for an absent key or version; raises `TryAgain` for a passing failure and our error for a lasting one."""
+    """Returns for an absent key or version; raises `TryAgain` for a transient failure and our own error for a permanent
+    one."""
     if failure.is_absent or (version_id is not None and failure.is_missing_version):
         return
     if failure.is_passing:
@@ -103,7 +104,7 @@ def absent_or_raise(failure: Failure, key: str, version_id: str | None = None) -
 
 
 def lasting_error(failure: Failure, key: str) -> WormError:
-    """The error that repeating the request would only repeat."""
+    """The error for a failure that a retry would only repeat."""
     error = _lasting(failure, key)
     error.request_id = failure.request_id
     return error
@@ -116,7 +117,7 @@ def _lasting(failure: Failure, key: str) -> WormError:
         return Denied(f"the store refused the request: {failure.reason}", key=key)
     if failure.status == 501:
         return UnsafeStore(f"the store does not implement this request: {failure.reason}", key=key)
-    return Invalid(f"the store did not accept the request: {failure.reason}", key=key)
+    return Invalid(f"the store rejected the request: {failure.reason}", key=key)
 
 
 def attempt_of(failure: Failure, key: str, condition: Condition) -> Attempt:

@@ -1,14 +1,15 @@
-"""Listings of S3, read from the raw XML.
+"""Parses S3's listings from the raw XML.
 
-botocore parses `<Version>` and `<DeleteMarker>` elements into two lists and so loses their order, which is the only
-record of what came after what: `LastModified` has whole seconds, and for a multipart upload it is the time it was
-begun. AWS writes both kinds interleaved, keys ascending and newest first inside a key, so document order is kept.
+botocore parses `<Version>` and `<DeleteMarker>` elements into two lists and so loses their order. But the order is the
+only record of the sequence of events: `LastModified` has whole seconds, and for a multipart upload it is the time when
+the upload began. AWS interleaves both kinds, keys ascending and newest first within a key, so we keep document order.
 
-moto writes all versions and then all markers, LocalStack the other way round. Such a page betrays itself (a key out of
-order, a latest row that is not the first of its key, a row as new as one of the other kind above it); its two kinds are
-merged by key, latest and time. Both emulators give whole seconds, so inside one second it is a guess: a marker as new
-as can be, but no two in a row (right for deleting and creating again, wrong for two versions after a marker). Answers
-of AWS itself, told by the Server header, are never touched.
+moto writes all versions and then all markers; LocalStack does the reverse. Such a page is easy to recognize: a key is
+out of order, a latest row is not the first of its key, or a row is as new as one of the other kind above it. We then
+merge the two kinds by key, latest flag and time. Both emulators give whole seconds, so the order within one second is a
+guess: a marker is taken to be as new as possible, but never two in a row. That is right for a delete followed by a
+create, and wrong for two versions after a marker. Answers of AWS itself, recognized by the Server header, are never
+changed.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def exact_version(raw: str | None) -> str | None:
 
 
 def parse_objects(document: bytes) -> ObjectPage:
-    """Raises `ElementTree.ParseError` for a document that was cut."""
+    """Raises `ElementTree.ParseError` for a truncated document."""
     root = ElementTree.fromstring(document)
     fields = _Fields(root, encoded=_is_encoded(root))
     rows = [fields.listed(element) for element in root if _name(element) == "Contents"]
@@ -56,7 +57,7 @@ def parse_objects(document: bytes) -> ObjectPage:
 
 
 def parse_versions(document: bytes, server: str = "") -> VersionPage:
-    """Raises `ElementTree.ParseError` for a document that was cut. `server` is the Server header of the answer."""
+    """Raises `ElementTree.ParseError` for a truncated document. `server` is the Server header of the answer."""
     root = ElementTree.fromstring(document)
     fields = _Fields(root, encoded=_is_encoded(root))
     timed = [fields.version(element) for element in root if _name(element) in ("Version", "DeleteMarker")]
@@ -72,7 +73,7 @@ def parse_versions(document: bytes, server: str = "") -> VersionPage:
 
 @dataclass(frozen=True, slots=True)
 class _Timed:
-    """A version with its time as precise as the page has it."""
+    """A version with its time, as precise as in the page."""
 
     version: Version
     at: datetime
@@ -107,7 +108,7 @@ def _has_newer_below(rows: list[_Timed]) -> bool:
 
 
 def _merged(rows: list[_Timed]) -> list[_Timed]:
-    """Keys ascending; inside a key both kinds keep their own order and are merged into one."""
+    """Keys ascending; within a key, both kinds keep their own order and are merged."""
     out: list[_Timed] = []
     ordered = sorted(rows, key=lambda row: row.version.key.encode())
     for _, same_key in groupby(ordered, key=lambda row: row.version.key):

@@ -1,18 +1,19 @@
-"""The files of a directory store: where a key lies, how a document is read and replaced, what a power cut left of it.
+"""The files of a directory store: where a key is stored, how a document is read and replaced, and how it is restored
+after a power cut.
 
 Invariants
-- A document is replaced by rename: a crash leaves the old or the new one, never a torn file. What a power cut may leave
-  of it, the log has (`wal.py`).
-- Metadata lies in `.worm.store/meta/<sha256 of the key>-<md5 of the content>.json`, so it counts for exactly that
-  content: a file edited by hand has none. It is there before its document is.
-- What is not a regular file (a FIFO, a socket, a link that leads nowhere) is not a document. It is never waited for and
-  never replaced; `irregular` names it.
-- A new file has the mode that the umask leaves it; one that is replaced keeps its mode, and its owner where the system
-  allows it.
-- No path leads out of the directory through a symbolic link. A folder that was found without a link on its way is known
-  by its number on the disk: as long as its path leads to the same folder, its way is not walked again.
+- A document is replaced by rename: a crash leaves the old or the new one, never a torn file. The log (`wal.py`)
+  restores what a power cut may damage.
+- Metadata is in `.worm.store/meta/<sha256 of the key>-<md5 of the content>.json`, so it applies only to that content:
+  a file edited by hand has none. It is written before its document.
+- A path that is not a regular file (a FIFO, a socket, a dangling link) is not a document. We never wait for it and
+  never replace it; `irregular` lists it.
+- A new file gets the mode that the umask allows. A replaced file keeps its mode, and its owner if the system permits.
+- No path leads out of the directory through a symbolic link. A folder whose path has no link is remembered by its
+  inode: while its path leads to the same folder, the path is not checked again.
 
-A module of its own because files are read, and restored after a power cut, without the store's conditions.
+It is a separate module because reading files, and restoring them after a power cut, does not involve the store's
+conditions.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from worm.values import dataclass
 CONTROL = ".worm.store"
 NAME_BYTES_MAX = 255
 LARGE_BYTES = 1 << 20
-"""A larger document is synced by itself instead of being written twice."""
+"""A larger document is synced itself instead of being written twice."""
 SYNCED_ALONE_MAX = 32
 R = TypeVar("R")
 _FOLDERS_MAX = 10_000
@@ -55,7 +56,7 @@ _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class DiskFile:
-    """A document as it was read: bytes, etag, metadata and time belong together."""
+    """A document as it was read. Bytes, etag, metadata and time belong together."""
 
     body: bytes
     etag: str
@@ -66,7 +67,7 @@ class DiskFile:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A document that is written and not yet in its place."""
+    """A document that is written, but not yet moved into place."""
 
     path: str
     temporary: str
@@ -77,7 +78,7 @@ class Staged:
 
 
 class Irregular(Invalid):
-    """What lies at the key's place is not a file."""
+    """The key's path is not a regular file."""
 
 
 class _Contents(NamedTuple):
@@ -96,20 +97,20 @@ class FileTree:
         self._meta = f"{self.control}/meta"
         self._folders: dict[str, tuple[int, int]] = {}
 
-    # Where a key lies
+    # Where a key is stored
 
     def check(self, key: str) -> list[str]:
-        """The segments of the path; `Invalid` for what cannot be a file below the root."""
+        """The segments of the path; `Invalid` if the key cannot be a file below the root."""
         segments = check_key(key).split("/")
         if segments[0] == CONTROL:
-            raise Invalid(f"{key!r} lies in {CONTROL}, which belongs to the store itself", key=key)
+            raise Invalid(f"{key!r} is in {CONTROL}, which is reserved for the store", key=key)
         if len(key) > NAME_BYTES_MAX // 4 and any(len(segment.encode()) > NAME_BYTES_MAX for segment in segments):
             raise Invalid(f"{key!r} has a path segment longer than {NAME_BYTES_MAX} bytes", key=key)
         return segments
 
     def path(self, key: str) -> str:
-        """Where the key lies; `Invalid` if it leads elsewhere. Whether the file itself is a link is found out when it
-        is opened."""
+        """The path of the key; `Invalid` if it leads out of the store. Whether the file itself is a link is checked
+        when it is opened."""
         segments, path = self.check(key), f"{self.root}/{key}"
         if len(segments) > 1:
             self._check_folder(key, path.rpartition("/")[0], segments[:-1])
@@ -129,8 +130,8 @@ class FileTree:
             self._folders[folder] = identity
 
     def _walk(self, segments: Sequence[str]) -> tuple[int, int] | None:
-        """The last folder, or what exists before it; None if a symbolic link is on the way. Only then does it matter
-        where the path leads, which takes much longer to tell."""
+        """The last folder, or the last one that exists; None if there is a symbolic link on the way. Only then does it
+        matter where the path leads, which takes much longer to find out."""
         at, found = self.root, (0, 0)
         for segment in segments:
             at = f"{at}/{segment}"
@@ -145,13 +146,13 @@ class FileTree:
 
     def _check_link(self, key: str, path: str) -> None:
         if not Path(os.path.realpath(path)).is_relative_to(self.root):
-            what = f"{key!r} leads out of the store through a symbolic link"
+            what = f"{key!r} leaves the store through a symbolic link"
             raise Invalid(what, key=key, hint=f"remove the link: {path}")
 
     # Reading
 
     def read(self, key: str, max_bytes: int | None = None) -> DiskFile | None:
-        """The document, or None. Without the lock: a replacement while reading starts it again."""
+        """The document, or None. Takes no lock: if the file is replaced while reading, the read starts again."""
         while True:
             found = self._document(key, max_bytes)
             if found is None:
@@ -161,7 +162,7 @@ class FileTree:
                 metadata = self._read_metadata(key, etag)
             except ValueError as error:
                 if _is_still(f"{self.root}/{key}", found.status):
-                    raise Corrupt(f"the metadata of {key!r} is no JSON", key=self._meta_path(key, etag)) from error
+                    raise Corrupt(f"the metadata of {key!r} is not JSON", key=self._meta_path(key, etag)) from error
                 continue
             if metadata is not None or _is_still(f"{self.root}/{key}", found.status):
                 return DiskFile(found.body, etag, _whole_second(found.status), metadata or {}, found.status)
@@ -172,12 +173,12 @@ class FileTree:
         return None if found is None else _without_metadata(found)
 
     def look_to_replace(self, key: str) -> DiskFile | None:
-        """The same; `Irregular` if what is there must not be replaced."""
+        """The same. Raises `Irregular` if the path must not be replaced."""
         found = self._contents(key)
         return None if found is None else _without_metadata(found)
 
     def read_range(self, key: str, start: int, length: int) -> bytes | None:
-        """A piece of the document, or None. An open file stays the same document, whatever replaces it."""
+        """A range of the document, or None. An open file stays the same document, even if it is replaced."""
         try:
             handle = self._open(key)
         except Irregular:
@@ -200,7 +201,7 @@ class FileTree:
             return None
 
     def _contents(self, key: str, max_bytes: int | None = None) -> _Contents | None:
-        """None: nothing is there, or a folder. `Irregular`: something else than a file is."""
+        """None if nothing or a folder is there. Raises `Irregular` for anything else that is not a regular file."""
         handle = self._open(key)
         if handle is None:
             return None
@@ -217,7 +218,7 @@ class FileTree:
             os.close(handle)
 
     def _open(self, key: str) -> int | None:
-        """Opening a FIFO does not wait here for somebody to write into it."""
+        """Open the file. Opening a FIFO does not wait for a writer."""
         path = self.path(key)
         try:
             try:
@@ -235,7 +236,7 @@ class FileTree:
             raise
 
     def in_the_way(self, key: str) -> str | None:
-        """What lies in the place of a document and can be none, with what to do about it."""
+        """What occupies a document's path but is not a regular file, and what to do about it."""
         path = self.path(key)
         is_link = os.path.islink(path)
         if is_link:
@@ -253,7 +254,7 @@ class FileTree:
     # Listing
 
     def keys(self, prefix: str) -> list[str]:
-        """All keys under the prefix, in S3's order (by bytes). What cannot be read by a key is not a document."""
+        """All keys under the prefix, in S3's order (by bytes). A path that is not a valid key is not a document."""
         found: list[str] = []
         for folder, folders, names in os.walk(f"{self.root}/{prefix.rpartition('/')[0]}"):
             base = Path(folder).relative_to(self.root).as_posix()
@@ -273,7 +274,7 @@ class FileTree:
         return True
 
     def irregular(self) -> list[str]:
-        """Paths that look like documents and are none: not regular files, or links that lead nowhere or out."""
+        """Paths that look like documents but are not: not regular files, or links that are dangling or lead out."""
         found: list[str] = []
         for folder, folders, names in os.walk(self.root):
             if folder == self.root:
@@ -285,7 +286,8 @@ class FileTree:
     # Replacing
 
     def stage(self, key: str, body: bytes, metadata: Mapping[str, str], now: datetime, old: DiskFile | None) -> Staged:
-        """Write the document beside its place, and its metadata where it counts once the document is in its place."""
+        """Write the document beside its place. Its metadata is written too, and applies once the document is in
+        place."""
         path, etag, time = f"{self.root}/{key}", content_etag(body), _nanoseconds(now)
         self._make_folder(path.rpartition("/")[0])
         is_large = self._is_durable and len(body) > LARGE_BYTES
@@ -306,7 +308,7 @@ class FileTree:
         return Staged(path, temporary, change, meta, meta_temporary, is_large)
 
     def install(self, staged: Staged) -> None:
-        """Put the document into its place."""
+        """Move the document into place."""
         change = staged.change
         if staged.metadata_temporary is not None:
             os.rename(staged.metadata_temporary, staged.metadata)
@@ -319,7 +321,7 @@ class FileTree:
             self._sync_folders([staged.path])
 
     def discard(self, staged: Staged, *, is_certain: bool) -> None:
-        """Remove what is beside its place; the metadata too, if it is certain that the document did not get there."""
+        """Remove the staged file, and the metadata too if the document certainly did not get into place."""
         _unlink(staged.temporary)
         if staged.metadata_temporary is not None:
             _unlink(staged.metadata_temporary)
@@ -334,7 +336,7 @@ class FileTree:
         _prune(path.rpartition("/")[0], self.root)
 
     def _rename(self, source: str, path: str) -> None:
-        """Rename into a directory that a concurrent delete may prune between making it and using it."""
+        """Rename into a directory that a concurrent delete may remove between its creation and its use."""
         for _ in range(_DIRECTORY_TRIES):
             try:
                 os.rename(source, path)
@@ -349,7 +351,7 @@ class FileTree:
         raise OSError(errno.EBUSY, "the directory keeps being removed", path)
 
     def _make_folder(self, folder: str) -> None:
-        """A folder that is known was there when the key was looked up; if it is pruned since, the rename says so."""
+        """A known folder existed when the key was looked up. If it was removed since then, the rename fails."""
         if folder not in self._folders and folder != self.root:
             _make_folders(folder)
 
@@ -359,8 +361,8 @@ class FileTree:
         return f"{self._meta}/{hashlib.sha256(key.encode()).hexdigest()}-{etag.strip(chr(34))}.json"
 
     def _read_metadata(self, key: str, etag: str) -> dict[str, str] | None:
-        """None also for an empty file, which is about to be written, or whose writer died. A damaged one says
-        nothing."""
+        """Returns None for an empty file too: it is about to be written, or its writer died. A damaged file counts as
+        no metadata."""
         try:
             handle = os.open(self._meta_path(key, etag), _READING | os.O_NOFOLLOW)
         except (FileNotFoundError, NotADirectoryError):
@@ -383,7 +385,7 @@ class FileTree:
         return {str(name): str(value) for name, value in stored.items()} if isinstance(stored, dict) else {}
 
     def _write_metadata(self, path: str, metadata: Mapping[str, str], like: os.stat_result | None) -> None:
-        """Of content that is not there yet, so nobody reads it."""
+        """Write the metadata of content that is not in place yet, so nobody reads it."""
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         except FileNotFoundError:
@@ -402,21 +404,21 @@ class FileTree:
         return None
 
     def _drop_metadata(self, key: str, etag: str) -> None:
-        """Of content that is no longer there. It counts for nothing, so failing to remove it is no failure."""
+        """Remove the metadata of content that is gone. It has no effect, so a failure to remove it does not matter."""
         with contextlib.suppress(OSError):
             _unlink(self._meta_path(key, etag))
 
-    # What the log asks for
+    # What the log calls
 
     def make_control(self, folder: str) -> None:
-        """A folder of the store itself, with its parents. Only a write makes one: looking at a place leaves nothing
-        there."""
+        """Create a folder of the store itself, with its parents. Only a write creates one: reading leaves nothing
+        behind."""
         for made in _make_folders(folder):
             if self._is_durable:
                 sync_folder(os.path.dirname(made))
 
     def sync(self, changes: Sequence[FileChange] | None) -> None:
-        """Bring to the disk what the changes left; None: all documents."""
+        """Sync the files of these changes to the disk; None means all documents."""
         if changes is None:
             changes = [
                 FileChange(key, None, found.etag) for key in self.keys("") if (found := self.look(key)) is not None
@@ -432,7 +434,7 @@ class FileTree:
             os.sync()
 
     def _sync_folders(self, paths: Sequence[str]) -> None:
-        """Those of the paths, up to the root."""
+        """Sync the folders of the paths, up to the root."""
         folders: set[str] = set()
         for path in paths:
             folder = path.rpartition("/")[0]
@@ -450,7 +452,7 @@ class FileTree:
         for key, history in histories.items():
             try:
                 is_restored = self._restore(key, history, rewrite=rewrite)
-            except (Invalid, IsADirectoryError, NotADirectoryError):  # a link, a FIFO, a folder: somebody made it
+            except (Invalid, IsADirectoryError, NotADirectoryError):  # a link, a FIFO, a folder: somebody created it
                 is_restored = False
             if not is_restored:
                 kept.append(key)
@@ -458,7 +460,7 @@ class FileTree:
         return kept
 
     def _restore(self, key: str, history: Sequence[FileChange], *, rewrite: bool) -> bool:
-        """Whether the document is what its changes say now; else it is somebody else's and stays."""
+        """Whether the document now matches its changes. Otherwise somebody else wrote it, and it stays."""
         found, latest = self._contents(key), history[-1]
         etag = None if found is None else content_etag(found.body)
         if found is not None and etag != latest.etag and not _is_ours(found, etag, history):
@@ -491,13 +493,13 @@ class FileTree:
         self._rename(temporary, path)
 
     def drop_leftovers(self) -> None:
-        """Remove temporary files that a crash left: those that no writer holds."""
+        """Remove the temporary files that a crash left behind: those that no writer holds."""
         _drop_leftovers(f"{self.control}/tmp")
 
 
 class _Scratch:
-    """Temporary files of one instance, in a folder of its own. It holds a lock on the file `held` there; a folder that
-    nobody holds is left over, and no clock is asked."""
+    """The temporary files of one instance, in its own folder. The instance locks the file `held` in it. A folder
+    without a lock holder is a leftover; no clock is needed."""
 
     def __init__(self, parent: str, ids: Ids) -> None:
         self._parent = parent
@@ -516,7 +518,7 @@ class _Scratch:
         self._begin()
 
     def write(self, body: bytes, time: int, like: os.stat_result | None, *, is_synced: bool = False) -> tuple[str, int]:
-        """A new file with these bytes, and its mode. `like`: the file that it will replace, whose mode and owner it
+        """Write a new file with these bytes, and return its mode. `like`: the file to replace, whose mode and owner it
         gets."""
         handle, path = self._new()
         try:
@@ -543,7 +545,8 @@ class _Scratch:
                 self._held = None  # somebody removed it
 
     def _take_folder(self) -> Handle:
-        """Another process may take it for a leftover before it is held, and remove it: then another one is taken."""
+        """Another process may mistake the folder for a leftover before it is locked, and remove it. Then we create
+        another one."""
         with self._taking:
             while self._held is None:
                 path = f"{self._parent}/{self._ids.ulid()}"
@@ -561,7 +564,7 @@ def _drop_leftovers(parent: str) -> None:
     except (FileNotFoundError, NotADirectoryError):
         return
     for name in names:
-        with contextlib.suppress(OSError):  # held, gone, or another user's: it hurts nobody
+        with contextlib.suppress(OSError):  # held, gone, or another user's: it does no harm
             path = f"{parent}/{name}"
             is_folder = _is_folder(path)
             left = Handle(f"{path}/held" if is_folder else path, os.O_RDWR | os.O_NONBLOCK | os.O_CREAT)
@@ -572,9 +575,9 @@ def _drop_leftovers(parent: str) -> None:
 
 
 def _target(etag: str | None, history: Sequence[FileChange]) -> FileChange | None:
-    """The change that the document must be brought to: the last one with bytes. Those after it are of large documents,
-    each of which is on the disk or was never acknowledged: what they wrote or replaced may stay as it is. None: it
-    stays, and no change wrote it."""
+    """The change that the document must be brought to: the last one with bytes. Changes after it are of large
+    documents, each of which is on the disk or was never acknowledged: what they wrote or replaced may stay as it is.
+    None: the file stays, and no change wrote it."""
     known = [at for at, one in enumerate(history) if one.body is not None or one.etag is None]
     large = history[known[-1] + 1 :] if known else history
     if any(etag in (one.was, one.etag) for one in large):
@@ -583,8 +586,8 @@ def _target(etag: str | None, history: Sequence[FileChange]) -> FileChange | Non
 
 
 def _is_ours(found: _Contents, etag: str | None, history: Sequence[FileChange]) -> bool:
-    """Whether the file can be what our own changes and a power cut left: a version that one of them wrote or replaced,
-    a file with the time that one of them set, or a part of one."""
+    """Whether our own changes and a power cut can have left this file: a version that one of them wrote or replaced, a
+    file with the time that one of them set, or a part of one."""
     if any(etag in (one.was, one.etag) for one in history):
         return True
     if any(one.etag is not None and one.time == found.status.st_mtime_ns for one in history):
@@ -593,7 +596,7 @@ def _is_ours(found: _Contents, etag: str | None, history: Sequence[FileChange]) 
 
 
 def _is_part(found: bytes, body: bytes) -> bool:
-    """Whether every block of the file is one of the body, at its place, or was never written."""
+    """Whether every block of the file equals the block of the body at the same place, or was never written."""
     blocks = range(0, len(found), _BLOCK)
     if len(found) > len(body):
         return not found.strip(b"\0")
@@ -634,13 +637,13 @@ def _is_folder(path: str) -> bool:
 def _is_regular(path: Path, root: str) -> bool:
     found = _status(str(path))
     if found is None:
-        return not path.is_symlink()  # removed meanwhile, or a link to nothing
+        return not path.is_symlink()  # removed in the meantime, or a dangling link
     return stat.S_ISREG(found.st_mode) and Path(os.path.realpath(path)).is_relative_to(root)
 
 
 def keep_access(handle: int, like: os.stat_result) -> int:
-    """Mode and owner of the file that is replaced; returns the mode. If its group cannot be kept, another group gets no
-    more than anybody has."""
+    """Keep the mode and owner of the replaced file; returns the mode. If the group cannot be kept, the new group gets
+    no more rights than everybody has."""
     mode, own = stat.S_IMODE(like.st_mode) & 0o777, os.fstat(handle)
     try:
         if (own.st_uid, own.st_gid) != (like.st_uid, like.st_gid):
@@ -661,7 +664,7 @@ def _is_still(path: str, seen: os.stat_result) -> bool:
 
 
 def _read_bytes(handle: int, size: int, start: int = 0) -> bytes:
-    """So many bytes, fewer where the file ends before. In one call, mostly."""
+    """Read this many bytes, or fewer if the file ends earlier. Usually one call."""
     body = os.pread(handle, size, start)
     while len(body) < size:
         more = os.pread(handle, size - len(body), start + len(body))
@@ -672,24 +675,24 @@ def _read_bytes(handle: int, size: int, start: int = 0) -> bytes:
 
 
 def _write_all(handle: int, data: bytes) -> None:
-    """The system may take less at a time, where the disk is nearly full."""
+    """The system may write less at a time if the disk is nearly full."""
     left = memoryview(data)
     while left:
         left = left[os.write(handle, left) :]
 
 
 def _at_once(sync: Callable[[str], R], paths: Sequence[str]) -> list[R]:
-    """Syncs that wait for the disk together share its work: ten times quicker than one after the other."""
+    """Syncs that wait for the disk together share its work: ten times faster than one after the other."""
     return in_parallel(sync, paths) if len(paths) > SYNCED_ALONE_MAX else [sync(path) for path in paths]
 
 
 def _sync_if_there(folder: str) -> None:
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # removed since: its parent tells
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # removed since then: its parent is synced too
         sync_folder(folder)
 
 
 def _sync_file(path: str) -> bool:
-    """Whether it could be: what nobody may read cannot be opened."""
+    """Whether the file could be synced: a file without read permission cannot be opened."""
     try:
         handle = os.open(path, _READING | os.O_NOFOLLOW)
     except PermissionError:
@@ -711,7 +714,7 @@ def _unlink(path: str) -> None:
 
 
 def _make_folders(folder: str) -> list[str]:
-    """The folder and its parents; those that were made, outermost first."""
+    """Create the folder and its parents. Returns the created ones, outermost first."""
     try:
         os.mkdir(folder)
     except FileExistsError:

@@ -1,30 +1,30 @@
-"""The write-ahead file of a directory: one appended and synced record makes a write durable, so that no document needs
-an fsync of its own (decision 0027).
+"""The write-ahead log of a directory: one appended and synced record makes a write durable, so that no document needs
+its own fsync (decision 0027).
 
 Vocabulary
 - *segment*: `.worm.store/wal/<number>.log`, framed lines (`codec/frames.py`). The first line is its header. All
   processes append to the segment with the highest number that `state` names.
-- *change*: a put or a delete of one key, one line each. What is appended together is synced together. An *abort* takes
-  back a change that could not be made after it was appended. A *mark* says up to which byte the segment is known to be
-  on the disk.
+- *change*: a put or a delete of one key, one line each. Changes that are appended together are synced together. An
+  *abort* cancels a change that was appended, but could not be applied. A *mark* says up to which byte the segment is
+  known to be on the disk.
 - *checkpoint*: sync the files that an older segment names, then remove it.
-- *recovery*: after a power cut, bring the files to what the segments say. After a crash of processes there is none:
-  what they wrote is in the memory of the operating system.
+- *recovery*: after a power cut, bring the files to the state in the segments. A crash of processes needs none: the
+  operating system still has what they wrote in memory.
 
-Locks, in this order: the stripe of the key (`file.py`), `state` (exclusive from looking at the end to having appended),
-`lock` (shared from the append to the rename). A checkpoint and a recovery hold `state` and `lock` exclusively for a
-moment, so no change is between its append and its rename then.
+Locks, in this order: the stripe of the key (`file.py`), `state` (exclusive from reading the end of the segment until
+after the append), `lock` (shared from the append to the rename). A checkpoint or a recovery briefly holds `state` and
+`lock` exclusively. At that moment, no change is between its append and its rename.
 
 Invariants
-- A document is replaced only after its change is on the disk: whatever a power cut leaves of the file, the change has
-  all of it.
-- `state` has the end of the segment. Bytes after it were left by a writer that died or failed, and are cut before the
-  next append. It belongs to one boot of the machine: after another, the segments themselves say where they end.
-- A segment is removed after all that it names is on the disk, and after the removal of every older one is.
-- An fsync that failed is never repeated as if it could still succeed: the instance writes nothing more, and the next
-  one writes the files again from the segments.
+- A document is replaced only after its change is on the disk: whatever a power cut does to the file, the log has the
+  whole change.
+- `state` holds the end of the segment. Bytes after it come from a writer that died or failed; the next append truncates
+  them. It is valid for one boot of the machine: after a reboot, the segments themselves show where they end.
+- A segment is removed only after everything that it names is on the disk, and so is the removal of every older segment.
+- A failed fsync is never retried as if it could still succeed: the instance stops writing, and the next one rewrites
+  the files from the segments.
 
-A module of its own because the log knows nothing of documents, folders and conditions.
+It is a separate module because the log knows nothing about documents, folders and conditions.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ from worm.values import dataclass
 
 SEGMENT_BYTES = 16 << 20
 SEGMENTS_WAITING_MAX = 4
-"""So many times the size of a segment may be waiting for a checkpoint before writers wait for it, too."""
+"""How many segment sizes may wait for a checkpoint before writers have to wait for it, too."""
 VERSION = 1
 _STATE = struct.Struct("<40sQQQ")
 _SYNCED = struct.Struct("<Q")
-_FRAME = 10  # the tab, the eight digits of the checksum and the line end
+_FRAME = 10  # the tab, the eight digits of the checksum and the newline
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 class Unsynced(OSError):
-    """Something was written, and may not survive a power cut."""
+    """Something was written, but may not survive a power cut."""
 
 
 class Position(NamedTuple):
@@ -73,8 +73,8 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """A put or (without `etag`) a delete. `was` is the etag of what it replaces. A put without `body` is one of a file
-    that is on the disk by itself."""
+    """A put, or (without `etag`) a delete. `was` is the etag that it replaces. A put without `body` is of a file that
+    is already synced to the disk."""
 
     key: str
     was: str | None
@@ -106,19 +106,20 @@ class FileChange:
 
 
 class Files(Protocol):
-    """What the log needs of the directory that it belongs to."""
+    """What the log needs from its directory."""
 
     def make_control(self, folder: str) -> None:
-        """The folder with its parents, each on the disk."""
+        """Create the folder with its parents, each synced to the disk."""
         ...
 
     def sync(self, changes: Sequence[FileChange] | None) -> None:
-        """Bring to the disk what these changes left, files and folders; None: everything."""
+        """Sync the files and folders of these changes to the disk; None means everything."""
         ...
 
     def restore(self, changes: Sequence[FileChange], *, rewrite: bool) -> list[str]:
-        """Bring the files to what the changes say, on the disk when this returns; keys of files that somebody else
-        wrote since, which stay. `rewrite`: what the memory of the system has of them may not be on the disk."""
+        """Bring the files to the state that the changes describe, synced when this returns. Returns the keys of files
+        that somebody else wrote since then; those stay. `rewrite`: the system's memory of these files may not be on the
+        disk."""
         ...
 
 
@@ -144,14 +145,14 @@ class Handle:
         return (found.st_dev, found.st_ino) == self._identity
 
     def close(self) -> None:
-        """What was written is synced before, so a failure means nothing; and a forked child must close them all."""
+        """All data is synced before, so a failure does not matter, and a forked child must close all of them."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             with contextlib.suppress(OSError):
                 os.close(fd)
 
     def __del__(self) -> None:
-        """Without names of modules: they are gone when the interpreter is taken down."""
+        """Uses no module names: they are gone when the interpreter shuts down."""
         if self.fd >= 0:
             try:  # noqa: SIM105 - see above
                 self._close(self.fd)
@@ -160,7 +161,7 @@ class Handle:
 
 
 class _Open:
-    """The handles of one instance. Writers that are under way keep theirs, whatever replaces them."""
+    """The handles of one instance. Active writers keep theirs, even if they are replaced."""
 
     def __init__(self, folder: str) -> None:
         self.state = Handle(f"{folder}/state", os.O_RDWR | os.O_CREAT)
@@ -213,7 +214,7 @@ class Wal:
 
     @contextlib.contextmanager
     def logged(self, lines: Sequence[bytes]) -> Iterator[list[Position]]:
-        """Append the lines and sync them; the block may then change the files. `Unsynced`: nobody knows whether they
+        """Append the lines and sync them; the block may then change the files. `Unsynced`: it is unknown whether they
         are on the disk. Any other `OSError`: nothing was appended."""
         handles, positions = self._append(lines)
         try:
@@ -225,7 +226,7 @@ class Wal:
             self._checkpoint_behind(handles.appended.offset)
 
     def abort(self, positions: Sequence[Position]) -> None:
-        """Take back changes that could not be made. `Unsynced`: a power cut may still make them."""
+        """Abort changes that could not be applied. `Unsynced`: after a power cut, they may still be applied."""
         if not positions:
             return
         try:
@@ -238,9 +239,9 @@ class Wal:
         while True:
             if self._poison is not None:
                 raise Unavailable(
-                    f"an earlier fsync failed ({self._poison}): this store writes nothing more",
+                    f"an earlier fsync failed ({self._poison}): this store accepts no more writes",
                     key=self.folder,
-                    hint="look after the disk, then close the store and open it again",
+                    hint="check the disk, then close the store and open it again",
                 )
             with self._turn() as handles:
                 state = self._usable_state(handles)
@@ -256,7 +257,7 @@ class Wal:
         try:
             _write_all(log, data, end)
             os.pwrite(handles.state.fd, _pack(state._replace(end=end + len(data))), 0)
-        except BaseException:  # the next append cuts it: the state has not moved
+        except BaseException:  # the next append truncates it: the state has not moved
             self._leave(handles.lock)
             raise
         handles.appended = Position(state.number, end + len(data))
@@ -267,7 +268,7 @@ class Wal:
         return positions
 
     def _sync(self, handles: _Open) -> None:
-        """Of threads that wait here, the first one syncs for all that have appended by then."""
+        """The first of the waiting threads syncs for all that have appended by then."""
         assert handles.log is not None
         own = handles.appended
         with self._syncing:
@@ -285,7 +286,7 @@ class Wal:
             os.pwrite(handles.state.fd, _SYNCED.pack(reached.offset), _STATE.size)
 
     def _fail(self, handles: _Open, error: OSError) -> None:
-        """What is in memory may never reach the disk, and the next fsync would not say so."""
+        """Data in memory may never reach the disk, and the next fsync would not report it."""
         self._poison = error.strerror or str(error)
         with contextlib.suppress(OSError):  # the disk is failing; the next instance may find out by itself
             state = _unpack(os.pread(handles.state.fd, _STATE.size, 0))
@@ -305,7 +306,7 @@ class Wal:
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[_Open]:
-        """Exclusive among all that append, in all processes."""
+        """Exclude all other appenders, in all processes."""
         with self._appending:
             while True:
                 handles = self._handles()
@@ -321,13 +322,13 @@ class Wal:
 
     @contextlib.contextmanager
     def _exclusive(self) -> Iterator[_Open]:
-        """No change is between its append and its rename. Nobody can append meanwhile, so this waits for few."""
+        """No change is between its append and its rename. Nobody can append in the meantime, so the wait is short."""
         with self._turn() as handles, self._locked("lock", fcntl.LOCK_EX):
             yield handles
 
     @contextlib.contextmanager
     def _locked(self, name: str, how: int) -> Iterator[None]:
-        """By a handle of its own, which a forked child gives up. `BlockingIOError` if somebody has it."""
+        """Locks with its own handle, which a forked child closes. `BlockingIOError` if somebody holds the lock."""
         handle = Handle(f"{self.folder}/{name}", os.O_RDWR | os.O_CREAT)
         self._alone.add(handle)
         try:
@@ -350,7 +351,7 @@ class Wal:
         return self._open
 
     def _usable_state(self, handles: _Open) -> _State | None:
-        """Where to append, with the segment open and cut to its end; None: recover first."""
+        """Where to append, with the segment open and truncated to its end. None means: recover first."""
         state = _unpack(os.pread(handles.state.fd, _STATE.size, 0))
         if state.boot != self._boot or state.is_suspect or state.number == 0 or not self._is_present():
             return None
@@ -371,7 +372,7 @@ class Wal:
     # Recovery
 
     def recover_if_needed(self) -> None:
-        """Before anything is read. Nothing where no log was ever made."""
+        """Called before anything is read. Does nothing if there was never a log."""
         try:
             state = _unpack(_read_all(f"{self.folder}/state"))
         except (FileNotFoundError, NotADirectoryError):
@@ -382,8 +383,8 @@ class Wal:
             self.recover()
 
     def recover(self) -> None:
-        """Bring the files to what the segments say, unless another process has done so by now. `EditKept` warns of
-        files that stay although a change says otherwise."""
+        """Bring the files to the state in the segments, unless another process has already done so. Warns with
+        `EditKept` about files that stay although a change says otherwise."""
         with self._exclusive() as handles:
             if self._usable_state(handles) is not None:
                 return
@@ -403,7 +404,7 @@ class Wal:
             warnings.warn(_kept(kept, self.folder), EditKept, stacklevel=2)
 
     def _is_present(self) -> bool:
-        """Where the machine does not tell its boots apart, a state is trusted while somebody has the store open."""
+        """If the system has no boot id, a state is trusted while somebody has the store open."""
         return self._boot != "" or self._presence is not None or self._join()
 
     def _join(self) -> bool:
@@ -424,18 +425,17 @@ class Wal:
 
     def _changes(self, numbers: Sequence[int]) -> tuple[list[FileChange], bool]:
         """What the segments say, in order, and whether a line is missing that the disk may not have written before
-        later ones. A line that was on the disk once and is damaged is `Corrupt`. Lines missing at the end are
-        normal."""
+        later ones. A damaged line that was on the disk before is `Corrupt`. Missing lines at the end are normal."""
         segments = [read_segment(self._path(number), number) for number in numbers]
         aborted = {position for segment in segments for position in segment.aborted}
         last = max((at for at, segment in enumerate(segments) if segment.changes), default=-1)
         for at, segment in enumerate(segments):
             if segment.damaged and (at < last or segment.damaged[0] < segment.synced):
                 raise Corrupt(
-                    f"{segment.path}: the line at byte {segment.damaged[0]} is damaged, and lines after it are not",
+                    f"{segment.path}: the line at byte {segment.damaged[0]} is damaged, but lines after it are intact",
                     key=segment.path,
-                    hint=f"move it out of {self.folder} and open the store again: documents are then as the disk has"
-                    " them, and the file still has the lines that can be read",
+                    hint=f"move it out of {self.folder} and open the store again: documents are then as they are on"
+                    " disk, and the file still has the readable lines",
                 )
         found = [change for one in segments for place, change in one.changes if place not in aborted]
         has_gap = any(one.damaged and one.changes and one.damaged[0] < one.changes[-1][0].offset for one in segments)
@@ -444,7 +444,7 @@ class Wal:
     # Checkpoints
 
     def _checkpoint_behind(self, size: int) -> None:
-        """Checkpoint in the background; wait for it where it does not keep up."""
+        """Checkpoint in the background, and wait if it does not keep up."""
         with self._running:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._checkpoint_later, name="worm-checkpoint", daemon=True)
@@ -458,7 +458,7 @@ class Wal:
             self.checkpoint()
 
     def checkpoint(self) -> None:
-        """Sync what the segments name, and remove them. Nothing where another process is doing so."""
+        """Sync what the segments name, then remove them. Does nothing if another process is already doing so."""
         if self._poison is not None or not self._numbers():
             return
         with (
@@ -470,7 +470,7 @@ class Wal:
                 self._remove([number])
 
     def _rotated(self) -> list[int]:
-        """Let writers go on in a new segment; the older ones, whose changes are all made."""
+        """Let writers continue in a new segment. Returns the older ones, whose changes are all applied."""
         with self._exclusive() as handles:
             state = self._usable_state(handles)
             if state is None:
@@ -478,7 +478,7 @@ class Wal:
             assert handles.log is not None
             if state.end > len(_header(self._boot, state.number)):
                 try:
-                    _sync_data(handles.log.fd)  # also what a writer appended that died before it could sync it
+                    _sync_data(handles.log.fd)  # also what a writer appended before it died without syncing
                     self._make_segment(handles, state.number + 1)
                 except Unsynced as error:
                     self._fail(handles, error)
@@ -488,7 +488,7 @@ class Wal:
     def _make_segment(self, handles: _Open, number: int) -> None:
         header = _header(self._boot, number)
         log = Handle(self._path(number), os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-        _write_all(log.fd, header, 0)  # on the disk with the first change, and worth nothing before
+        _write_all(log.fd, header, 0)  # synced with the first change, and not needed before
         sync_folder(self.folder)
         state = _State(self._boot, number, len(header), is_suspect=False)
         os.pwrite(handles.state.fd, _pack(state) + _SYNCED.pack(0), 0)
@@ -504,7 +504,7 @@ class Wal:
             raise
 
     def _remove(self, numbers: Sequence[int], *, aside: bool = False) -> None:
-        """Oldest first, each for good before the next: a newer one says what became of what an older one says."""
+        """Oldest first, each removal synced before the next: a newer segment may undo what an older one says."""
         for number in numbers:
             if aside:
                 self._files.make_control(f"{self.folder}/set-aside")
@@ -514,8 +514,8 @@ class Wal:
             sync_folder(self.folder)
 
     def close(self) -> None:
-        """Checkpoint, and give the handles back. The next write opens it again. An instance that wrote nothing, because
-        it may not, leaves the log to those that do."""
+        """Checkpoint, then close the handles. The next write opens them again. An instance that wrote nothing, because
+        it lacks permission, leaves the log to those that write."""
         with self._running:
             thread, self._thread = self._thread, None
         if thread is not None:
@@ -543,15 +543,15 @@ class Wal:
 
 def _kept(keys: Sequence[str], folder: str) -> str:
     return (
-        f"after a power cut, documents are not what was stored last ({len(keys)}), because somebody edited them: "
-        f"{', '.join(keys[:5])}; what was stored is in {folder}/set-aside"
+        f"after a power cut, {len(keys)} documents differ from what was stored last, because somebody edited them: "
+        f"{', '.join(keys[:5])}; the stored versions are in {folder}/set-aside"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class WalSegment:
-    """What a segment says, as far as it can be read. `damaged`: where lines begin that cannot. `synced`: up to there
-    all of it was on the disk once."""
+    """What a segment says, as far as it can be read. `damaged`: the offsets of unreadable lines. `synced`: everything
+    before this offset was on the disk once."""
 
     path: str
     changes: list[tuple[Position, FileChange]]
@@ -561,7 +561,7 @@ class WalSegment:
 
 
 def read_segment(path: str, number: int) -> WalSegment:
-    """Every line by itself: a line that cannot be read ends at the next line end."""
+    """Reads each line separately: an unreadable line ends at the next newline."""
     changes, aborted, damaged = list[tuple[Position, FileChange]](), list[Position](), list[int]()
     offset = synced = 0
     for line in io.BytesIO(_read_all(path)):
@@ -581,7 +581,7 @@ def read_segment(path: str, number: int) -> WalSegment:
 
 
 def _value(line: bytes) -> dict[str, object] | None:
-    """The record of a line, or None where the line is damaged or incomplete."""
+    """The record of a line, or None if the line is damaged or incomplete."""
     body = line[:-_FRAME]
     if not body or frame(body) != line:
         return None
@@ -605,7 +605,7 @@ def _unpack(data: bytes) -> _State:
 
 
 def boot_id() -> str:
-    """Another one after every start of the machine; empty where the system does not tell."""
+    """Changes with every boot of the machine; empty if the system does not provide it."""
     try:
         return Path(_BOOT_ID).read_text().strip()
     except OSError:
@@ -613,7 +613,7 @@ def boot_id() -> str:
 
 
 def sync_folder(folder: str) -> None:
-    """Its names survive a power cut after this. `Unsynced` if they may not."""
+    """After this, the folder's names survive a power cut. `Unsynced` if they may not."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         sync_handle(handle)
@@ -622,10 +622,10 @@ def sync_folder(folder: str) -> None:
 
 
 def _sync_ancestors(folder: str) -> None:
-    """A process that died may have made any of them, and not synced the folder that it is in."""
+    """A process that died may have created any of them without syncing its parent folder."""
     while folder != os.path.dirname(folder):
         folder = os.path.dirname(folder)
-        with contextlib.suppress(PermissionError):  # not ours: we made nothing in it
+        with contextlib.suppress(PermissionError):  # not ours: we created nothing in it
             sync_folder(folder)
 
 
@@ -638,7 +638,7 @@ def sync_handle(handle: int) -> None:
 
 
 def _sync_data(handle: int) -> None:
-    """Content and length only, where the system can tell them apart."""
+    """Syncs only content and length, if the system supports it."""
     try:
         getattr(os, "fdatasync", os.fsync)(handle)
     except OSError as error:

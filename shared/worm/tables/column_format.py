@@ -46,7 +46,7 @@ COLUMNS_MAX = 1000
 """Documents may hold any fields, so rows may have any number of different names: with more, a partition has no column
 file, which would have a cell for each of them in every row."""
 VERSION = 2
-REPAIR = "`worm repair` rebuilds it"
+REPAIR = "run `worm repair` to rebuild it"
 _LEVEL = 6
 _RAW = -zlib.MAX_WBITS  # no zlib header: a group in the middle has none either
 _LENGTH_AT, _CRC_AT, _HEADER_AT = 8, 12, 16
@@ -56,7 +56,7 @@ _DEFLATE_MAX = 1032  # no deflated byte becomes more bytes
 _BLOCK = {"bytes": WHOLE, "crc32": WHOLE, "groups": list_of(WHOLE)}, {"optional": FLAG, "values": WHOLE}
 _COLUMN = record("a column", *_BLOCK)
 HEADER = record(
-    "the header of a column file that this code reads",
+    "the header of a column file that this version of worm reads",
     {
         "version": one_of(1, VERSION),  # the first one had no codes
         "of": TEXT,
@@ -188,18 +188,18 @@ def decode_header(body: bytes, key: str) -> Contents:
     end = _HEADER_AT + int.from_bytes(body[_LENGTH_AT:_CRC_AT], "big")
     header = body[_HEADER_AT:end]
     if body[:_LENGTH_AT] != MAGIC or zlib.crc32(header) != int.from_bytes(body[_CRC_AT:_HEADER_AT], "big"):
-        raise Corrupt("not a column file, or cut", key=key, hint=REPAIR)
+        raise Corrupt("not a column file, or truncated", key=key, hint=REPAIR)
     shape = loads_own(header, key)
     check_shape(shape, HEADER, key, hint=REPAIR)
     contents = _contents(shape, end)
     columns = (one for one in contents.blocks if one is not contents.others)
     if any(len(one.groups) != (1 if one.values else -(-contents.rows // contents.group)) for one in columns):
-        raise Corrupt("a column has too few groups, or too many", key=key, hint=REPAIR)
+        raise Corrupt("a column has the wrong number of groups", key=key, hint=REPAIR)
     if contents.ids.values or contents.rows > _DEFLATE_MAX * contents.ids.length:
-        raise Corrupt("its ids are not one for each row", key=key, hint=REPAIR)
+        raise Corrupt("it does not have one id for each row", key=key, hint=REPAIR)
     last = contents.blocks[-1]
     if last.start + last.length != len(body):
-        raise Corrupt(f"{len(body)} bytes are not what its header says", key=key, hint=REPAIR)
+        raise Corrupt(f"its {len(body)} bytes do not match its header", key=key, hint=REPAIR)
     view = memoryview(body)
     for block in contents.blocks:
         if zlib.crc32(view[block.start : block.start + block.length]) != block.crc:
@@ -244,7 +244,7 @@ def cells_of(body: bytes, block: ColumnBlock, count: int, key: str) -> Cells:
 def _whole_text(body: bytes, block: ColumnBlock, key: str) -> bytes:
     text = _inflated(memoryview(body)[block.start : block.start + block.length], block.size, key)
     if len(text) != block.size:
-        raise Corrupt(f"{block.name!r} has another size than its header says", key=key, hint=REPAIR)
+        raise Corrupt(f"the size of {block.name!r} does not match its header", key=key, hint=REPAIR)
     return text
 
 
@@ -253,9 +253,9 @@ def coded_of(body: bytes, block: ColumnBlock, count: int, key: str) -> Coded:
     text = _whole_text(body, block, key)
     values, codes = _unwrapped(loads_own_array(text[: block.values], key), block, key), text[block.values :]
     if len(values) > VALUES_MAX or not are_scalars(values):
-        raise Corrupt(f"{block.name!r} has values that have no code", key=key, hint=REPAIR)
+        raise Corrupt(f"{block.name!r} has values without a code", key=key, hint=REPAIR)
     if len(codes) != count or codes.translate(None, bytes(range(len(values)))):
-        raise Corrupt(f"{block.name!r} has not one code of a value for each row", key=key, hint=REPAIR)
+        raise Corrupt(f"{block.name!r} does not have one code for each row", key=key, hint=REPAIR)
     return Coded(values, codes)
 
 
@@ -273,7 +273,7 @@ def _inflated(view: memoryview, most: int, key: str) -> bytes:
         inflater = zlib.decompressobj(_RAW)
         text = inflater.decompress(view, most + 1)
     except zlib.error as error:
-        raise Corrupt(f"cannot be inflated: {error}", key=key, hint=REPAIR) from error
+        raise Corrupt(f"cannot be decompressed: {error}", key=key, hint=REPAIR) from error
     if len(text) > most:
         raise Corrupt("a column is larger than its header says", key=key, hint=REPAIR)
     return text
@@ -290,7 +290,7 @@ def _unwrapped(cells: list[JsonValue], block: ColumnBlock, key: str) -> Cells:
     if not block.optional:
         return cast(Cells, cells)
     if not set(map(type, cells)) <= {list}:
-        raise Corrupt(f"{block.name!r} has cells that are no arrays", key=key, hint=REPAIR)
+        raise Corrupt(f"{block.name!r} has cells that are not arrays", key=key, hint=REPAIR)
     return [cell[0] if cell else MISSING for cell in cast("list[list[JsonValue]]", cells)]
 
 
@@ -307,7 +307,7 @@ class ColumnPart:
         self._key = key
         self._contents = contents = decode_header(body, key)
         if contents.of != of:
-            raise Corrupt(f"of another partition: {contents.of}", key=key, hint=REPAIR)
+            raise Corrupt(f"belongs to another partition: {contents.of}", key=key, hint=REPAIR)
         if any(block.size > size + _CELL_BYTES * contents.rows + _REST_BYTES for block in contents.blocks):
             raise Corrupt("a column would be larger than its partition", key=key, hint=REPAIR)
         self._blocks = {block.name: block for block in contents.fields}
@@ -391,7 +391,7 @@ class ColumnPart:
         for block, (name, cells) in zip(self._contents.fields, columns, strict=True):
             groups = range(0 if block.values else len(block.groups))
             if groups and [cell for number in groups for cell in self._inflated_group(block, number)] != cells:
-                raise Corrupt(f"the groups of {name!r} are not the column", key=self._key, hint=REPAIR)
+                raise Corrupt(f"the groups of {name!r} do not match the column", key=self._key, hint=REPAIR)
         entities = {entity_id: _row(columns, at) for at, entity_id in enumerate(self.ids)}
         return Manifest(model, entities, dict(self.seqs), etags=dict(self.etags))
 
@@ -512,7 +512,7 @@ class ColumnFiles:
                 if isinstance(rows, Corrupt):
                     raise rows
                 if rows.manifest(partition.model).encode() != partition.encode():
-                    yield "columns-differ", key, f"does not say what its partition says ({REPAIR})"
+                    yield "columns-differ", key, f"does not match its partition ({REPAIR})"
             except Corrupt as damage:
                 yield "columns-damaged", key, f"{damage.message} ({REPAIR})"
 

@@ -39,7 +39,7 @@ KEY_BYTES_MAX = 1024
 POSTINGS_PER_PART = 20_000
 PART = "part"
 INDEX = record(
-    "an index that this code reads",
+    "an index that this version of worm reads",
     {
         "version": one_of(1),
         "model": TEXT,

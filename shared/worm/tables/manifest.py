@@ -36,7 +36,7 @@ from worm.values import dataclass
 V = TypeVar("V")
 SEQS, ETAGS = object_of(whole_number(1, SEQ_MAX)), object_of(TEXT)
 MANIFEST = record(
-    "a manifest that this code reads",
+    "a manifest that this version of worm reads",
     {
         "version": one_of(1),
         "model": TEXT,

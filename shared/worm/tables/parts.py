@@ -524,7 +524,9 @@ def _opened(body: bytes, key: str) -> _File:
         raise Corrupt(f"not a manifest: {error}", key=key, hint=REBUILT) from error
     if file.version != 1:
         raise Corrupt(
-            f"not a manifest that this code reads: version must be 1, not {file.version}", key=key, hint=REBUILT
+            f"not a manifest that this version of worm reads: version must be 1, not {file.version}",
+            key=key,
+            hint=REBUILT,
         )
     return file
 

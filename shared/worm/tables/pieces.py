@@ -104,7 +104,7 @@ class Pieces(Generic[T]):
 
     def _parsed(self, file: str, found: Object | None) -> T:
         if found is None:
-            raise Corrupt("a file of the table is gone", key=self.key(file), hint="`worm repair` rebuilds it")
+            raise Corrupt("a file of the table is gone", key=self.key(file), hint="run `worm repair` to rebuild it")
         if not file.endswith(f"-{hashlib.sha256(found.body).hexdigest()[:HASH_DIGITS]}.json"):
-            raise Corrupt("its content is not what its name says", key=found.key, hint="`worm repair` rebuilds it")
+            raise Corrupt("its content does not match its name", key=found.key, hint="run `worm repair` to rebuild it")
         return self._decode(found.body, found.key)

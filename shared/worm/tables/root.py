@@ -53,7 +53,7 @@ PIECE = record(
     {"from": TEXT, "level": whole_number(0, LEVEL_MAX), "columnBytes": WHOLE, "cut": WHOLE},
 )
 DIRECTORY = record(
-    "a directory that this code reads", {"version": one_of(1), "model": TEXT, "partitions": list_of(PIECE)}
+    "a directory that this version of worm reads", {"version": one_of(1), "model": TEXT, "partitions": list_of(PIECE)}
 )
 ROOT = record(
     "the root of a partitioned table",

@@ -254,7 +254,9 @@ class Table:
             if not pending:
                 return
         raise Unavailable(
-            f"documents changed during each of {ROUNDS_MAX} folds", key=self.manifest.key, hint="retried by the queue"
+            f"documents changed during each of {ROUNDS_MAX} folds",
+            key=self.manifest.key,
+            hint="try again; the queue retries by itself",
         )
 
     def _fold_current(self, ids: set[str]) -> set[str]:

@@ -86,8 +86,8 @@ __all__ = ["Difference", "VerifyReport", "verify_collection"]
 
 DETAILS_MAX = 5
 THREADS = 16
-REPAIR = "`worm repair` rebuilds it"
-EXPLAINED = "`worm why` on this key says what to do"
+REPAIR = "run `worm repair` to rebuild it"
+EXPLAINED = "run `worm why` on this key to see what to do"
 
 
 @dataclass
@@ -236,7 +236,7 @@ class _Entity:
         for damage in oplog.archives.differences(self._id):
             self._report.differ("archive-differs", damage.key or "", damage.message)
         for name in oplog.archives.names(self._id) if self._collection.definition.archive_after is None else ():
-            what = 'the schema has no archiveAfter, so nobody looks for it: push it with archiveAfter "never"'
+            what = 'the schema has no archiveAfter, so nothing reads it: push the schema with archiveAfter "never"'
             self._report.differ("archive-unknown", oplog.archives.key(self._id, name), what)
 
     def _replay(self, entries: Sequence[OplogEntry]) -> Document | None:
@@ -253,7 +253,7 @@ class _Entity:
         if entry.op == "update" and entry.snapshot is not None and before is not None:
             after = entry.changed(before, key)
             if dumps(after) != dumps(entry.snapshot):
-                raise Corrupt("the document and the diff of a checkpoint say different things", key=key)
+                raise Corrupt("the document and the diff of a checkpoint disagree", key=key)
 
     def _check_versions(self, entries: Sequence[OplogEntry]) -> None:
         """Every version that changed something is named by exactly one entry, or by one as skipped."""
@@ -312,7 +312,7 @@ class _Entity:
         if not self._versions or self._versions[0].is_delete_marker:
             if state is not None:
                 key = self._collection.documents.key(self._id)
-                self._report.differ("deletion-unrecorded", key, "the document is gone, its oplog says it is there")
+                self._report.differ("deletion-unrecorded", key, "the document is gone, but its oplog says it exists")
             return
         latest = self._versions[0]
         try:
@@ -384,7 +384,7 @@ def _verify_parts(files: IndexFiles, root: Root[Manifest], wanted: Index, report
 
 def beside_parts(files: IndexFiles) -> tuple[str, str, str]:
     """Kind, key and detail of an index file that is whole, though the table is not."""
-    return "index-differs", files.key, f"holds entries, though the table is partitioned ({REPAIR})"
+    return "index-differs", files.key, f"has entries although the table is partitioned ({REPAIR})"
 
 
 def explain_index(index: Index, wanted: Index) -> str:
@@ -415,7 +415,7 @@ def explain_rows(stored: Manifest, expected: Manifest) -> str:
         or stored.etags.get(one) != expected.etags.get(one)
     ]
     if not wrong:
-        return f"lastUpdated {stored.last_updated}, revision {stored.revision}: not as rebuilt"
+        return f"lastUpdated {stored.last_updated}, revision {stored.revision}differ from the rebuilt ones"
     return f"{differing(len(wrong), 'row')}: {', '.join(wrong[:DETAILS_MAX])}"
 
 

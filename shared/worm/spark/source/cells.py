@@ -121,13 +121,13 @@ def _converter(kind: DataType, path: str) -> Convert:
         return _decimal(kind)
     found = _SIMPLE.get(type(kind))
     if found is None:
-        raise Invalid(f"column {path}: a document has no value of type {kind.simpleString()}")
+        raise Invalid(f"column {path}: documents cannot hold values of type {kind.simpleString()}")
     return found
 
 
 def _unfit(value: JsonValue, wanted: str) -> Unfit:
     shown = dumps(value).decode()
-    return Unfit(f"{shown if len(shown) <= 60 else type_name(value)} is no {wanted}")
+    return Unfit(f"{shown if len(shown) <= 60 else type_name(value)} is not of type {wanted}")
 
 
 def _each(items: Iterable[tuple[str, Convert, JsonValue]], made: Callable[[list[object]], object]) -> object:

@@ -63,6 +63,6 @@ def _spec(target: Target) -> JobSpec:
 def _check_kind(spec: JobSpec, options: ReadOptions) -> None:
     definition = spec.collection().definition
     if (options.kind == "history" or options.at is not None) and not definition.oplog:
-        raise Invalid(f"{spec.model} keeps no oplog", hint='set "oplog": true in the schema and push it')
+        raise Invalid(f"{spec.model} has no oplog", hint='set "oplog": true in the schema and push it')
     if options.kind == "trash" and not definition.soft_delete:
         raise Invalid(f"{spec.model} has no trash", hint='set "softDelete": true in the schema and push it')

@@ -121,7 +121,7 @@ def _document(collection: Collection, entity_id: str, answer: Object | Invalid) 
         try:
             valid = _last_valid(collection, entity_id)
         except Corrupt as damage:
-            return Found(entity_id, None, {}, f"{mistake.message}; and its last valid state is unknown: {damage}")
+            return Found(entity_id, None, {}, f"{mistake.message}; its last valid state is unknown: {damage}")
         row = None if valid is None else as_row(collection, entity_id, valid)
         return Found(entity_id, row, {}, mistake.message)
     return Found(entity_id, as_row(collection, entity_id, document), {})

@@ -49,9 +49,9 @@ class Target:
     def of(cls, options: Mapping[str, str]) -> Target:
         url, model = options.get("url") or options.get("path"), options.get("model")
         if not url:
-            raise Invalid("the option url is missing", hint='.option("url", "s3://bucket/prefix")')
+            raise Invalid("the option url is missing", hint='add .option("url", "s3://bucket/prefix")')
         if not model:
-            raise Invalid("the option model is missing", hint='.option("model", "Customer")')
+            raise Invalid("the option model is missing", hint='add .option("model", "Customer")')
         return cls(reachable(url), model, options.get("endpoint_url"))
 
 
@@ -73,7 +73,7 @@ class ReadOptions:
         target, at = Target.of(options), options.get("at")
         is_history, is_trash = _flag(options, "history"), _flag(options, "trash")
         if is_trash and (is_history or at):
-            raise Invalid("trash goes with neither history nor at", hint="what was deleted is in the history as well")
+            raise Invalid("trash cannot be combined with history or at", hint="the history also has deleted documents")
         return cls(
             target,
             "history" if is_history else "trash" if is_trash else "documents",
@@ -115,14 +115,16 @@ def reachable(url: str) -> str:
     """The url as another process understands it: a relative path is made absolute, `memory://` is refused."""
     scheme, separator, _ = url.partition("://")
     if scheme == "memory" and separator:
-        raise Invalid(f"{url} lives in one process, Spark works in several", hint="use s3://bucket or a directory")
+        raise Invalid(
+            f"{url} is the memory of one process, but Spark runs in several", hint="use s3://bucket or a directory"
+        )
     return url if separator else str(Path(url).expanduser().resolve())
 
 
 def _refuse_unknown(options: Mapping[str, str], known: tuple[str, ...]) -> None:
     unknown = sorted(name for name in options if name.lower() not in known)
     if unknown:
-        raise Invalid(f"unknown option {unknown[0]!r}", hint=f"known: {', '.join(known)}")
+        raise Invalid(f"unknown option {unknown[0]!r}", hint=f"the options are: {', '.join(known)}")
 
 
 def _flag(options: Mapping[str, str], name: str) -> bool:
@@ -139,7 +141,7 @@ def _at(text: str) -> At:
         moment = datetime.fromisoformat(text)
         return At(time=iso_seconds(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)))
     except (ValueError, OverflowError) as mistake:
-        hint = "write a seq such as 3, or a time such as 2026-02-24T12:00:00Z"
+        hint = "use a seq such as 3, or a time such as 2026-02-24T12:00:00Z"
         raise Invalid(f"{text!r} is neither a seq nor a time", path="at", hint=hint) from mistake
 
 
@@ -148,7 +150,7 @@ def _filter(text: str | None) -> bytes | None:
         return None
     value: JsonValue = loads(text.encode("utf-8", "surrogatepass"))
     if not isinstance(value, dict):
-        raise Invalid("a filter is a JSON object", path="filter", hint='write {"status": "active"}')
+        raise Invalid("a filter must be a JSON object", path="filter", hint='for example {"status": "active"}')
     return Filter.compile(value).source
 
 

@@ -133,5 +133,5 @@ class _Rows:
         raise Invalid(
             f"{collection.name} '{found.id}': {reason}",
             key=collection.documents.key(found.id),
-            hint="mode FAILFAST stops at the first one; PERMISSIVE and DROPMALFORMED go on",
+            hint="mode FAILFAST stops at the first one; PERMISSIVE and DROPMALFORMED continue",
         )

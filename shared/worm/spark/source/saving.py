@@ -192,7 +192,11 @@ class Saver:
             self.saved.counts["unchanged"] += 1
             there.append(found.document)
         elif not self.overwrite:
-            what = "exists with other content" if found.document is not None else "exists, and is no valid document"
+            what = (
+                "already exists with different content"
+                if found.document is not None
+                else "already exists and is not a valid document"
+            )
             self._refuse(found.id, Conflict(what))
         elif found.document is not None and self._was_applied(found.id, given):
             self.saved.counts["unchanged"] += 1

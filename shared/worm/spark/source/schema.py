@@ -77,8 +77,8 @@ def check_names(definition: ModelDef, schema: StructType) -> None:
     for name in schema.fieldNames():
         if seen.setdefault(name.lower(), name) != name:
             raise Invalid(
-                f"{definition.name} has the fields {seen[name.lower()]!r} and {name!r}, which Spark takes for one",
-                hint="name the columns that you want: .schema(…), or set spark.sql.caseSensitive=true",
+                f"{definition.name} has the fields {seen[name.lower()]!r} and {name!r}, which are one column for Spark",
+                hint="name the columns that you want with .schema(…), or set spark.sql.caseSensitive=true",
             )
 
 

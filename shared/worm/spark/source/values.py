@@ -119,7 +119,7 @@ def _fraction(value: Decimal, path: str) -> float:
     number = float(value)
     if Decimal(repr(number)) != value:
         hint = "cast the column to double, or to string"
-        raise Invalid(f"{value} has more digits than a number of a document can hold", path=path, hint=hint)
+        raise Invalid(f"{value} has more digits than a number in a document can hold", path=path, hint=hint)
     return number
 
 
@@ -136,4 +136,4 @@ def _parsed(text: str, path: str) -> JsonValue:
     try:
         return loads(text.encode("utf-8", "surrogatepass"))
     except Invalid as mistake:
-        raise Invalid(f"is an object, and this is not its JSON: {mistake.message}", path=path) from mistake
+        raise Invalid(f"must be the JSON of an object: {mistake.message}", path=path) from mistake

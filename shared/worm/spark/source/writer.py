@@ -93,11 +93,13 @@ class WormWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Nothing to take back: documents that were saved have a history by now."""
-        LOG.warning("%s: the write was given up; documents that were saved stay", self.writing.spec.model)
+        LOG.warning("%s: the write was aborted; the documents saved so far remain", self.writing.spec.model)
 
 
-_ID_HINT = "make one from a key of yours; a random one must be stored first, or a task that runs again makes others"
-_REFUSED_HINT = "all others are saved; correct these and write them again, or use mode overwrite to change documents"
+_ID_HINT = "derive it from a key of your own; if ids are random, store the frame first: a retried task makes new ones"
+_REFUSED_HINT = (
+    "all others are saved; correct these and write them again, or use mode overwrite to change existing documents"
+)
 
 
 def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Mapping[str, object]]:
