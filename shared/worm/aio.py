@@ -238,6 +238,7 @@ class AsyncModel(Generic[D]):
         return await self._pool.run(self._model.find_many, ids, at=at)
 
     async def exists(self, id: object = SINGLETON_ID) -> bool:
+        """Whether there is such a document."""
         return await self._pool.run(self._model.exists, id)
 
     @overload
@@ -883,7 +884,16 @@ def aconnect(
     threads: int = THREADS,
 ) -> _Connecting:
     """`connect` for programs with an event loop: `async with worm.aconnect(url) as db`, or `db = await
-    worm.aconnect(url)` and `await db.aclose()` at the end. `threads`: how many calls run at the same time."""
+    worm.aconnect(url)` and `await db.aclose()` at the end. `threads`: how many calls run at the same time.
+
+    Examples:
+        >>> import asyncio
+        >>> async def main():
+        ...     async with worm.aconnect("./data") as db:
+        ...         return await db.model("Customer").count()
+        >>> asyncio.run(main())
+        2
+    """
     return _Connecting(
         partial(
             connect,

@@ -84,7 +84,13 @@ CHANGES = record("a change set that this code reads", {"version": one_of(1), "mo
 @dataclass(frozen=True, slots=True)
 class OplogEntry:
     """One change. `snapshot` is the whole document (create, delete, restore; of an update only at a checkpoint), `diff`
-    the changed fields (update); `absent` says which nulls of `diff` mean 'no such field'."""
+    the changed fields (update); `absent` says which nulls of `diff` mean 'no such field'.
+
+    Examples:
+        >>> entry = customers.get_history("acme")[0]
+        >>> entry.seq, entry.op, entry.snapshot["name"]
+        (1, 'create', 'Acme')
+    """
 
     seq: int
     op: Op

@@ -29,7 +29,13 @@ def open_store(
     durability: Durability | None = None,
 ) -> Store:
     """The store of the url. The engines are imported only for the url that needs them. Sends no request. `durability`
-    is for a directory: see `FileStore`; without it, `WORM_DURABILITY` counts."""
+    is for a directory: see `FileStore`; without it, `WORM_DURABILITY` counts.
+
+    Examples:
+        >>> store = worm.open_store("memory://files")
+        >>> store.url
+        'memory://files'
+    """
     text, scheme, rest = split_url(url)
     if scheme == "":
         return _open_file(_directory(text), clock, ids, durability)
