@@ -31,7 +31,7 @@ def on_config(config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Page, config: Any, files: object) -> str:
     folder = (DOCS / page.file.src_uri).parent
-    return _LINK.sub(lambda found: found[1] + link(folder, found[2], config.repo_url), markdown)
+    return _LINK.sub(lambda found: found[1] + link(folder, found[2], config.extra["repository"]), markdown)
 
 
 def anchor(title: str, separator: str) -> str:
@@ -47,7 +47,7 @@ def link(folder: Path, target: str, repository: str) -> str:
     if not path.exists():
         log.warning("%s: %s does not exist", folder.relative_to(ROOT), target)
     kind = "tree" if path.is_dir() else "blob"
-    return f"{repository.rstrip('/')}/{kind}/main/{path.relative_to(ROOT).as_posix()}"
+    return f"{repository}/{kind}/main/{path.relative_to(ROOT).as_posix()}"
 
 
 def _list_decisions(nav: list[dict[str, Any]]) -> None:

@@ -83,6 +83,15 @@ def _run(example: doctest.DocTest, folder: Path, monkeypatch: pytest.MonkeyPatch
     example.globs["db"].close()
 
 
+@pytest.mark.parametrize("cls", ["Model", "Worm"])
+def test_the_page_lists_every_verb_of_a_class_once(cls: str) -> None:
+    [listed] = re.findall(
+        rf"^::: worm\.{cls}\n(?:    .*\n)*?      members: \[([^\]]*)\]", PYTHON.read_text(), re.MULTILINE
+    )
+    verbs = [name.partition(".")[2] for name in DOCUMENTED if name.startswith(f"{cls}.")]
+    assert sorted(re.findall(r"\w+", listed)) == sorted(verbs)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DOCUMENTED)
 def test_the_example_of_a_name_runs_as_it_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,34 +13,17 @@ import yaml
 
 from scripts.site_hooks import anchor, link
 from tests.docs.markdown import ROOT, anchors
+from tests.docs.site_build import build_site
 from worm.version import DOCS_URL
 
 DOCS = ROOT / "docs"
 CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
-REPOSITORY = CONFIG["repo_url"]
-BUILD = """
-import socket, sys
-def refuse(*args):
-    raise OSError("the build of the site must not use the network")
-socket.socket.connect = socket.getaddrinfo = refuse
-from mkdocs.__main__ import cli
-cli()
-"""
+REPOSITORY = CONFIG["extra"]["repository"]
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    built = subprocess.run(
-        [sys.executable, "-c", BUILD, "build", "--strict", "--quiet", "--site-dir", str(folder)],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": f"{ROOT / 'shared'}{os.pathsep}{ROOT}", "NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (built.returncode, built.stdout) == (0, ""), built.stderr
-    return folder
+    return build_site(tmp_path_factory.mktemp("site"))
 
 
 class Loaded(HTMLParser):
