@@ -1,7 +1,7 @@
 # Every target only calls a script, so that `make` is never needed.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check lint format bench mutants build package clean lock
+.PHONY: help setup run test check lint format bench mutants site build package clean lock
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -30,6 +30,9 @@ bench: ## run a benchmark: make bench NAME=coldstart
 
 mutants: ## remove guards one at a time: make mutants [MODULE=store/] [ALL=1]
 	./scripts/mutants $(if $(ALL),--all --minutes 600) $(MODULE)
+
+site: ## build the documentation site into build/site
+	./scripts/site
 
 build: ## sam build: functions and layer into .aws-sam/
 	./scripts/setup --tools

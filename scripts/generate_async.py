@@ -108,6 +108,14 @@ class _Connecting:
 def aconnect({arguments}) -> _Connecting:
     """`connect` for programs with an event loop. Use `async with worm.aconnect(url) as db`, or `db = await
     worm.aconnect(url)` and `await db.aclose()` at the end. `threads` is the number of calls that run at the same time.
+
+    Examples:
+        >>> import asyncio
+        >>> async def main():
+        ...     async with worm.aconnect("./data") as db:
+        ...         return await db.model("Customer").count()
+        >>> asyncio.run(main())
+        2
     """
     return _Connecting(partial(connect, {passed}), threads)
 '''
@@ -243,11 +251,17 @@ def _verb(verb: ast.FunctionDef, attribute: str) -> str:
     if is_overload:
         return f"    @overload\n{head} ...\n"
     doc = ast.get_docstring(verb, clean=False)
-    text = f'        """{doc}"""\n' if doc else ""
+    text = f'        """{_without_examples(doc)}"""\n' if doc else ""
     call = ", ".join([f"self.{attribute}.{verb.name}", *_passed(arguments)])
     if is_iterator:
         return f"{head}\n{text}        return self._pool.each(partial({call}))\n"
     return f"{head}\n{text}        return await self._pool.run({call})\n"
+
+
+def _without_examples(doc: str) -> str:
+    """They call the verb itself, not the coroutine."""
+    text, examples, _ = doc.partition("\n\n        Examples:\n")
+    return f"{text}\n        " if examples and "\n\n" in text else text
 
 
 def _hidden(arguments: ast.arguments) -> ast.arguments:

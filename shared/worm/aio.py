@@ -238,6 +238,7 @@ class AsyncModel(Generic[D]):
         return await self._pool.run(self._model.find_many, ids, at=at)
 
     async def exists(self, id: object = SINGLETON_ID) -> bool:
+        """Whether there is such a document."""
         return await self._pool.run(self._model.exists, id)
 
     @overload
@@ -884,6 +885,14 @@ def aconnect(
 ) -> _Connecting:
     """`connect` for programs with an event loop. Use `async with worm.aconnect(url) as db`, or `db = await
     worm.aconnect(url)` and `await db.aclose()` at the end. `threads` is the number of calls that run at the same time.
+
+    Examples:
+        >>> import asyncio
+        >>> async def main():
+        ...     async with worm.aconnect("./data") as db:
+        ...         return await db.model("Customer").count()
+        >>> asyncio.run(main())
+        2
     """
     return _Connecting(
         partial(

@@ -9,6 +9,10 @@ longer than `MESSAGE_MAX`. Attributes keep the values themselves.
 
 A hint says what to do. Upkeep is named by its command (`worm repair`), which programs can run too. What a program does
 by a call, a user by a command and a caller of the HTTP API by a request is a `Hint`, which has words for all of them.
+
+Examples:
+    >>> worm.errors.Conflict is worm.Conflict
+    True
 """
 
 from __future__ import annotations
@@ -58,7 +62,15 @@ class Hint(str):
 
 class WormError(Exception):
     """Root of all errors of this library. `hint` says what to do about it; `is_stored`, whether the change that was
-    asked for is stored all the same; `request_id`, which request S3 refused."""
+    asked for is stored all the same; `request_id`, which request S3 refused.
+
+    Examples:
+        >>> try:
+        ...     customers.get("nobody")
+        ... except worm.WormError as error:
+        ...     print(type(error).__name__, error.exit_code)
+        NotFound 3
+    """
 
     exit_code = 1
     request_id: str | None = None
@@ -90,7 +102,15 @@ class WormError(Exception):
 
 
 class Invalid(WormError):
-    """The input breaks a rule: a document, a schema, an id, a filter. `path` is the JSON path of the mistake."""
+    """The input breaks a rule: a document, a schema, an id, a filter. `path` is the JSON path of the mistake.
+
+    Examples:
+        >>> try:
+        ...     customers.patch("acme", {"visits": "many"})
+        ... except worm.Invalid as error:
+        ...     print(error.path)
+        visits
+    """
 
     exit_code = 2
     is_of_stored = False
@@ -108,7 +128,15 @@ class Invalid(WormError):
 class UniqueViolation(Invalid):
     """Another document has this value of a unique index; nothing was written, unless the hint says so. Reading again
     does not help, so it is no `Conflict`. `holder` is the id of the document that has `value`, the JSON value itself,
-    in `field`; `shown` is the value as the message writes it."""
+    in `field`; `shown` is the value as the message writes it.
+
+    Examples:
+        >>> try:
+        ...     customers.insert(Customer(name="Other", email="info@acme.example"))
+        ... except worm.UniqueViolation as error:
+        ...     print(error.field, error.holder)
+        email acme
+    """
 
     exit_code = 11
 
@@ -124,13 +152,34 @@ class UniqueViolation(Invalid):
 
 
 class NotFound(WormError):
-    """The named thing does not exist."""
+    """The named thing does not exist.
+
+    Examples:
+        >>> try:
+        ...     customers.get("nobody")
+        ... except worm.NotFound as error:
+        ...     print(error.key)
+        customers/nobody/data.json
+    """
 
     exit_code = 3
 
 
 class Conflict(WormError):
-    """Somebody else changed it first. `expected` and `found` are the two etags."""
+    """Somebody else changed it first. `expected` and `found` are the two etags.
+
+    Examples:
+        >>> mine, theirs = customers.get("acme"), customers.get("acme")
+        >>> theirs.visits = 1
+        >>> _ = customers.save(theirs)
+        >>> mine.visits = 2
+        >>> try:
+        ...     customers.save(mine)
+        ... except worm.Conflict:
+        ...     mine = customers.get("acme")  # start again from what is there now
+        >>> mine.visits
+        1
+    """
 
     exit_code = 4
 
@@ -149,57 +198,144 @@ class Conflict(WormError):
 
 
 class Fenced(WormError):
-    """A newer writer epoch owns the log; this writer must stop."""
+    """A newer writer epoch owns the log; this writer must stop.
+
+    Examples:
+        >>> log = worm.open_log("memory://fenced", "orders")
+        >>> _ = log.append([{"op": "mine"}])
+        >>> with worm.open_log("memory://fenced", "orders") as newer:
+        ...     _ = newer.append([{"op": "theirs"}])
+        >>> try:
+        ...     log.append([{"op": "late"}])
+        ... except worm.Fenced:
+        ...     print("another writer took over")
+        another writer took over
+    """
 
     exit_code = 5
 
 
 class Unavailable(WormError):
-    """The store did not answer within the retry budget; nothing was decided."""
+    """The store did not answer within the retry budget; nothing was decided.
+
+    Examples:
+        >>> for attempt in range(3):
+        ...     try:
+        ...         acme = customers.get("acme")
+        ...         break
+        ...     except worm.Unavailable:
+        ...         continue  # nothing was decided: try again
+        >>> acme.name
+        'Acme'
+    """
 
     exit_code = 6
 
 
 class CommitStateUnknown(Unavailable):
-    """A conditional write may or may not have landed and could not be read back. Never clean up after this."""
+    """A conditional write may or may not have landed and could not be read back. Never clean up after this.
+
+    Examples:
+        >>> try:
+        ...     customers.patch("acme", {"visits": 1}).visits
+        ... except worm.CommitStateUnknown:
+        ...     customers.get("acme").visits  # look before you act
+        1
+    """
 
     exit_code = 7
 
 
 class Denied(WormError):
-    """The store refused the credentials or a policy forbids the call."""
+    """The store refused the credentials or a policy forbids the call.
+
+    Examples:
+        >>> try:
+        ...     acme = customers.get("acme")
+        ... except worm.Denied as error:
+        ...     print("check credentials and policies:", error.request_id)
+    """
 
     exit_code = 8
 
 
 class Corrupt(WormError):
-    """Stored bytes are not what this library wrote. Nothing is repaired without being asked."""
+    """Stored bytes are not what this library wrote. Nothing is repaired without being asked.
+
+    Examples:
+        >>> try:
+        ...     entries = customers.get_history("acme")
+        ... except worm.Corrupt as error:
+        ...     print("run worm verify:", error)
+    """
 
     exit_code = 9
 
 
 class UnsafeStore(WormError):
-    """The store ignores or races write conditions, so it cannot keep our promises; opening for writing is refused."""
+    """The store ignores or races write conditions, so it cannot keep our promises; opening for writing is refused.
+
+    Examples:
+        >>> try:
+        ...     db.ensure_safe_store()
+        ... except worm.UnsafeStore:
+        ...     print("choose a store with conditional writes")
+    """
 
     exit_code = 10
 
 
 class Expired(WormError):
-    """What was asked for is older than what is kept; newer things are there."""
+    """What was asked for is older than what is kept; newer things are there.
+
+    Examples:
+        >>> try:
+        ...     entries = customers.get_history("acme")
+        ... except worm.Expired as error:
+        ...     print(f"no longer kept: {error}")
+    """
 
     exit_code = 12
 
 
 class SnapshotExpired(Expired):
-    """A state of pages that is older than the window for reading the past, and that nothing pins."""
+    """A state of pages that is older than the window for reading the past, and that nothing pins.
+
+    Examples:
+        >>> with worm.open_pages("memory://past", "main") as pages:
+        ...     lsn = pages.write({"a": b"one"})
+        ...     try:
+        ...         pages.get_page("a", lsn)
+        ...     except worm.SnapshotExpired:
+        ...         print("older than the window for reading the past")
+        b'one'
+    """
 
     exit_code = 13
 
 
 class SchemaDiffers(UserWarning):
-    """`connect(schema=…)` found another schema pushed to the place. No error: the given one is used."""
+    """`connect(schema=…)` found another schema pushed to the place. No error: the given one is used.
+
+    Examples:
+        >>> import warnings
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always", worm.SchemaDiffers)
+        ...     other = worm.connect("./data", models=[Customer])
+        >>> [one.category.__name__ for one in caught]
+        ['SchemaDiffers']
+    """
 
 
 class EditKept(UserWarning):
     """Opening a directory after a power cut found documents that somebody edited. No error: the edits stay, and what
-    was stored last is set aside."""
+    was stored last is set aside.
+
+    Examples:
+        >>> import warnings
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always", worm.EditKept)
+        ...     reopened = worm.connect("./data")
+        >>> [str(one.message) for one in caught]
+        []
+    """

@@ -91,6 +91,11 @@ def connect(
     the first write the store is probed: one that ignores write conditions is refused. `durability` is for a directory:
     a write survives a power cut (`"power"`, the default), or only the end of its process (`"process"`); without it,
     `WORM_DURABILITY` counts.
+
+    Examples:
+        >>> with worm.connect("memory://shop", models=[Customer], actor="user:ann") as shop:
+        ...     shop.model(Customer).insert(Customer(id="acme", name="Acme")).version is not None
+        True
     """
     clock = clock or SystemClock()
     ids = ids or Ids.system(clock)
@@ -140,7 +145,13 @@ def _definition(
 
 
 class Worm(Upkeep):
-    """One session on one bucket, prefix or directory."""
+    """One session on one bucket, prefix or directory.
+
+    Examples:
+        >>> with worm.connect("./data", models=[Customer, Note]) as session:
+        ...     session.model(Customer).count()
+        2
+    """
 
     def __init__(
         self,
@@ -207,7 +218,12 @@ class Worm(Upkeep):
     @overload
     def model(self, name: type[M]) -> Model[M]: ...
     def model(self, name: str | type[M]) -> Model[DocumentDict] | Model[M]:
-        """The model of the schema with this name; its documents are dicts, or objects of a pydantic class."""
+        """The model of the schema with this name; its documents are dicts, or objects of a pydantic class.
+
+        Examples:
+            >>> db.model(Customer).name, db.model("Customer").name
+            ('Customer', 'Customer')
+        """
         if isinstance(name, type):
             return self.model(model_name(name)).typed(name)
         if not isinstance(name, str):
@@ -222,7 +238,13 @@ class Worm(Upkeep):
 
     def flush(self) -> list[SweepReport]:
         """What this session has saved is in history and tables when this ends. With `maintenance="events"` that takes a
-        sweep of the models that it used; its reports are returned. The first failure is raised."""
+        sweep of the models that it used; its reports are returned. The first failure is raised.
+
+        Examples:
+            >>> _ = customers.patch("acme", {"visits": 1})
+            >>> db.flush()
+            []
+        """
         self.folder.flush()
         if self.settings.maintenance != "events":
             return []
@@ -252,6 +274,11 @@ class Worm(Upkeep):
 
         `reason` is a part of the reason, in any case; `metadata` names values that an entry must have. Times as for
         `get_at`. `limit=None`: all. With `since`, only documents that changed since then are read (docs/history.md).
+
+        Examples:
+            >>> _ = customers.patch("acme", {"visits": 1}, actor="user:bob", reason="came by")
+            >>> [(entry.id, entry.op, entry.reason) for entry in db.history(actor="user:bob")]
+            [('acme', 'update', 'came by')]
         """
         from worm.sdk.searching import HistorySearch, search_history
 
@@ -282,6 +309,12 @@ class Worm(Upkeep):
 
         Every entry is reported once it is in the tables, however late that is; entries of one document come in order.
         `wait`: so many seconds for something new. An unchanged model takes one conditional GET (docs/history.md).
+
+        Examples:
+            >>> cursor = db.changes().cursor
+            >>> _ = customers.patch("acme", {"visits": 1})
+            >>> [(entry.id, entry.op) for entry in db.changes(cursor)]
+            [('acme', 'update')]
         """
         from worm.sdk.feed import check_limits
 
@@ -330,7 +363,12 @@ class Worm(Upkeep):
         **about: Unpack[About],
     ) -> MigrationReport:
         """Change the documents of a model, all or those that match, by rules (`worm.sdk.migration_rules`, or their
-        JSON) or by a function, each by a save with history; as `worm migrate`. Run it again after an interruption."""
+        JSON) or by a function, each by a save with history; as `worm migrate`. Run it again after an interruption.
+
+        Examples:
+            >>> db.migrate("Customer", [{"remove": "email"}]).changed
+            1
+        """
         from worm.sdk.migrating import MigrationOptions, migrate
 
         options = MigrationOptions(filter, dry_run, restart, progress)
@@ -348,7 +386,12 @@ class Worm(Upkeep):
     ) -> RestoreReport:
         """Bring whole models (None: all) back to a moment: a time, or a commit of their space. Each document that is
         not as it was is saved as it was, with history; what did not exist then is deleted. `dry_run` lists what would
-        change. One document's error fails no other: the report has it. Run it again after an interruption."""
+        change. One document's error fails no other: the report has it. Run it again after an interruption.
+
+        Examples:
+            >>> [change.what for change in db.restore(at="2020-01-01", models="Customer", dry_run=True).changes]
+            ['deleted', 'deleted']
+        """
         from worm.sdk.restoring import RestoreOptions, restore
 
         names = self._restored(models)
@@ -366,7 +409,12 @@ class Worm(Upkeep):
         return names
 
     def materialize(self, space: str) -> Materialized:
-        """Do what the apply worker does after a commit: the documents become what the log says."""
+        """Do what the apply worker does after a commit: the documents become what the log says.
+
+        Examples:
+            >>> db.materialize("main").is_done
+            True
+        """
         from worm.maintenance.materialize import Materializer
         from worm.spaces.opening import database_id
 
@@ -378,7 +426,13 @@ class Worm(Upkeep):
         self, name: str, *, at: Position | None = None, parent: str = "main", space: str | None = None
     ) -> None:
         """A branch that begins as its parent is now, or was at a commit or a time; in the space of the models, in all
-        of them, or in `space`. `Conflict` if the name is used."""
+        of them, or in `space`. `Conflict` if the name is used.
+
+        Examples:
+            >>> db.create_branch("draft")
+            >>> [branch.name for branch in db.branches()]
+            ['main', 'draft']
+        """
         from worm.sdk.merging import checked_name
         from worm.spaces.rows import check_branch
 
@@ -396,7 +450,12 @@ class Worm(Upkeep):
             self.space(one).create_branch(checked_name(name), parent=check_branch(checked_name(parent)), at=position)
 
     def branches(self, *, space: str | None = None) -> list[Branch]:
-        """All branches, the main one first, deleted ones too; of the space of the models, or of `space`."""
+        """All branches, the main one first, deleted ones too; of the space of the models, or of `space`.
+
+        Examples:
+            >>> [branch.name for branch in db.branches()]
+            ['main']
+        """
         found: dict[str, Branch] = {}
         for one in self._branched_spaces(space):
             opened = self.spaces.get(one)
@@ -405,7 +464,14 @@ class Worm(Upkeep):
         return list(found.values())
 
     def branch(self, name: str) -> Worm:
-        """A session on a branch: the same verbs, for models in a space. It ends with this session."""
+        """A session on a branch: the same verbs, for models in a space. It ends with this session.
+
+        Examples:
+            >>> db.create_branch("draft")
+            >>> _ = db.branch("draft").model("Note").patch("n1", {"text": "visit Acme"})
+            >>> db.model("Note").get("n1")["text"]
+            'call Acme'
+        """
         from worm.sdk.merging import checked_name
 
         if checked_name(name) == "main":
@@ -420,17 +486,35 @@ class Worm(Upkeep):
         raise NotFound(f"there is no branch {shown(name)}", hint=hint)
 
     def delete_branch(self, name: str, *, space: str | None = None) -> None:
-        """The branch takes no more commits; it can still be read. `Conflict` while other branches began on it."""
+        """The branch takes no more commits; it can still be read. `Conflict` while other branches began on it.
+
+        Examples:
+            >>> db.create_branch("draft")
+            >>> db.delete_branch("draft")
+        """
         for one in self._spaces_with(name, space):
             self.space(one).delete_branch(name)
 
     def undelete_branch(self, name: str, *, space: str | None = None) -> None:
-        """A deleted branch takes commits again."""
+        """A deleted branch takes commits again.
+
+        Examples:
+            >>> db.create_branch("draft")
+            >>> db.delete_branch("draft")
+            >>> db.undelete_branch("draft")
+        """
         for one in self._spaces_with(name, space):
             self.space(one).undelete_branch(name)
 
     def diff(self, branch: str, *, into: str = "main") -> list[BranchChange]:
-        """What merging the branch would change, by model, document and field; conflicts are marked."""
+        """What merging the branch would change, by model, document and field; conflicts are marked.
+
+        Examples:
+            >>> db.create_branch("draft")
+            >>> _ = db.branch("draft").model("Note").patch("n1", {"text": "visit Acme"})
+            >>> [(change.id, change.fields["text"]) for change in db.diff("draft")]
+            [('n1', ['call Acme', 'visit Acme'])]
+        """
         return [change for one in self._merges(branch, into) for change in one.diff()]
 
     def merge(
@@ -449,6 +533,13 @@ class Worm(Upkeep):
         `MergeConflict`; or the policy decides: `ours` (what `into` has), `theirs`, `fields` (changes to different
         fields are combined), `fields-ours`, `fields-theirs`, or a function of base, ours and theirs. A large merge is
         several commits; if it is interrupted, call it again. `dry_run` changes nothing.
+
+        Examples:
+            >>> db.create_branch("draft")
+            >>> _ = db.branch("draft").model("Note").patch("n1", {"text": "visit Acme"})
+            >>> _ = db.merge("draft", reason="reviewed")
+            >>> db.model("Note").get("n1")["text"]
+            'visit Acme'
         """
         self.ensure_safe_store()
         self.folder.flush()
@@ -495,7 +586,15 @@ class Worm(Upkeep):
         return named if space is None else [space]
 
     def transaction(self, *, actor: str | None = None) -> DocumentTransaction:
-        """Several documents of models in one space, committed together at the end of the `with` block."""
+        """Several documents of models in one space, committed together at the end of the `with` block.
+
+        Examples:
+            >>> with db.transaction() as transaction:
+            ...     _ = transaction.save(Note, Note(id="n2", text="both"))
+            ...     _ = transaction.save(Note, Note(id="n3", text="or none"))
+            >>> db.model("Note").count()
+            3
+        """
         if actor is not None and not isinstance(actor, str):
             raise Invalid(f"takes text, not {shown(actor)}", path="actor")
         from worm.sdk.transacting import DocumentTransaction

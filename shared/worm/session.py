@@ -196,7 +196,12 @@ class Session:
             return self._table_locks.setdefault(name, new_rlock())
 
     def space(self, name: str) -> Space:
-        """The space of this name beside the documents; made where it is not there."""
+        """The space of this name beside the documents; made where it is not there.
+
+        Examples:
+            >>> db.space("main").read("Note/n1").value["text"]
+            'call Acme'
+        """
         return self.spaces.make(name)
 
     @property
@@ -215,7 +220,11 @@ class Session:
 
     def close(self) -> None:
         """Folds what is not in tables yet, and lets go of spaces and of what the store keeps open; the session opens
-        them again when it needs them."""
+        them again when it needs them.
+
+        Examples:
+            >>> db.close()
+        """
         try:
             self.folder.close()
         finally:

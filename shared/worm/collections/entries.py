@@ -86,7 +86,13 @@ CHANGES = record(
 @dataclass(frozen=True, slots=True)
 class OplogEntry:
     """One change. `snapshot` is the whole document (create, delete, restore; for an update only at a checkpoint),
-    `diff` has the changed fields (update), and `absent` says which nulls of `diff` mean 'no such field'."""
+    `diff` has the changed fields (update), and `absent` says which nulls of `diff` mean 'no such field'.
+
+    Examples:
+        >>> entry = customers.get_history("acme")[0]
+        >>> entry.seq, entry.op, entry.snapshot["name"]
+        (1, 'create', 'Acme')
+    """
 
     seq: int
     op: Op

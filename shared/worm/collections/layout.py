@@ -122,7 +122,12 @@ def is_system_key(key: str) -> bool:
 
 
 class StorageResolver:
-    """The keys of one schema. Models are named by their schema name."""
+    """The keys of one schema. Models are named by their schema name.
+
+    Examples:
+        >>> worm.StorageResolver(db.schema).document_key("Customer", "acme")
+        'customers/acme/data.json'
+    """
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema

@@ -39,7 +39,13 @@ def open_log(
     ids: Ids | None = None,
 ) -> CommitLog:
     """The log of this name; the first commit makes it. With `create=False` a log that is not there is `NotFound`. A
-    name of another kind is `Invalid`."""
+    name of another kind is `Invalid`.
+
+    Examples:
+        >>> with worm.open_log("memory://log", "orders") as log:
+        ...     log.append([{"op": "put", "key": "a"}]) > 0
+        True
+    """
     clock = clock or SystemClock()
     ids = ids or Ids.system(clock)
     store = open_store(url, endpoint_url=endpoint_url, clock=clock, ids=ids)
@@ -47,7 +53,14 @@ def open_log(
 
 
 class CommitLog:
-    """An open log. Its first commit makes it the writer, and fences the previous one. For several threads."""
+    """An open log. Its first commit makes it the writer, and fences the previous one. For several threads.
+
+    Examples:
+        >>> with worm.open_log("memory://log", "orders") as log:
+        ...     lsn = log.append([{"op": "put", "key": "a"}])
+        ...     lsn == log.head_lsn
+        True
+    """
 
     def __init__(
         self, store: Store, name: str, *, config: LogConfig | None, create: bool, clock: Clock, ids: Ids

@@ -47,7 +47,13 @@ def push(
     progress: ModelProgress = unwatched,
 ) -> PushReport:
     """Make the schema that of the store: upload it with its sentinels, start the tables of collections that have none,
-    and adopt the documents that are there. See `push_session`."""
+    and adopt the documents that are there. See `push_session`.
+
+    Examples:
+        >>> report = worm.push(worm.open_store("memory://pushed"), worm.schema_of([Customer]))
+        >>> sorted(worm.connect("memory://pushed").schema.models)
+        ['Customer']
+    """
     session = Session(store, schema=schema)
     return push_session(session, force=force, adopt=adopt, sample=sample, planned=planned, progress=progress)
 

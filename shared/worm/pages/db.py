@@ -61,7 +61,14 @@ def create_database(
 
 
 class PageDb(PageReader):
-    """One branch of a page store, open for writing (and reading). For several threads."""
+    """One branch of a page store, open for writing (and reading). For several threads.
+
+    Examples:
+        >>> with worm.open_pages("memory://pages", "main") as pages:
+        ...     lsn = pages.write({"a/1": b"one"})
+        ...     pages.get_page("a/1")
+        b'one'
+    """
 
     def __init__(
         self,

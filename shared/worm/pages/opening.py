@@ -26,7 +26,15 @@ def open_pages(
     ids: Ids | None = None,
 ) -> PageDb:
     """The page store, made where it is not there; with `create=False` that is `NotFound`. You become the only writer of
-    the branch: the previous one is fenced. `PageReader.open` reads without that. `config` is for a new store."""
+    the branch: the previous one is fenced. `PageReader.open` reads without that. `config` is for a new store.
+
+    Examples:
+        >>> with worm.open_pages("memory://pages", "main") as pages:
+        ...     before = pages.write({"a/1": b"one"})
+        ...     _ = pages.write({"a/1": b"two"})
+        ...     pages.get_page("a/1", before)
+        b'one'
+    """
     clock = clock or SystemClock()
     ids = ids or Ids.system(clock)
     store = open_store(url, endpoint_url=endpoint_url, clock=clock, ids=ids)

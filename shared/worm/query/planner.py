@@ -297,7 +297,13 @@ class Actual:
 class Plan:
     """The strategy of one query. `indexes` are the names of those that are looked up; `as_of`: the newest change that a
     manifest which is used knows of ("": none); `assumed`: so many documents were assumed for the estimate, because
-    nobody counts those of the model."""
+    nobody counts those of the model.
+
+    Examples:
+        >>> plan = customers.explain({"status": "active"})
+        >>> plan.strategy, plan.indexes
+        ('manifest_scan', ())
+    """
 
     strategy: Strategy
     reason: str

@@ -354,7 +354,12 @@ class ModelDef(Definition):
 
 
 class Schema(Definition):
-    """All models of one bucket."""
+    """All models of one bucket.
+
+    Examples:
+        >>> sorted(db.schema.models)
+        ['Customer', 'Note']
+    """
 
     version: Literal["1.0"] = member(choice(VERSIONS), default="1.0")
     bucket: str | None = member(nullable(text()), default=None)
@@ -435,7 +440,14 @@ SCHEMA_BYTES_MAX = 1024 * 1024
 
 
 def load_schema(source: Mapping[str, object] | bytes | str | Path) -> Schema:
-    """Load from a dict, from JSON bytes, or from the path of a file. `Invalid` names the JSON path of each mistake."""
+    """Load from a dict, from JSON bytes, or from the path of a file. `Invalid` names the JSON path of each mistake.
+
+    Examples:
+        >>> fields = {"name": {"type": "string"}}
+        >>> model = {"path": "#crm/@customers/(id:string)", "file": "data.json", "fields": fields}
+        >>> sorted(worm.load_schema({"models": {"Customer": model}}).models)
+        ['Customer']
+    """
     raw = _read(source)
     if not isinstance(raw, dict):
         raise Invalid(f"a schema must be a JSON object, not {type_name(raw)}")

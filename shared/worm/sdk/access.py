@@ -78,7 +78,13 @@ __all__ = ["Access", "D", "Result", "Seen", "Touched", "check_time", "missing"]
 class Result(Generic[D]):
     """What became of one item: `document` is the one saved, found or deleted (None: there was none), `error` why not.
     Both: it is done, but history and table are behind. `created`: it was not there before. `unchanged`: it was there
-    already, and nothing was written."""
+    already, and nothing was written.
+
+    Examples:
+        >>> result = customers.insert_many([Customer(id="acme", name="Acme")])[0]
+        >>> result.created, type(result.error).__name__
+        (False, 'Conflict')
+    """
 
     id: str
     document: D | None = None

@@ -111,7 +111,15 @@ class Bulk(Writing[D]):
         self, documents: Sequence[D | Mapping[str, object]], *, progress: Progress = silent, **about: Unpack[About]
     ) -> list[Result[D]]:
         """`save` for each. A document whose id an earlier one has is not saved: `Invalid`. `progress` is called after
-        each unit with the number of documents that are done, and of all."""
+        each unit with the number of documents that are done, and of all.
+
+        Examples:
+            >>> found = list(customers.find_all())
+            >>> for customer in found:
+            ...     customer.visits += 1
+            >>> [result.document.visits for result in customers.save_many(found)]
+            [1, 1]
+        """
         verb = Verb(
             lambda one, _: self._draft_of_save(one),
             lambda one, holders: self._save(one, about, holders),
@@ -121,7 +129,13 @@ class Bulk(Writing[D]):
     def insert_many(
         self, documents: Sequence[D | Mapping[str, object]], *, progress: Progress = silent, **about: Unpack[About]
     ) -> list[Result[D]]:
-        """`insert` for each."""
+        """`insert` for each.
+
+        Examples:
+            >>> results = customers.insert_many([{"id": "initech", "name": "Initech"}, {"id": "acme", "name": "Acme"}])
+            >>> [(result.created, type(result.error).__name__) for result in results]
+            [(True, 'NoneType'), (False, 'Conflict')]
+        """
         verb = Verb(
             lambda one, _: self._draft_of_new(one, self._new_id(one)),
             lambda one, holders: self._inserted(one, self._new_id(one), about, holders),
@@ -131,7 +145,13 @@ class Bulk(Writing[D]):
     def upsert_many(
         self, documents: Sequence[D | Mapping[str, object]], *, progress: Progress = silent, **about: Unpack[About]
     ) -> list[Result[D]]:
-        """`upsert` for each; `created` tells which were new, `unchanged` which were stored already."""
+        """`upsert` for each; `created` tells which were new, `unchanged` which were stored already.
+
+        Examples:
+            >>> results = customers.upsert_many([{"id": "acme", "name": "Acme"}, {"id": "initech", "name": "Initech"}])
+            >>> [result.created for result in results]
+            [False, True]
+        """
 
         def draft(document: DocumentDict, found: Object | None) -> DocumentDraft:
             self._begin_write(creates=True)

@@ -35,14 +35,24 @@ class Changing(Bulk[D], Reading[D]):
         self, id: object, changes: Mapping[str, object], *, if_version: str | None = None, **about: Unpack[About]
     ) -> D:
         """Merge fields into the stored document (RFC 7396): objects are merged, None removes a field, anything else
-        replaces. To store null: `update(id, {"$set": {"field": None}})`."""
+        replaces. To store null: `update(id, {"$set": {"field": None}})`.
+
+        Examples:
+            >>> customers.patch("acme", {"status": "active"}).status
+            'active'
+        """
         checked = as_changes(check_patch(changes), self._collection.definition)
         return self._changed(id, lambda before: merged(before, checked), about, if_version)
 
     def update(
         self, id: object, operators: Mapping[str, object], *, if_version: str | None = None, **about: Unpack[About]
     ) -> D:
-        """Change fields by `$set`, `$unset`, `$inc`, `$push`, `$pull`, `$addToSet`, with dotted paths."""
+        """Change fields by `$set`, `$unset`, `$inc`, `$push`, `$pull`, `$addToSet`, with dotted paths.
+
+        Examples:
+            >>> customers.update("acme", {"$inc": {"visits": 1}}).visits
+            1
+        """
         checked = self._operators(operators)
         return self._changed(id, lambda before: updated(before, checked), about, if_version)
 
@@ -55,7 +65,14 @@ class Changing(Bulk[D], Reading[D]):
         **about: Unpack[About],
     ) -> D:
         """Read the document, let the function change it (in place, or return another one), and save. The function is
-        called again with the newer document when somebody else was faster, so it must do nothing else."""
+        called again with the newer document when somebody else was faster, so it must do nothing else.
+
+        Examples:
+            >>> def greet(customer):
+            ...     customer.visits += 1
+            >>> customers.modify("acme", greet).visits
+            1
+        """
         check_function(function, "function")
         self._begin_write()
         entity_id = self._checked(id)
@@ -85,7 +102,14 @@ class Changing(Bulk[D], Reading[D]):
 
     def refresh(self, document: D) -> D:
         """Read the document again: the object that you pass becomes what is stored now, and is returned. `NotFound`
-        when it was deleted."""
+        when it was deleted.
+
+        Examples:
+            >>> acme = customers.get("acme")
+            >>> _ = customers.patch("acme", {"visits": 5})
+            >>> customers.refresh(acme).visits
+            5
+        """
         origin = provenance_of(document)
         entity_id = self._id_of(self._shape.dump(document)) if origin is None else origin.id
         found = self._current(entity_id)
@@ -104,7 +128,13 @@ class Changing(Bulk[D], Reading[D]):
         **about: Unpack[About],
     ) -> list[Result[D]]:
         """`update` for each document that matches when it is changed. `document` is the result; None where it did not
-        match any more. `dry_run` changes nothing and shows what would come out."""
+        match any more. `dry_run` changes nothing and shows what would come out.
+
+        Examples:
+            >>> results = customers.update_many({"status": "lead"}, {"$set": {"status": "active"}})
+            >>> [result.document.id for result in results]
+            ['acme']
+        """
         self._begin_write()
         checked, compiled = self._operators(operators), self._filter(filter)
         ids = self._matching(filter)
@@ -123,7 +153,12 @@ class Changing(Bulk[D], Reading[D]):
         **about: Unpack[About],
     ) -> list[Result[D]]:
         """`delete` for each of the ids, or for each document that matches the filter when it is deleted. `document` is
-        what was deleted. `dry_run` deletes nothing and shows what would go."""
+        what was deleted. `dry_run` deletes nothing and shows what would go.
+
+        Examples:
+            >>> [result.document.id for result in customers.delete_many({"status": "active"})]
+            ['globex']
+        """
         if isinstance(which, Mapping):
             ids, compiled = self._matching(which), self._filter(which)
         elif isinstance(which, str | bytes) or not isinstance(which, Sequence):

@@ -47,7 +47,12 @@ _ID_TYPES: dict[str, tuple[IdType, ...]] = {"integer": ("int",), "uuid": ("uuid"
 
 
 def schema_of(classes: Sequence[type[BaseModel]], *, storage: StorageDef | None = None) -> Schema:
-    """The schema with a model for each class. `Invalid` says what of a class makes no model."""
+    """The schema with a model for each class. `Invalid` says what of a class makes no model.
+
+    Examples:
+        >>> worm.schema_of([Customer]).model("Customer").path
+        '@customers/(id:string)'
+    """
     models: JsonObject = {}
     for cls in classes:
         if not _is_class(cls):

@@ -48,7 +48,15 @@ Id = TypeVar("Id", default=str)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SnapshotSettings:
-    """Full copies of documents: one every `every` oplog entries, pruned by age and count."""
+    """Full copies of documents: one every `every` oplog entries, pruned by age and count.
+
+    Examples:
+        >>> class Contract(worm.Document):
+        ...     worm_settings = worm.ModelSettings(snapshots=worm.SnapshotSettings(every=10))
+        ...     text: str
+        >>> worm.schema_of([Contract]).model("Contract").snapshots.every
+        10
+    """
 
     every: int = 10
     max_age: str = "30d"
@@ -58,7 +66,16 @@ class SnapshotSettings:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ManifestSettings:
     """The table of the collection. `fields` None keeps all fields, with `extra` also those that are not declared.
-    Values above `max_field_bytes`, and the largest of a row above `max_row_bytes`, stay in the documents alone."""
+    Values above `max_field_bytes`, and the largest of a row above `max_row_bytes`, stay in the documents alone.
+
+    Examples:
+        >>> class Article(worm.Document):
+        ...     worm_settings = worm.ModelSettings(manifest=worm.ManifestSettings(fields=["title"]))
+        ...     title: str
+        ...     body: str
+        >>> worm.schema_of([Article]).model("Article").manifest.fields
+        ['title']
+    """
 
     fields: list[str] | None = None
     extra: bool = True
@@ -75,6 +92,13 @@ class FieldIndex:
 
     The index is named `by` and the field (`byEmail`) unless `name` says otherwise. An index of a list has an entry for
     each of its members; `multi_value` says so where the type does not.
+
+    Examples:
+        >>> from typing import Annotated
+        >>> class Person(worm.Document):
+        ...     email: Annotated[str, worm.Index(unique=True)]
+        >>> list(worm.schema_of([Person]).model("Person").indexes)
+        ['byEmail']
     """
 
     field: str | None = None
@@ -95,7 +119,15 @@ class FieldIndex:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """The annotated text is the id of a document of another model: `Annotated[str, worm.Ref(Customer)]`."""
+    """The annotated text is the id of a document of another model: `Annotated[str, worm.Ref(Customer)]`.
+
+    Examples:
+        >>> from typing import Annotated
+        >>> class Order(worm.Document):
+        ...     customer: Annotated[str, worm.Ref(Customer)]
+        >>> worm.schema_of([Customer, Order]).model("Order").fields["customer"].type
+        'ref'
+    """
 
     to: str | type[BaseModel]
 
@@ -110,6 +142,13 @@ class ModelSettings:
     `path` is the whole path, `#org/@customers/(id:slug)`. Without one, documents are in a collection named for the
     class: `Customer` in `customers`, `OrderLine` in `order-lines`. `id` is then the type of ids where the class only
     says `str`, and `singleton` makes a model of one document.
+
+    Examples:
+        >>> class Event(worm.Document):
+        ...     worm_settings = worm.ModelSettings(path="#log/@events/(id:ulid)", mode="append")
+        ...     text: str
+        >>> worm.schema_of([Event]).model("Event").mode
+        'append'
     """
 
     path: str | None = None
@@ -132,6 +171,13 @@ class Document(BaseModel, Generic[Id]):
     """The base of classes that are models. Ids are text; `Document[int]` and `Document[UUID]` have others.
 
     `id` may be left out of a new object: `insert` chooses one. Until then it is None, whatever its type says.
+
+    Examples:
+        >>> class Order(worm.Document):
+        ...     customer: str
+        ...     total: float = 0
+        >>> Order(customer="acme", total=12.5).total
+        12.5
     """
 
     worm_settings: ClassVar[ModelSettings] = ModelSettings()

@@ -80,7 +80,13 @@ class Provenance:
 
 class DocumentDict(dict[str, JsonValue]):
     """A document: a dict that also has `.version`, `.seq` and `.model`. They are None for one that was never stored,
-    `seq` also where the history does not know the version yet."""
+    `seq` also where the history does not know the version yet.
+
+    Examples:
+        >>> acme = db.model("Customer").get("acme")
+        >>> acme["name"], acme.model, acme.version is not None
+        ('Acme', 'Customer', True)
+    """
 
     __slots__ = ("_provenance",)
 

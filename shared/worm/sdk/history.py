@@ -39,7 +39,12 @@ class History(Writing[D]):
         self, id: object = SINGLETON_ID, *, limit: int | None = None, before_seq: int | None = None
     ) -> HistoryRows[OplogEntry]:
         """Entries of a document's oplog, oldest first. With `limit`, the newest ones of those before `before_seq`; the
-        requests are as many as the entries, whatever the length of the history. `Corrupt` where entries are missing."""
+        requests are as many as the entries, whatever the length of the history. `Corrupt` where entries are missing.
+
+        Examples:
+            >>> [(entry.seq, entry.op, entry.actor) for entry in customers.get_history("acme")]
+            [(1, 'create', 'user:ann')]
+        """
         entity_id = self._require_oplog(id)
         asked: dict[str, object] = {"limit": limit, "before_seq": before_seq}
         for name, number in asked.items():
@@ -67,6 +72,11 @@ class History(Writing[D]):
 
         By seq at most 1 + `snapshots.every` requests, by time one more, at any length of the history. Where a time mark
         is missing there (docs/decisions/0008), twice that and the logarithm of the distance to the next one.
+
+        Examples:
+            >>> _ = customers.patch("acme", {"name": "Acme Corp"})
+            >>> customers.get_at("acme", seq=1).name
+            'Acme'
         """
         entity_id = self._require_oplog(id)
         if (seq is None) == (time is None):
@@ -90,11 +100,23 @@ class History(Writing[D]):
 
     def diff(self, id: object, seq_a: int, seq_b: int) -> FieldDiff:
         """The fields that differ between two entries, as an oplog entry holds them: `{"name": ["Acme", "Acme Inc"]}`. A
-        side without the field is None, like null; `diff_between` tells the two apart."""
+        side without the field is None, like null; `diff_between` tells the two apart.
+
+        Examples:
+            >>> _ = customers.patch("acme", {"name": "Acme Corp"})
+            >>> customers.diff("acme", 1, 2)["name"]
+            ['Acme', 'Acme Corp']
+        """
         return self.diff_between(id, seq_a, seq_b).diff
 
     def diff_between(self, id: object, seq_a: int, seq_b: int) -> Diff:
-        """`diff`, with `absent`: which of its Nones mean 'no such field'. A deleted document has no fields."""
+        """`diff`, with `absent`: which of its Nones mean 'no such field'. A deleted document has no fields.
+
+        Examples:
+            >>> _ = customers.patch("acme", {"email": None})
+            >>> customers.diff_between("acme", 1, 2).absent
+            {'before': [], 'after': ['email']}
+        """
         entity_id = self._require_oplog(id)
         before, after = self._state_at(entity_id, seq_a), self._state_at(entity_id, seq_b)
         return document_diff(before, after or {})
@@ -104,7 +126,13 @@ class History(Writing[D]):
     ) -> D:
         """Save the document of an earlier entry again; `updatedAt` is now. Where the document is deleted, this brings
         it back. Appends an entry; history is never rewritten. `Conflict` when the document changes meanwhile, or is
-        not of `if_version`."""
+        not of `if_version`.
+
+        Examples:
+            >>> _ = customers.patch("acme", {"name": "oops"})
+            >>> customers.rollback("acme", to_seq=1, reason="typo").name
+            'Acme'
+        """
         self._begin_write()
         entity_id = self._require_oplog(id)
         state = self._state_at(entity_id, to_seq)
@@ -125,7 +153,12 @@ class History(Writing[D]):
     def snapshot(self, id: object = SINGLETON_ID) -> JsonObject:
         """Keep a full copy of the document as it is now: `{"ts", "size", "seq"}`, `ts` being its name. Taking the same
         state again changes nothing. `Unavailable` while the workers have not recorded the newest version yet. Without
-        an oplog the copy is of the stored version, and `seq` is None."""
+        an oplog the copy is of the stored version, and `seq` is None.
+
+        Examples:
+            >>> customers.snapshot("acme")["seq"]
+            1
+        """
         self._begin_write(creates=True)
         entity_id = self._checked(id)
         if not self._collection.definition.oplog:
@@ -144,7 +177,13 @@ class History(Writing[D]):
         return {**_shown(taken), "seq": taken.seq}
 
     def list_snapshots(self, id: object = SINGLETON_ID) -> list[JsonObject]:
-        """The snapshots of a document, oldest first: `[{"ts": "2026-02-24T12:00:00Z", "size": 1234}, …]`."""
+        """The snapshots of a document, oldest first: `[{"ts": "2026-02-24T12:00:00Z", "size": 1234}, …]`.
+
+        Examples:
+            >>> taken = customers.snapshot("acme")
+            >>> [one["ts"] == taken["ts"] for one in customers.list_snapshots("acme")]
+            [True]
+        """
         entity_id = self._checked(id)
         found = self._collection.snapshots.list(entity_id)
         if not found and self._collection.definition.oplog:
@@ -154,7 +193,14 @@ class History(Writing[D]):
         return [_shown(info) for info in found]
 
     def restore_snapshot(self, id: object, ts: str, *, if_version: str | None = None, **about: Unpack[About]) -> D:
-        """Save the document of a snapshot again, as `rollback` does with an entry."""
+        """Save the document of a snapshot again, as `rollback` does with an entry.
+
+        Examples:
+            >>> taken = customers.snapshot("acme")
+            >>> _ = customers.patch("acme", {"name": "oops"})
+            >>> customers.restore_snapshot("acme", taken["ts"]).name
+            'Acme'
+        """
         self._begin_write()
         entity_id = self._checked(id)
         found = self._collection.snapshots.read(entity_id, ts)

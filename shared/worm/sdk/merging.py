@@ -43,7 +43,14 @@ ASKED_AT_ONCE = 200
 @dataclass(frozen=True, slots=True)
 class BranchChange:
     """A document that a merge changes. `before` and `after`: None where there is none; `fields`: what differs, as in an
-    oplog entry; `is_conflict`: the other branch has changed it, too."""
+    oplog entry; `is_conflict`: the other branch has changed it, too.
+
+    Examples:
+        >>> db.create_branch("draft")
+        >>> _ = db.branch("draft").model("Note").delete("n1")
+        >>> [(change.id, change.change, change.is_conflict) for change in db.diff("draft")]
+        [('n1', 'deleted', False)]
+    """
 
     model: str
     id: str
@@ -65,7 +72,14 @@ class BranchChange:
 @dataclass(frozen=True, slots=True)
 class MergeResult:
     """`seqs`: the commits of the merge, none where there was nothing to do. `merge_id` is in the history of each
-    document."""
+    document.
+
+    Examples:
+        >>> db.create_branch("draft")
+        >>> _ = db.branch("draft").model("Note").delete("n1")
+        >>> [len(result.seqs) for result in db.merge("draft")]
+        [1]
+    """
 
     branch: str
     into: str

@@ -29,10 +29,20 @@ M = TypeVar("M", bound="BaseModel")
 
 
 class Model(Changing[D], History[D], Trashing[D], Tabling[D]):
-    """Documents of one model: dicts or objects with `id`, `createdAt`, `updatedAt`."""
+    """Documents of one model: dicts or objects with `id`, `createdAt`, `updatedAt`.
+
+    Examples:
+        >>> db.model("Customer").get("acme")["name"], db.model(Customer).get("acme").name
+        ('Acme', 'Acme')
+    """
 
     def typed(self, cls: type[M]) -> Model[M]:
-        """The same model, with objects of the class as its documents."""
+        """The same model, with objects of the class as its documents.
+
+        Examples:
+            >>> db.model("Customer").typed(Customer).get("acme").name
+            'Acme'
+        """
         from pydantic import BaseModel
 
         from worm.sdk.objects import Objects

@@ -77,14 +77,24 @@ class Reading(Access[D]):
     """Of the moment that was asked for last."""
 
     def get(self, id: object = SINGLETON_ID) -> D:
-        """The document as it is stored now; `NotFound` when there is none."""
+        """The document as it is stored now; `NotFound` when there is none.
+
+        Examples:
+            >>> customers.get("acme").name
+            'Acme'
+        """
         found = self.find_by_id(id)
         if found is None:
             raise missing(self._collection, self._checked(id))
         return found
 
     def find_by_id(self, id: object = SINGLETON_ID) -> D | None:
-        """The document as it is stored now, or None."""
+        """The document as it is stored now, or None.
+
+        Examples:
+            >>> print(customers.find_by_id("nobody"))
+            None
+        """
         entity_id = self._checked(id)
         found = self._current(entity_id)
         return None if found is None else self._shape.load(self._read(entity_id, *found))
@@ -97,11 +107,21 @@ class Reading(Access[D]):
         at: Position | None = None,
         max_changed: int | None = CHANGED_MAX,
     ) -> D | None:
-        """The first document that matches, or None."""
+        """The first document that matches, or None.
+
+        Examples:
+            >>> customers.find_one({"status": "active"}).name
+            'Globex'
+        """
         return next(iter(self.find_all(filter=filter, sort=sort, limit=1, at=at, max_changed=max_changed)), None)
 
     def find_many(self, ids: Sequence[object], *, at: Position | None = None) -> list[Result[D]]:
-        """`find_by_id` for each; with `at`, as they were at that moment (one alone: `get_at`)."""
+        """`find_by_id` for each; with `at`, as they were at that moment (one alone: `get_at`).
+
+        Examples:
+            >>> [result.document is not None for result in customers.find_many(["acme", "nobody"])]
+            [True, False]
+        """
         if isinstance(ids, str | bytes) or not isinstance(ids, Sequence):
             raise Invalid("takes a list of ids", path="find_many", hint="find_by_id(id) takes one")
         if at is not None:
@@ -165,6 +185,12 @@ class Reading(Access[D]):
             return Result(entity_id, error=error)
 
     def exists(self, id: object = SINGLETON_ID) -> bool:
+        """Whether there is such a document.
+
+        Examples:
+            >>> customers.exists("acme"), customers.exists("nobody")
+            (True, False)
+        """
         entity_id = self._checked(id)
         found = self._session.store.head(self._collection.documents.key(entity_id))
         return found is not None if self.logged is None else self.logged.exists(entity_id, found)
@@ -227,6 +253,10 @@ class Reading(Access[D]):
         `explain` tells how many (docs/history.md).
 
         What this session wrote, restored or deleted is in it (or not) at once, also before the workers have folded it.
+
+        Examples:
+            >>> [customer.name for customer in customers.find_all({"visits": {"$lt": 10}}, sort="-name")]
+            ['Globex', 'Acme']
         """
         asked: _Asked = {
             "filter": self._by_id(filter),
@@ -256,7 +286,12 @@ class Reading(Access[D]):
         _strategy: str | None = None,
         analyze: bool = False,
     ) -> Plan:
-        """How `find_all` would answer, why, and what it would cost. `analyze` runs it and adds what it took."""
+        """How `find_all` would answer, why, and what it would cost. `analyze` runs it and adds what it took.
+
+        Examples:
+            >>> customers.explain({"email": "info@acme.example"}).strategy
+            'index_lookup'
+        """
         asked: _Asked = {
             "filter": self._by_id(filter),
             "sort": sort,
@@ -307,6 +342,10 @@ class Reading(Access[D]):
 
         In the order of ids; what this session wrote and the table does not know yet comes last, and with `at` what
         changed since that moment. `plan` of a batch says how it was found.
+
+        Examples:
+            >>> [len(batch) for batch in customers.find_batches(batch_size=1)]
+            [1, 1]
         """
         asked: _Asked = {"filter": filter, "sort": None, "limit": None, "offset": 0, "cursor": None}
         moment = self._moment_asked(at, max_changed)
@@ -325,7 +364,12 @@ class Reading(Access[D]):
         at: Position | None = None,
         max_changed: int | None = CHANGED_MAX,
     ) -> int:
-        """How many documents match (all, without a filter); with `at`, how many did then."""
+        """How many documents match (all, without a filter); with `at`, how many did then.
+
+        Examples:
+            >>> customers.count({"status": "active"})
+            1
+        """
         compiled = self._filter(filter)
         undeclared_fields(self._collection.definition, sorted(compiled.fields))
         return self._reader_at(at, max_changed).count(compiled)
@@ -370,6 +414,10 @@ class Reading(Access[D]):
         With `at`, as they were then.
 
         A list of fields gives an object by field: `sum=["total", "tax"]` gives `{"sum": {"total": 40, "tax": 6}}`.
+
+        Examples:
+            >>> customers.aggregate(count=True, group_by="status")
+            {'groups': {'active': {'count': 1}, 'lead': {'count': 1}}}
         """
         wanted = Aggregate.of(
             count=count,
@@ -394,7 +442,12 @@ class Reading(Access[D]):
         max_changed: int | None = CHANGED_MAX,
     ) -> list[JsonValue]:
         """The different values of a field in the documents that match, sorted; of arrays their elements. With `at`, as
-        they were then."""
+        they were then.
+
+        Examples:
+            >>> customers.distinct("status")
+            ['active', 'lead']
+        """
         wanted = Distinct.of(field, self._by_id(filter))
         undeclared_fields(self._collection.definition, sorted(wanted.fields()))
         return self._reader_at(at, max_changed).distinct(wanted)

@@ -39,7 +39,13 @@ T = TypeVar("T")
 
 
 class Rows(list[R]):
-    """Rows of one answer. `cursor` continues after the last row; None when there are no more."""
+    """Rows of one answer. `cursor` continues after the last row; None when there are no more.
+
+    Examples:
+        >>> page = customers.find_all(limit=1)
+        >>> [customer.id for customer in customers.find_all(limit=1, cursor=page.cursor)]
+        ['globex']
+    """
 
     def __init__(
         self,

@@ -47,7 +47,13 @@ E = TypeVar("E", bound=OplogEntry)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class HistoryEntry(OplogEntry):
-    """An entry, and the document that it is of."""
+    """An entry, and the document that it is of.
+
+    Examples:
+        >>> _ = customers.patch("acme", {"visits": 1}, reason="came by")
+        >>> [(entry.model, entry.id, entry.seq, entry.op) for entry in db.history(reason="came by")]
+        [('Customer', 'acme', 2, 'update')]
+    """
 
     model: str = ""
     id: str = ""
@@ -62,7 +68,13 @@ class HistoryEntry(OplogEntry):
 
 class HistoryRows(list[E]):
     """Entries of one answer. `cursor` continues a search after the last one; None: nothing is left to look at.
-    `damages`: what could not be read, each with its key; the entries around it are here."""
+    `damages`: what could not be read, each with its key; the entries around it are here.
+
+    Examples:
+        >>> page = db.history(limit=1)
+        >>> len(page), len(db.history(cursor=page.cursor))
+        (1, 2)
+    """
 
     def __init__(
         self, entries: Iterable[E] = (), *, cursor: str | None = None, damages: Iterable[Corrupt] = ()

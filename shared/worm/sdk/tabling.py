@@ -19,13 +19,23 @@ class Tabling(Access[D]):
     """`get_manifest_status`, `build_manifest`, `invalidate_manifest`, `build_index`, `build_indexes`."""
 
     def get_manifest_status(self) -> ManifestStatus:
-        """Does the manifest exist, is it fresh, how large is it? Lists the documents to tell."""
+        """Does the manifest exist, is it fresh, how large is it? Lists the documents to tell.
+
+        Examples:
+            >>> customers.get_manifest_status().exists
+            True
+        """
         self._backlog.fold()
         with self._tables:
             return manifest_status(self.table)
 
     def get_index_status(self) -> list[IndexStatus]:
-        """Every declared index, in the order of the schema."""
+        """Every declared index, in the order of the schema.
+
+        Examples:
+            >>> [status.name for status in customers.get_index_status()]
+            ['byEmail']
+        """
         self._backlog.fold()
         with self._tables:
             names = self._collection.definition.indexes
@@ -33,7 +43,12 @@ class Tabling(Access[D]):
 
     def build_manifest(self, *, progress: Progress = silent) -> ManifestStatus:
         """Rebuild manifest, indexes, heads and claims from the source, beside live writers. A second build changes
-        nothing."""
+        nothing.
+
+        Examples:
+            >>> customers.build_manifest().exists
+            True
+        """
         check_function(progress, "progress")
         self._begin_building()
         with self._tables:
@@ -45,18 +60,34 @@ class Tabling(Access[D]):
 
     def invalidate_manifest(self) -> None:
         """Take the manifest away. This session's next query builds it again, or anybody's next fold or sweep; until
-        then other sessions read the documents."""
+        then other sessions read the documents.
+
+        Examples:
+            >>> customers.invalidate_manifest()
+            >>> customers.count()
+            2
+        """
         self._begin_building()
         with self._tables:
             self.table.invalidate()
 
     def build_indexes(self) -> list[IndexStatus]:
-        """Rebuild all indexes from the manifest, which is built first where there is none."""
+        """Rebuild all indexes from the manifest, which is built first where there is none.
+
+        Examples:
+            >>> [status.name for status in customers.build_indexes()]
+            ['byEmail']
+        """
         self._begin_building()
         return [self.build_index(name) for name in self._collection.definition.indexes]
 
     def build_index(self, name: str) -> IndexStatus:
-        """One index, by its name in the schema or by its field."""
+        """One index, by its name in the schema or by its field.
+
+        Examples:
+            >>> customers.build_index("byEmail").name
+            'byEmail'
+        """
         self._begin_building()
         indexes = self._collection.definition.indexes
         for known, files in zip(indexes, self.table.indexes, strict=True):

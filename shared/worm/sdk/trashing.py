@@ -27,7 +27,13 @@ class Trashing(Writing[D]):
     """`list_trashed`, `restore`, `purge`, `purge_expired`."""
 
     def list_trashed(self) -> list[JsonObject]:
-        """The deleted documents that can be restored: their ids and what the tombstones say."""
+        """The deleted documents that can be restored: their ids and what the tombstones say.
+
+        Examples:
+            >>> _ = customers.delete("acme")
+            >>> [one["id"] for one in customers.list_trashed()]
+            ['acme']
+        """
         now = self._session.clock.now()
         return [_shown(one) for one in self._collection.trash.list(now)]
 
@@ -35,7 +41,13 @@ class Trashing(Writing[D]):
         """Bring a deleted document back, exactly as it was. `NotFound` when it is not in trash or has expired;
         `Conflict` when the id was created again, or what is in trash is not the version `if_version`;
         `UniqueViolation` when another document has a unique value of it by now; nothing is overwritten, and it stays in
-        trash. Append mode allows it: what was removed is created once more, under put-if-absent."""
+        trash. Append mode allows it: what was removed is created once more, under put-if-absent.
+
+        Examples:
+            >>> _ = customers.delete("acme")
+            >>> customers.restore("acme").name
+            'Acme'
+        """
         self._require_trash()
         self._begin_write(creates=True)
         entity_id = self._checked(id)
@@ -154,12 +166,23 @@ class Trashing(Writing[D]):
 
     def purge(self, id: object = SINGLETON_ID) -> bool:
         """Remove a deleted document from trash for good; its history stays. False when it is not there, `Conflict`
-        while it is being restored."""
+        while it is being restored.
+
+        Examples:
+            >>> _ = customers.delete("acme")
+            >>> customers.purge("acme"), customers.list_trashed()
+            (True, [])
+        """
         self._begin_write()
         return self._collection.trash.purge(self._checked(id))
 
     def purge_expired(self) -> list[str]:
-        """Purge everything that is past its `ttl`, and return the ids."""
+        """Purge everything that is past its `ttl`, and return the ids.
+
+        Examples:
+            >>> customers.purge_expired()
+            []
+        """
         self._begin_write()
         trash = self._collection.trash
         expired = list(trash.expired(self._session.clock.now()))

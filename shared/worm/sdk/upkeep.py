@@ -40,7 +40,12 @@ class Upkeep(Session):
         progress: ModelProgress = lambda model, done, total: None,
     ) -> PushReport:
         """Make the schema of this session that of the place, and adopt the documents that are there; as `worm push`.
-        `Invalid` where documents would be left behind or would not fit any more, unless `force`."""
+        `Invalid` where documents would be left behind or would not fit any more, unless `force`.
+
+        Examples:
+            >>> db.push().schema_changed  # it was pushed before
+            False
+        """
         from worm.maintenance.adopt import push_session
 
         check_function(planned, "planned")
@@ -51,7 +56,12 @@ class Upkeep(Session):
     def plan_push(
         self, *, sample: int | None = None, progress: ModelProgress = lambda model, done, total: None
     ) -> PushPlan:
-        """What `push` would mean; as `worm push --dry-run`. Reads only."""
+        """What `push` would mean; as `worm push --dry-run`. Reads only.
+
+        Examples:
+            >>> [(model.model, model.change) for model in db.plan_push().models]
+            [('Customer', 'same'), ('Note', 'same')]
+        """
         from worm.maintenance.push_plan import plan_push
 
         check_function(progress, "progress")
@@ -59,13 +69,23 @@ class Upkeep(Session):
         return plan_push(self.store, self.schema, sample=sample, progress=progress)
 
     def verify(self, models: Names = None) -> list[VerifyReport]:
-        """Compare everything derived with the documents, as `worm verify`. Reads only."""
+        """Compare everything derived with the documents, as `worm verify`. Reads only.
+
+        Examples:
+            >>> [report.differences for report in db.verify("Customer")]
+            [[]]
+        """
         from worm.tables.verify import verify_collection
 
         return [verify_collection(self.collection(name)) for name in self._named(models)]
 
     def repair(self, models: Names = None) -> list[RepairReport]:
-        """Make everything derived good from its source, as `worm repair`."""
+        """Make everything derived good from its source, as `worm repair`.
+
+        Examples:
+            >>> [(report.listed, report.recorded) for report in db.repair("Customer")]
+            [(2, 0)]
+        """
         from worm.maintenance.repair import repair_model
 
         names = self._named(models)
@@ -73,7 +93,12 @@ class Upkeep(Session):
         return [repair_model(self, name) for name in names]
 
     def why(self, key: str) -> Why:
-        """What became of an upload under this key, and what to do about it; as `worm why`. Reads only."""
+        """What became of an upload under this key, and what to do about it; as `worm why`. Reads only.
+
+        Examples:
+            >>> db.why("customers/acme/data.json").explanation
+            'entry 1 records this version and the table has its row'
+        """
         if not isinstance(key, str):
             raise Invalid(f"takes the key of an object, not {shown(key)}", path="key")
         from worm.maintenance.why import explain_key
@@ -81,7 +106,12 @@ class Upkeep(Session):
         return explain_key(self, key)
 
     def sweep(self, models: Names = None) -> list[SweepReport]:
-        """Record and fold what no event reported, as the function `sweep` does by schedule, without its time limit."""
+        """Record and fold what no event reported, as the function `sweep` does by schedule, without its time limit.
+
+        Examples:
+            >>> [(report.listed, report.recorded) for report in db.sweep("Customer")]
+            [(2, 0)]
+        """
         names = self._named(models)
         self.ensure_safe_store()
         from worm.maintenance.sweep import Sweep
@@ -91,7 +121,12 @@ class Upkeep(Session):
     def prune(self, models: Names = None, *, dry_run: bool = False) -> list[PurgeReport]:
         """Remove expired trash, snapshots beyond `maxAge` and `maxCount`, and replaced files of tables, as `worm prune`
         and the function `purge` do. For all models: also answers that the HTTP API kept for more than a day; where
-        there are some, the last report (of `.worm.api`) names them."""
+        there are some, the last report (of `.worm.api`) names them.
+
+        Examples:
+            >>> [report.purged for report in db.prune("Customer")]
+            [[]]
+        """
         names = self._named(models)
         if not dry_run:
             self.ensure_safe_store()

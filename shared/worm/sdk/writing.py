@@ -43,12 +43,23 @@ class Writing(Access[D]):
     """`create`, `insert`, `save`, `replace`, `upsert`, `delete`."""
 
     def create(self, data: D | Mapping[str, object], id: object = None) -> D:
-        """A new, checked document with id and times; not stored until `save` or `insert`."""
+        """A new, checked document with id and times; not stored until `save` or `insert`.
+
+        Examples:
+            >>> draft = customers.create({"name": "Initech"})
+            >>> draft.name, draft.version
+            ('Initech', None)
+        """
         given = self._shape.dump(self._identified(data, id))
         return self._shape.load(DocumentDict(self._made(given, self._new_id(given, id))))
 
     def insert(self, document: D | Mapping[str, object], **about: Unpack[About]) -> D:
-        """Store a new document, with the schema's defaults; without an id it gets one. `Conflict` if it exists."""
+        """Store a new document, with the schema's defaults; without an id it gets one. `Conflict` if it exists.
+
+        Examples:
+            >>> customers.insert(Customer(id="initech", name="Initech")).status
+            'lead'
+        """
         given = self._shape.dump(self._identified(document))
         return self._finish(document, self._inserted(given, self._new_id(given), about))
 
@@ -57,6 +68,12 @@ class Writing(Access[D]):
         `Conflict` if somebody else was first. What did not change is not written.
 
         The result has the new version. So has the object that you passed, which you may go on changing and saving.
+
+        Examples:
+            >>> acme = customers.get("acme")
+            >>> acme.status = "active"
+            >>> customers.save(acme, reason="signed the contract").status
+            'active'
         """
         return self._finish(document, self._save(self._shape.dump(document), about))
 
@@ -64,13 +81,23 @@ class Writing(Access[D]):
         self, document: D | Mapping[str, object], *, if_version: str | None = None, **about: Unpack[About]
     ) -> D:
         """Put this document in the place of the one that is there: of version `if_version`, or whichever. `NotFound`
-        when there is none. A stored document that is broken is replaced as well."""
+        when there is none. A stored document that is broken is replaced as well.
+
+        Examples:
+            >>> customers.replace(Customer(id="acme", name="Acme Corp")).name
+            'Acme Corp'
+        """
         self._begin_write()
         given, wanted = self._shape.dump(document), if_version
         return self._finish(document, self._swapped(given, self._id_of(given), about, wanted, creates=False))
 
     def upsert(self, document: D | Mapping[str, object], **about: Unpack[About]) -> D:
-        """Store a document, whatever is there: create it with the schema's defaults, or replace what exists."""
+        """Store a document, whatever is there: create it with the schema's defaults, or replace what exists.
+
+        Examples:
+            >>> customers.upsert(Customer(id="initech", name="Initech")).id
+            'initech'
+        """
         return self._finish(document, self._upserted(self._shape.dump(self._identified(document)), about))
 
     def delete(self, id: object = SINGLETON_ID, *, if_version: str | None = None, **about: Unpack[About]) -> bool:
@@ -78,6 +105,10 @@ class Writing(Access[D]):
         changes meanwhile or is of another version.
 
         With `softDelete` it goes to trash first. Its history stays in either case.
+
+        Examples:
+            >>> customers.delete("acme"), customers.delete("nobody")
+            (True, False)
         """
         removed = self._delete(self._checked(id), about, if_version)
         if removed is None:

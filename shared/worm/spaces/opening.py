@@ -33,7 +33,13 @@ def open_space(
     clock: Clock | None = None,
     ids: Ids | None = None,
 ) -> Space:
-    """The space, made where it is not there; with `create=False` that is `NotFound`."""
+    """The space, made where it is not there; with `create=False` that is `NotFound`.
+
+    Examples:
+        >>> with worm.open_space("memory://new", "main") as space:
+        ...     space.seq
+        0
+    """
     from worm.spaces.space import Space, checked_config
 
     checked_config(config)  # before anything is made

@@ -204,7 +204,19 @@ class PatchConflict(Conflict):
 
 
 class MergeConflict(Conflict):
-    """Both branches changed the same entities, and the policy is to refuse that; nothing was written."""
+    """Both branches changed the same entities, and the policy is to refuse that; nothing was written.
+
+    Examples:
+        >>> db.create_branch("draft")
+        >>> _ = db.branch("draft").model("Note").patch("n1", {"text": "theirs"})
+        >>> _ = db.model("Note").patch("n1", {"text": "ours"})
+        >>> try:
+        ...     db.merge("draft")
+        ... except worm.MergeConflict:
+        ...     _ = db.merge("draft", policy="ours")
+        >>> db.model("Note").get("n1")["text"]
+        'ours'
+    """
 
     def __init__(self, conflicts: Sequence[BothChanged]) -> None:
         names = ", ".join(_conflict(one) for one in conflicts[:3])

@@ -70,6 +70,13 @@ class Space:
 
     Calls that write take `session_id` and `local_seq`, which name the transaction for ever: doing it again under the
     same name returns the first result and writes nothing. Without them it gets a name that nobody can repeat.
+
+    Examples:
+        >>> from worm.spaces.operations import set_document
+        >>> with worm.open_space("memory://bank", "main") as space:
+        ...     _ = space.transact([set_document("a", {"value": {"balance": 10}})])
+        ...     space.read("a").value
+        {'value': {'balance': 10}}
     """
 
     def __init__(

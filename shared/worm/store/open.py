@@ -29,7 +29,13 @@ def open_store(
     durability: Durability | None = None,
 ) -> Store:
     """The store for the URL. Only the client that the URL needs is imported. Sends no request. `durability` is only for
-    a directory: see `FileStore`. The default is `WORM_DURABILITY`."""
+    a directory: see `FileStore`. The default is `WORM_DURABILITY`.
+
+    Examples:
+        >>> store = worm.open_store("memory://files")
+        >>> store.url
+        'memory://files'
+    """
     text, scheme, rest = split_url(url)
     if scheme == "":
         return _open_file(_directory(text), clock, ids, durability)
