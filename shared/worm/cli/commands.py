@@ -264,10 +264,11 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
         },
     ),
     "schema": CommandGroup(
-        "Schemas and Python classes: make one of the other.",
+        "Schemas and Python classes: make one of the other. The JSON Schema for editors.",
         {
             "export": CommandLeaf("worm.cli.types:export_schema"),
             "types": CommandLeaf("worm.cli.types:write_types"),
+            "json-schema": CommandLeaf("worm.cli.types:write_json_schema"),
         },
     ),
     "snapshot": CommandGroup(

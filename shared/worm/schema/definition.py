@@ -442,6 +442,8 @@ def _is_possible(fields: Mapping[str, FieldDef], dotted: str) -> bool:
 _MODEL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
 SCHEMA_URL = f"{DOCS_URL}reference/schema.schema.json"
 """The JSON Schema of schema.json, for editors; `"$schema"` names it."""
+JSON_SCHEMA = Path(__file__).with_name("schema.schema.json")
+"""The same in this package. It says what `load_schema` accepts, except for rules between models and fields."""
 SCHEMA_BYTES_MAX = 1024 * 1024
 
 
