@@ -11,6 +11,7 @@ import pytest
 
 from tests.cli.company import SCHEMA, Command
 from worm.schema import load_schema
+from worm.schema.definition import SCHEMA_URL
 
 MODELS = """
 from __future__ import annotations
@@ -113,3 +114,22 @@ def test_a_file_is_overwritten_only_by_force(worm: Command, place: Path, schema_
         assert "exists already" in ended.stderr
         assert worm("schema", *command, "-o", "out", "--force").exit_code == 0
         assert Path("out").read_text() != "mine"
+
+
+def test_the_json_schema_goes_to_stdout_or_to_a_file(worm: Command, place: Path) -> None:
+    ended = worm("schema", "json-schema")
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    assert json.loads(ended.stdout)["$id"] == SCHEMA_URL
+    assert worm("schema", "json-schema", "-o", "schema.schema.json").stderr == "wrote schema.schema.json\n"
+    assert Path("schema.schema.json").read_text() == ended.stdout
+    assert worm("schema", "json-schema", "-o", "schema.schema.json").exit_code == 4
+
+
+def test_a_schema_that_names_its_json_schema_is_pushed_and_compared(
+    worm: Command, place: Path, schema_file: Path, url: str
+) -> None:
+    assert worm("push", str(schema_file), "--url", url).exit_code == 0
+    keyed = place / "keyed.json"
+    keyed.write_text(json.dumps({"$schema": "./schema.schema.json", **SCHEMA}))
+    assert worm("push", str(keyed), "--url", url, "--dry-run").stdout == "nothing would change\n"
+    assert worm("push", str(keyed), "--url", url).stdout.endswith("has this schema already\n")

@@ -146,6 +146,10 @@ class LoadedCommand(Mapping[str, Any]):
 
 
 COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
+    "init": CommandLeaf(
+        "worm.cli.init:init",
+        "Start a project: answer three questions, and get a program that runs, or a schema.",
+    ),
     "push": CommandLeaf(
         "worm.cli.schema:push_schema",
         "Make a schema the bucket's: say what changes, upload it, and adopt the documents that are there.",
@@ -260,10 +264,11 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
         },
     ),
     "schema": CommandGroup(
-        "Schemas and Python classes: make one of the other.",
+        "Schemas and Python classes: make one of the other. The JSON Schema for editors.",
         {
             "export": CommandLeaf("worm.cli.types:export_schema"),
             "types": CommandLeaf("worm.cli.types:write_types"),
+            "json-schema": CommandLeaf("worm.cli.types:write_json_schema"),
         },
     ),
     "snapshot": CommandGroup(

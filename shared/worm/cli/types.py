@@ -1,4 +1,5 @@
-"""`worm schema export`, `worm schema types`: a schema from Python classes, and classes from a schema."""
+"""`worm schema export`, `worm schema types`, `worm schema json-schema`: a schema from Python classes, classes from a
+schema, and the JSON Schema of schema.json for editors."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from worm.cli.options import Target
 from worm.cli.output import echo
 from worm.errors import Conflict, Invalid, NotFound, shown
 from worm.schema import load_schema
+from worm.schema.definition import JSON_SCHEMA
 from worm.sdk.class_schema import schema_of
 from worm.sdk.class_source import source_of
 from worm.sdk.classes import Document
@@ -55,6 +57,11 @@ def write_types(
     """Write a Python module with a class for each model of a schema."""
     definition = target.connect().schema if schema is None else load_schema(existing_file(schema))
     _write(source_of(definition), output, force=force)
+
+
+def write_json_schema(output: OutputFile = None, force: Force = False) -> None:
+    """Write the JSON Schema of schema.json, for editors and other tools."""
+    _write(JSON_SCHEMA.read_text(encoding="utf-8"), output, force=force)
 
 
 def _write(text: str, output: Path | None, *, force: bool) -> None:

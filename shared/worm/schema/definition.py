@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 
 from worm.codec.strict_json import (
     JsonObject,
@@ -55,6 +55,7 @@ from worm.schema.members import (
     whole,
 )
 from worm.values import dataclass
+from worm.version import DOCS_URL
 
 DIRECTORY_BYTES_MAX = 400  # with the longest id, file and system names a whole key stays under S3's 1,024 bytes
 VERSIONS: tuple[Literal["1.0"], ...] = ("1.0",)
@@ -371,6 +372,14 @@ class Schema(Definition):
         for name, model in self.models.items():
             model.called(name)
 
+    @classmethod
+    def read(cls, raw: JsonValue, path: str, problems: list[Problem]) -> Self:
+        """`"$schema"` is for editors: it is left out."""
+        if isinstance(raw, dict) and "$schema" in raw:
+            raw = dict(raw)
+            text()(raw.pop("$schema"), child_path(path, "$schema"), problems)
+        return super().read(raw, path, problems)
+
     def __repr__(self) -> str:
         return f"<Schema {self.version} ({', '.join(self.models)})>"
 
@@ -436,6 +445,10 @@ def _is_possible(fields: Mapping[str, FieldDef], dotted: str) -> bool:
 
 
 _MODEL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
+SCHEMA_URL = f"{DOCS_URL}reference/schema.schema.json"
+"""The JSON Schema of schema.json, for editors; `"$schema"` names it."""
+JSON_SCHEMA = Path(__file__).with_name("schema.schema.json")
+"""The same in this package. It says what `load_schema` accepts, except for rules between models and fields."""
 SCHEMA_BYTES_MAX = 1024 * 1024
 
 
@@ -505,13 +518,21 @@ def _well_formed(raw_models: Mapping[str, JsonValue]) -> dict[str, ModelDef]:
     return models
 
 
+def model_name_problem(name: str) -> str | None:
+    """Why this cannot be the name of a model, or None when it can."""
+    if _MODEL_NAME.fullmatch(name):
+        return None
+    return "a model name must be a letter followed by letters, digits or _"
+
+
 def cross_check(models: Mapping[str, ModelDef], known: Mapping[str, object]) -> list[Problem]:
     """Every mistake between or inside well-formed models. `known` holds all model names, well-formed or not."""
     problems: list[Problem] = []
     for name, model in models.items():
         path = child_path("models", name)
-        if not _MODEL_NAME.fullmatch(name):
-            problems.append(Problem(path, "a model name must be a letter followed by letters, digits or _"))
+        name_problem = model_name_problem(name)
+        if name_problem:
+            problems.append(Problem(path, name_problem))
         for field_name, field in model.fields.items():
             fields_path = child_path(path, "fields")
             problems += field_name_problems(field_name, fields_path)
