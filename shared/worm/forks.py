@@ -97,8 +97,9 @@ def _property_locks() -> Iterator[Any]:
                         yield vars(one)["lock"]
 
 
-os.register_at_fork(
-    before=_before_fork,
-    after_in_parent=_go_on,
-    after_in_child=_begin_child,
-)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_go_on,
+        after_in_child=_begin_child,
+    )

@@ -150,11 +150,11 @@ def _commands(tree: Mapping[str, CommandLeaf | CommandGroup], path: str = "") ->
 
 
 def test_every_command_takes_the_shared_options() -> None:
-    """`worm space pull`, `attach` and `detach` name their places by arguments; `worm cost` looks at none."""
+    """`worm space pull`, `attach` and `detach` name their places by arguments; `worm cost` and `demo` look at none."""
     taken = {
         name: {option for one in leaf.load(name).params for option in one.opts} for name, leaf in _commands(COMMANDS)
     }
-    without_place = {"cost", "pack", "unpack", "schema export"}
+    without_place = {"cost", "demo", "pack", "unpack", "schema export"}
     without_url = {"attach", "detach", "dev", *without_place}
     assert {name for name, options in taken.items() if "--url" not in options} == without_url
     assert {name for name, options in taken.items() if "--endpoint-url" not in options} == without_place

@@ -16,8 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Literal
 
-from aws_lambda_powertools.event_handler.api_gateway import Response
-from aws_lambda_powertools.event_handler.lambda_function_url import LambdaFunctionUrlResolver
+try:
+    from aws_lambda_powertools.event_handler.api_gateway import Response
+    from aws_lambda_powertools.event_handler.lambda_function_url import LambdaFunctionUrlResolver
+except ModuleNotFoundError as error:
+    needs = "worm.api needs the package aws-lambda-powertools: pip install 's3worm[api]'"
+    raise ModuleNotFoundError(needs, name=error.name) from error
 
 from worm.api.call import Endpoint, Event, HttpAnswer, problem_answer
 from worm.api.problems import HttpProblem

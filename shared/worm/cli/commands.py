@@ -231,6 +231,10 @@ COMMANDS: dict[str, CommandLeaf | CommandGroup] = {
         "worm.dev.commands:dev",
         "Run the deployed wiring on this machine: bucket, queues, functions and schedules of template.yaml.",
     ),
+    "demo": CommandLeaf(
+        "worm.dev.commands:demo",
+        "Show the whole path on this machine: upload documents, and look at the history and the tables that they get.",
+    ),
     "table": CommandGroup(
         "Tables: list, inspect, query, aggregate, export and rebuild them; values of a field.",
         {

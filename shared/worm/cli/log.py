@@ -10,7 +10,7 @@ from base64 import b64decode
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -21,8 +21,6 @@ from worm.codec.frames import Torn
 from worm.codec.logs import LogCompactReport, LogLine, LogRepairReport, LogTools, LogVerifyReport
 from worm.codec.strict_json import JsonObject, JsonValue, dumps
 from worm.errors import Corrupt, Invalid, NotFound
-from worm.journal.pack import PackReport, pack, unpack
-from worm.journal.tools import DirectoryTools
 from worm.log.collect import LogCollector
 from worm.log.fence import lease_file, root_file
 from worm.log.keys import DbKeys
@@ -30,6 +28,9 @@ from worm.log.reader import LogReader
 from worm.log.root import Lease
 from worm.log.tools import CommitLogTools
 from worm.store.base import Store
+
+if TYPE_CHECKING:
+    from worm.journal.pack import PackReport
 
 EXIT_DIFFERENCES = 1
 COLUMNS = ("Records", "Bytes", "Documents", "Committed", "Aborted", "Dangling", "Torn Bytes")
@@ -58,6 +59,8 @@ def _tools(target: Target, name: str | None, branch: str = "", *, for_writing: b
         return CommitLogTools(store, _keys(store, name, branch))
     if "://" in target.url and not target.url.startswith("file://"):
         raise Invalid(f"{target.url!r} is no directory", hint="name the database: `worm log … NAME --url URL`")
+    from worm.journal.tools import DirectoryTools  # not on Windows, where the log of a bucket can be read
+
     return DirectoryTools(Path(target.url.removeprefix("file://")))
 
 
@@ -305,6 +308,8 @@ def pack_directory(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write; it must not exist.")],
 ) -> None:
     """Write a store into one archive file. The same store gives the same bytes."""
+    from worm.journal.pack import pack
+
     _show_packed("packed", pack(directory, file))
 
 
@@ -313,6 +318,8 @@ def unpack_archive(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A directory that does not exist, or is empty.")],
 ) -> None:
     """Make a store of an archive. Everything is checked first: the directory then has all of it, or nothing."""
+    from worm.journal.pack import unpack
+
     _show_packed("unpacked", unpack(file, directory))
 
 

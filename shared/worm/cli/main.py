@@ -30,6 +30,9 @@ COLLECTED_AFTER = 100_000
 """New objects between two searches for garbage. What is loaded stays; searching it over and over took a tenth of the
 start."""
 
+NOT_INSTALLED = 3
+"""As `NotFound`: the exit code of a command whose extra is not installed."""
+
 
 class Interrupted(KeyboardInterrupt):
     """A signal asked the command to end."""
@@ -53,7 +56,13 @@ def main() -> None:
 
 def _run(heeded: list[signal.Signals]) -> int:
     gc.set_threshold(COLLECTED_AFTER)
-    from worm.cli.app import run
+    try:
+        from worm.cli.app import run
+    except ModuleNotFoundError as error:
+        if error.name != "typer":
+            raise
+        sys.stderr.write("worm: the command is not installed, only the library; pip install 's3worm[cli]'\n")
+        return NOT_INSTALLED
 
     sys.unraisablehook = _unraisable
     try:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
@@ -120,6 +121,21 @@ Session = Annotated["Worm", Shared(is_session=True)]
 SessionOnBranch = Annotated["Worm", Shared(is_session=True, has_branch=True)]
 AuthorSessionOnBranch = Annotated["Worm", Shared(has_actor=True, is_session=True, has_branch=True)]
 AuthorSession = Annotated["Worm", Shared(has_actor=True, is_session=True)]
+
+
+@contextmanager
+def needs_extra(name: str) -> Iterator[None]:
+    """Around an import that needs an extra: `NotFound` where it is not installed."""
+    from worm.errors import NotFound
+
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "worm").partition(".")[0]
+        if package == "worm":
+            raise
+        missing = f"this command needs the package {package}, which is not installed"
+        raise NotFound(missing, hint=f"pip install 's3worm[{name}]'") from error
 
 
 def with_target(function: Callable[..., None]) -> Callable[..., None]:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from worm.cli.options import Target, opened_stores
+from worm.cli.options import Target, needs_extra, opened_stores
 from worm.cli.output import echo, printable
 
 
@@ -27,7 +27,8 @@ def serve(
     open: Annotated[bool, typer.Option("--open", help="Open the console in the browser.")] = False,
 ) -> None:
     """Serve the HTTP API and the console on this machine, for anyone with the token that it prints. Ctrl-C ends it."""
-    from worm.api.local import LocalApi
+    with needs_extra("api"):
+        from worm.api.local import LocalApi
     from worm.model import connect
 
     session = connect(

@@ -26,6 +26,7 @@ from botocore.config import Config
 from worm.dev.cfn import ACCOUNT_ID
 from worm.dev.faults import FaultPolicy
 from worm.dev.iam import Call, calls_from
+from worm.dev.specs import PACKAGE_FOLDER
 from worm.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def start_moto(work_dir: Path, region: str, *, host: str = LOOPBACK, port: int =
     """moto with its gaps filled, in a process of its own (so that its work does not hold this interpreter's lock).
     Port 0 is one that is free."""
     log = (work_dir / "moto.log").open("wb")
-    environment = {**os.environ, "MOTO_ACCOUNT_ID": ACCOUNT_ID, "PYTHONPATH": _source_root(), **DUMMY_CREDENTIALS}
+    environment = {**os.environ, "MOTO_ACCOUNT_ID": ACCOUNT_ID, "PYTHONPATH": str(PACKAGE_FOLDER), **DUMMY_CREDENTIALS}
     process = subprocess.Popen(
         [sys.executable, "-m", "worm.dev.moto_server", host, str(port)],
         stdin=subprocess.PIPE,
@@ -164,7 +165,7 @@ def start_moto(work_dir: Path, region: str, *, host: str = LOOPBACK, port: int =
         stop_group(process)
         log.close()
         text = (work_dir / "moto.log").read_text(errors="replace")[-2000:]
-        raise Unavailable(f"moto did not start:\n{text}", hint="install the extra: pip install s3worm[dev]")
+        raise Unavailable(f"moto did not start:\n{text}", hint="pip install 's3worm[dev]'")
     told = json.loads(line)
     if "error" in told:
         stop_group(process)
@@ -184,7 +185,8 @@ def start_localstack(work_dir: Path, region: str, venv: Path) -> Aws:
     """LocalStack from its own virtual environment (scripts/localstack-setup makes it)."""
     python = venv / "bin" / "python"
     if not python.exists():
-        raise Unavailable(f"LocalStack is not installed in {venv.name}", hint="run scripts/localstack-setup")
+        hint = "run scripts/localstack-setup in a checkout, or name a LocalStack that runs with --endpoint-url"
+        raise Unavailable(f"LocalStack is not installed in {venv.name}", hint=hint)
     port = _free_port_v6()
     endpoint = f"http://[::1]:{port}"
     data = work_dir / "localstack"
@@ -243,10 +245,6 @@ def existing_endpoint(endpoint_url: str, region: str) -> Aws:
     names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
     found = {name: os.environ[name] for name in names if name in os.environ}
     return Aws(endpoint_url, region, found or DUMMY_CREDENTIALS, settle_seconds=2.0)
-
-
-def _source_root() -> str:
-    return str(Path(__file__).resolve().parents[2])
 
 
 def _free_port_v6() -> int:

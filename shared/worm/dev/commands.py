@@ -1,14 +1,17 @@
-"""`worm dev`: the embedded AWS, wired as template.yaml says, until Ctrl-C."""
+"""`worm dev`: the embedded AWS, wired as template.yaml says, until Ctrl-C. `worm demo`: the whole path on it, once."""
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from worm.cli.options import EndpointTarget
-from worm.errors import Invalid, NotFound
+from worm.cli.options import EndpointTarget, needs_extra
+from worm.errors import Invalid
+
+IS_WINDOWS = os.name == "nt"
 
 
 class AwsKind(StrEnum):
@@ -41,15 +44,33 @@ def dev(
 
     Ctrl-C ends it. Nothing is kept.
     """
-    try:
+    _check_system()
+    with needs_extra("dev"):
         from worm.dev.demo import serve
-    except ModuleNotFoundError as error:
-        hint = "pip install 's3worm[dev]'"
-        raise NotFound(f"the embedded AWS is not installed (no module {error.name})", hint=hint) from error
     where = target.endpoint_url if _is_named(context) else None
     if (port or host) and (where or aws is not AwsKind.moto):
         raise Invalid("--port and --host only work with moto, which this command starts", hint="leave them out")
     raise typer.Exit(serve(aws=aws.value, endpoint_url=where, documents=documents, fire=fire, port=port, host=host))
+
+
+def demo(
+    quick: Annotated[bool, typer.Option("--quick", help="Upload few documents, and do not start Spark.")] = False,
+) -> None:
+    """Show the whole path on this machine: upload documents, and look at the history and the tables that they get.
+
+    Then Spark rebuilds the tables, if it is installed. Ends by itself. Nothing is kept.
+    """
+    _check_system()
+    with needs_extra("dev"):
+        from worm.dev.demo import DOCUMENTS, QUICK_DOCUMENTS, run
+        from worm.dev.spark import spark_problem
+    problem = "--quick leaves out the rebuild with Spark" if quick else spark_problem()
+    raise typer.Exit(run(documents=QUICK_DOCUMENTS if quick else DOCUMENTS, without_spark=problem))
+
+
+def _check_system() -> None:
+    if IS_WINDOWS:
+        raise Invalid("the embedded AWS needs process groups, which Windows lacks", hint="use WSL")
 
 
 def _is_named(context: typer.Context) -> bool:

@@ -1,4 +1,4 @@
-"""The whole path on this machine: `python -m worm.dev.demo` (what scripts/run runs), and `worm dev`.
+"""The whole path on this machine: `worm demo`, `python -m worm.dev.demo` (what scripts/run runs), and `worm dev`.
 
 Stands up the embedded AWS as template.yaml says, pushes the sample schema, sends documents with plain boto3, waits
 until the workers are done, and shows what they made, trash included, by running the `worm` command; at the end Spark
@@ -14,6 +14,7 @@ import shlex
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -41,6 +42,7 @@ from worm.model import connect
 AwsName = Literal["moto", "localstack"]
 
 DOCUMENTS = 300
+QUICK_DOCUMENTS = 25
 WINDOW_SECONDS = 1.0
 QUIET_SECONDS_MAX = 180.0
 PARAMETERS = {"SparkArtifactsBucket": "worm-dev-artifacts"}
@@ -56,6 +58,7 @@ _EXPORTS = (
 )
 CONTAINER_HOST = "host.docker.internal"
 DOCKER_BRIDGE = "172.17.0.1"
+_DEPLOYED = Path(__file__).resolve().parent / "deployed"
 _EXAMPLE_ID = "0b9e8a52-6c1d-4f0e-9a57-3d1f6f0c2b11"
 
 
@@ -85,8 +88,14 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
 
 
-def run(*, aws: AwsName = "moto", endpoint_url: str | None = None, documents: int = DOCUMENTS) -> int:
-    """The demo: ends by itself."""
+def run(
+    *,
+    aws: AwsName = "moto",
+    endpoint_url: str | None = None,
+    documents: int = DOCUMENTS,
+    without_spark: str | None = None,
+) -> int:
+    """The demo: ends by itself. `without_spark` is the reason to leave out the part with Spark."""
     display = Display()
     started = time.monotonic()
     settings = _settings(aws, endpoint_url)
@@ -95,7 +104,7 @@ def run(*, aws: AwsName = "moto", endpoint_url: str | None = None, documents: in
         worm(display, "push", str(SCHEMA_PATH))
         load = workload(documents)
         _work(env, display, load)
-        exit_code = _show(env, display, load)
+        exit_code = _show(env, display, load, without_spark)
         finished.append(exit_code)
     display.line(f"done in {time.monotonic() - started:.0f} s")
     return exit_code
@@ -137,11 +146,10 @@ def serve(
 
 def template_path() -> Path:
     """template.yaml with the functions and jobs that it names: those of the wheel, or of this checkout."""
-    here = Path(__file__).resolve()
-    for folder in (here.parent / "deployed", here.parents[3]):
+    for folder in (_DEPLOYED, _DEPLOYED.parents[3]):
         if (folder / "template.yaml").is_file():
             return folder / "template.yaml"
-    raise NotFound(f"there is no template.yaml beside {here.parent}", hint="install s3worm again")
+    raise NotFound(f"there is no {_DEPLOYED / 'template.yaml'}", hint="install s3worm again")
 
 
 def worm(display: Display, *arguments: str) -> int:
@@ -164,7 +172,7 @@ def _work(env: Environment, display: Display, load: Workload) -> None:
     env.wait_quiet(QUIET_SECONDS_MAX)
 
 
-def _show(env: Environment, display: Display, load: Workload) -> int:
+def _show(env: Environment, display: Display, load: Workload, without_spark: str | None) -> int:
     counts = env.counts  # before the commands below, which read the bucket too
     query = ("--filter", "status=active", "--sort", "name:asc", "--select", "name,email,score,tags", "--limit", "8")
     worm(display, "table", "query", "Customer", *query)
@@ -178,7 +186,11 @@ def _show(env: Environment, display: Display, load: Workload) -> int:
     if verified or sum(letters.values()):
         display.line(f"FAILED: {sum(letters.values())} dead letters, verify ended with {verified}", style="bold red")
         return 1
-    show_spark(env, display)
+    if without_spark is None:
+        show_spark(env, display)
+    else:
+        display.line()
+        display.line(without_spark)
     return 0
 
 
@@ -255,14 +267,21 @@ def _handled(functions: Mapping[str, FunctionCounts]) -> dict[str, int]:
 
 
 def _settings(aws: AwsName, endpoint_url: str | None) -> Settings:
-    work_dir = template_path().parent / ".worm-dev" / f"run-{os.getpid()}"
     return Settings(
         aws=aws,
         endpoint_url=endpoint_url,
         parameters=PARAMETERS,
         window_seconds=WINDOW_SECONDS,
-        work_dir=work_dir,
+        work_dir=_work_dir(),
     )
+
+
+def _work_dir() -> Path:
+    """In a checkout, a folder of it; otherwise a temporary one."""
+    root = template_path().parent
+    if root == _DEPLOYED:
+        return Path(tempfile.mkdtemp(prefix="worm-dev-"))
+    return root / ".worm-dev" / f"run-{os.getpid()}"
 
 
 @contextmanager
@@ -311,9 +330,8 @@ def _ctrl_c() -> Iterator[None]:
 
 
 def _shown(argument: str) -> str:
-    path = Path(argument)
-    root = template_path().parent
-    return str(path.relative_to(root)) if path.is_absolute() and path.is_relative_to(root) else argument
+    path, here = Path(argument), Path.cwd()
+    return str(path.relative_to(here)) if path.is_absolute() and path.is_relative_to(here) else argument
 
 
 if __name__ == "__main__":

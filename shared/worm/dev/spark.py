@@ -1,6 +1,6 @@
 """EMR Serverless on this machine: a job run is a local spark-submit of the same entry point with the same arguments.
 
-What differs from EMR: the master is this machine, the code is that of the checkout instead of the packaged archive, and
+What differs from EMR: the master is this machine, the code is what is installed instead of the packaged archive, and
 the endpoint is handed over. A run that fails is reported to EventBridge as EMR does it, so that the template's rule and
 dead-letter queue see it. Spark binds to the loopback address only.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from worm.dev.aws import Aws, stop_group
-from worm.dev.specs import SparkJobSpec
+from worm.dev.specs import PACKAGE_FOLDER, SparkJobSpec
 from worm.dev.worker import Outcome, OutcomeKind
 from worm.errors import NotFound
 
@@ -32,6 +33,36 @@ _CONF = {
     "spark.driver.host": "127.0.0.1",
 }
 _ERROR_LINES = 15
+JAVA_LEAST = 17
+INSTALL = "pip install 's3worm[spark]'"
+
+
+def spark_problem() -> str | None:
+    """Why no job can run here, in one line; None if nothing is missing."""
+    if not _spark_submit().exists():
+        return f"Spark is not installed, so it rebuilds nothing here ({INSTALL})"
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else "java"
+    found = _java_version(java)
+    if found is None or found < JAVA_LEAST:
+        what = f"{java} does not start" if found is None else f"{java} is Java {found}"
+        return f"Spark needs Java {JAVA_LEAST} or newer, so it rebuilds nothing here ({what})"
+    return None
+
+
+def _spark_submit() -> Path:
+    return Path(sys.executable).parent / "spark-submit"
+
+
+def _java_version(java: str) -> int | None:
+    """8 for `1.8.0`."""
+    command = [java, "-version"]
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    except OSError:
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', done.stdout)
+    return int(found[1]) if done.returncode == 0 and found else None
 
 
 class LocalSpark:
@@ -51,9 +82,9 @@ class LocalSpark:
 
     def command(self, job: SparkJobSpec) -> list[str]:
         """`NotFound` where pyspark is not installed."""
-        submit = Path(sys.executable).parent / "spark-submit"
+        submit = _spark_submit()
         if not submit.exists():
-            raise NotFound(f"there is no {submit}", hint="pip install 's3worm[spark]'")
+            raise NotFound(f"there is no {submit}", hint=INSTALL)
         conf = [part for name, value in _CONF.items() for part in ("--conf", f"{name}={value}")]
         arguments = [job.name, *job.arguments, "--endpoint-url", self._aws.endpoint_url]
         return [str(submit), "--master", self._master, *conf, str(self._root / ENTRY_POINT), *arguments]
@@ -104,7 +135,7 @@ class LocalSpark:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SPARK_", "WORM_"))}
         return {
             **kept,
-            "PYTHONPATH": os.pathsep.join(str(folder) for folder in (self._root / "shared", self._root)),
+            "PYTHONPATH": os.pathsep.join([str(PACKAGE_FOLDER), str(self._root)]),
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             # What Spark says about the pandas of the future is nothing that the reader of a job's output can act on.

@@ -10,6 +10,9 @@ from worm.dev.cfn import Node
 from worm.dev.schedule import Schedule
 from worm.errors import NotFound
 
+PACKAGE_FOLDER = Path(__file__).resolve().parents[2]
+"""The folder that holds `worm`: that of the layer in a checkout, otherwise site-packages."""
+
 
 @dataclass(frozen=True, slots=True)
 class BucketSpec:

@@ -22,6 +22,7 @@ from worm.dev.cfn import ACCOUNT_ID, Node, Resolver, load
 from worm.dev.names import NAME_PROPERTY, arn
 from worm.dev.sam import event_source_spec, flag, merge, schedule_spec, text_of, without
 from worm.dev.specs import (
+    PACKAGE_FOLDER,
     BucketSpec,
     EventSourceSpec,
     FunctionSpec,
@@ -339,7 +340,10 @@ class _Reader:
         return layers[name]
 
     def _own_layers(self) -> dict[str, Path]:
+        """The template of the wheel has no folder for its layer, which is the installed package with all it needs."""
         ids = self._of_type("AWS::Serverless::LayerVersion")
+        if self.path.is_relative_to(PACKAGE_FOLDER):
+            return {self.ref(i): PACKAGE_FOLDER for i in ids}
         return {self.ref(i): self._directory(self._resource(i)["Properties"], "ContentUri", i) for i in ids}
 
     def _function_events(self, functions: tuple[FunctionSpec, ...]) -> tuple[list[EventSourceSpec], list[ScheduleSpec]]:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import os
 import queue
-import resource
 import shutil
 import subprocess
 import sys
@@ -172,6 +171,8 @@ class Worker:
                 start_new_session=True,
             )
         if sys.platform == "linux":
+            import resource
+
             size = (ADDRESS_SPACE_FACTOR * self._spec.memory_mb + ADDRESS_SPACE_BASE_MB) * _MB
             resource.prlimit(process.pid, resource.RLIMIT_AS, (size, size))
         return process

@@ -16,7 +16,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
 import stat
@@ -30,6 +29,7 @@ from worm.errors import CommitStateUnknown, Conflict, Corrupt, Denied, Invalid, 
 from worm.forks import in_child
 from worm.journal.records import record_of
 from worm.journal.state import LogFold
+from worm.store.posix import fcntl
 
 OPLOG = "oplog.ndjson"
 COMPACTING = f"{OPLOG}.compacting"

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import threading
@@ -57,6 +56,7 @@ from worm.store.base import (
     check_range,
     same_version,
 )
+from worm.store.posix import fcntl
 from worm.store.resolve import ResolvedWrites
 from worm.store.tree import CONTROL, DiskFile, FileTree, Staged, keep_access
 from worm.store.wal import FileChange, Handle, Unsynced, Wal

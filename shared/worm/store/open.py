@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote, urlsplit
 
 from worm.clock import Clock, Ids
 from worm.errors import Invalid, shown
 from worm.store.base import Durability, Store, check_prefix
 from worm.store.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from worm.store.file import FileStore
 
 PLACES = "s3://bucket[/prefix], a path such as ./data, file:///path, or memory://name"
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<slashes>(//)?)")
@@ -84,16 +88,23 @@ def split_url(url: str | Path) -> tuple[str, str, str]:
 
 def irregular_files(store: Store) -> list[str]:
     """For a directory: paths among the documents that are not regular files."""
-    from worm.store.file import FileStore
-
-    return store.irregular() if isinstance(store, FileStore) else []
+    found = _as_directory(store)
+    return [] if found is None else found.irregular()
 
 
 def in_the_way(store: Store, key: str) -> str | None:
     """For a directory: what occupies a document's path but is not a regular file, and what to do about it."""
+    found = _as_directory(store)
+    return None if found is None else found.in_the_way(key)
+
+
+def _as_directory(store: Store) -> FileStore | None:
+    """The store if it is a directory. Where no directory was opened, its module is not imported: Windows lacks it."""
+    if "worm.store.file" not in sys.modules:
+        return None
     from worm.store.file import FileStore
 
-    return store.in_the_way(key) if isinstance(store, FileStore) else None
+    return store if isinstance(store, FileStore) else None
 
 
 def _other_place(scheme: str, rest: str) -> str:

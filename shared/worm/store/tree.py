@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import stat
@@ -38,6 +37,7 @@ from worm.errors import Corrupt, Invalid
 from worm.forks import in_child, new_lock
 from worm.store.base import check_key, content_etag
 from worm.store.parallel import in_parallel
+from worm.store.posix import fcntl
 from worm.store.wal import FileChange, Handle, sync_folder, sync_handle
 from worm.values import dataclass
 

@@ -32,7 +32,6 @@ from __future__ import annotations
 import binascii
 import contextlib
 import errno
-import fcntl
 import io
 import os
 import struct
@@ -48,6 +47,7 @@ from worm.codec.frames import encode_parsed, frame
 from worm.codec.strict_json import JsonObject
 from worm.errors import Corrupt, EditKept, Invalid, Unavailable
 from worm.forks import in_child, new_lock
+from worm.store.posix import fcntl
 from worm.values import dataclass
 
 SEGMENT_BYTES = 16 << 20

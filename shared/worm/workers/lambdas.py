@@ -24,9 +24,13 @@ from functools import cached_property, wraps
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from aws_lambda_powertools import Logger, Metrics
-from aws_lambda_powertools.logging.utils import copy_config_to_registered_loggers
-from aws_lambda_powertools.metrics import MetricUnit
+try:
+    from aws_lambda_powertools import Logger, Metrics
+    from aws_lambda_powertools.logging.utils import copy_config_to_registered_loggers
+    from aws_lambda_powertools.metrics import MetricUnit
+except ModuleNotFoundError as error:
+    needs = "worm.workers.lambdas needs the package aws-lambda-powertools: pip install 's3worm[api]'"
+    raise ModuleNotFoundError(needs, name=error.name) from error
 
 from worm.clock import Deadline, Ids, SystemClock
 from worm.errors import Invalid, NotFound, Unavailable, WormError
