@@ -2,6 +2,7 @@
 
 `<!-- setup … -->` holds commands that readers need not see: they bring about what a section is about.
 `<!-- exits 9 -->` is the exit code of the block before it.
+`<!-- file schema.json -->` is the file that the block before it is saved as, instead of being run.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$|^<!-- (setup|exits)\s(.*?)\s?-->$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$|^<!-- (setup|exits|file)\s(.*?)\s?-->$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """A page of the documentation, run from top to bottom: its Python in one module, its commands in one directory.
 
 A `text` block is what the block before it prints: all of it for Python, some of its lines for commands. A block of
-commands ends with the exit code 0, unless a comment after it says otherwise (`markdown.py`).
+commands ends with the exit code 0, unless a comment after it says otherwise (`markdown.py`). Blocks of other languages
+are not run: `bash` has commands that need an account of AWS (`commands.py`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def run_page(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, actions:
     monkeypatch.setitem(sys.modules, module.__name__, module)
     listed, printed, is_python = blocks(page), "", False
     for block, after in zip(listed, [*listed[1:], Block("", "")], strict=True):
-        if block.language == "python":
+        if after.language == "file":
+            (folder / after.text).write_text(block.text)
+        elif block.language == "python":
             printed, is_python = _python(block.text, page, module), True
         elif block.language == "sh":
             code = int(after.text) if after.language == "exits" else 0

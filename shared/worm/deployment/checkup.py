@@ -393,7 +393,8 @@ class Checkup:
             yield HealthFinding("alarms", State.ok, told, facts={"alarms": len(found)})
         for name in ringing:
             command = f"aws cloudwatch describe-alarms --alarm-names {shlex.quote(name)}"
-            yield HealthFinding("alarms", State.trouble, f"{name} rings: docs/operations.md says what to do", command)
+            told = f"{name} rings: docs/how-to/recover-from-alarms.md says what to do"
+            yield HealthFinding("alarms", State.trouble, told, command)
 
     # What was verified, and what it cost
 

@@ -1,0 +1,92 @@
+"""docs/explanation: numbers are those of the code, and the tests that a page names exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from datetime import timedelta
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from tests.docs.markdown import ROOT
+from worm.dev.cfn import load
+from worm.schema.members import Definition
+
+FOLDER = ROOT / "docs" / "explanation"
+ROW = re.compile(r"^\| ([^|]+) \| ([^|]+) \| [^|]+ \| `([^`|]+)` \|$", re.MULTILINE)
+LIMITS = [(what, value, where) for what, value, where in ROW.findall((FOLDER / "limits.md").read_text())]
+SIZES = {"": 1, "bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "MB": 10**6}
+TIMES = {"s": 1, "min": 60, "minutes": 60, "h": 3600, "hour": 3600, "days": 86_400}
+UNITS = {**SIZES, **TIMES}
+REFUSING = ("query/filters", "query/patterns", "query/query", "query/aggregate", "schema/fields", "schema/definition")
+
+
+def number(text: str) -> float:
+    """`10 MiB`, `1,000`, `2^64 - 1`, `rate(15 minutes)`: bytes, seconds or a count."""
+    if power := re.fullmatch(r"(-?)(\d+)\^(\d+)( - 1)?", text):
+        found: int = int(power[2]) ** int(power[3]) - bool(power[4])
+        return -found if power[1] else found
+    told = re.fullmatch(r"(?:rate\()?([\d,.]+) ?([A-Za-z]*)\)?", text)
+    assert told, text
+    return float(told[1].replace(",", "")) * UNITS[told[2]]
+
+
+def defined(where: str) -> Any:
+    """What a constant, a default of a class, or a property of a template is."""
+    file, is_template, path = where.partition(": ")
+    if is_template:
+        name, *steps = path.split(".")
+        found = load((ROOT / file).read_text())["Resources"][name]["Properties"]
+        for step in steps:
+            found = next(one for one in found if one["Id"] == step) if isinstance(found, list) else found[step]
+        return found
+    module, _, name = where.rpartition(".")
+    if (ROOT / "shared" / f"{module.replace('.', '/')}.py").is_file():
+        return getattr(import_module(module), name)
+    module, _, owner = module.rpartition(".")
+    found = getattr(import_module(module), owner)
+    return found.members[name].default if issubclass(found, Definition) else found.model_fields[name].default
+
+
+def plain(found: Any, where: str) -> float:
+    """In bytes, seconds or a count, as a value of the page."""
+    if isinstance(found, str):
+        return number(found)
+    if isinstance(found, timedelta):
+        return found.total_seconds()
+    is_days = re.search(r"(Days|DAYS|DAYS_MAX)$", where)
+    assert isinstance(found, (int, float)), where
+    return found * UNITS["days" if is_days else ""]
+
+
+@pytest.mark.parametrize(("what", "value", "where"), LIMITS, ids=[where for _, _, where in LIMITS])
+def test_a_limit_is_what_the_code_has(what: str, value: str, where: str) -> None:
+    assert number(value) == plain(defined(where), where), what
+
+
+def test_no_limit_stands_twice_and_none_is_left_out_of_the_comparison() -> None:
+    lines = [line for line in (FOLDER / "limits.md").read_text().splitlines() if line.startswith("| ")]
+    titles = [line for line in lines if line.startswith("| What |")]
+    assert len(LIMITS) == len(lines) - len(titles) > 80
+    assert len({where for _, _, where in LIMITS}) == len(LIMITS)
+
+
+@pytest.mark.parametrize("room", REFUSING)
+def test_every_limit_of_these_modules_is_on_the_page(room: str) -> None:
+    """What refuses a user's document, schema or query."""
+    tree = ast.parse((ROOT / "shared" / "worm" / f"{room}.py").read_text())
+    targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
+    names = {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
+    limits = {one for one in names if re.fullmatch(r"[A-Z][A-Z_]*_MAX|MAX_[A-Z_]+", one)}
+    told = {where.rpartition(".")[2] for _, _, where in LIMITS}
+    assert limits
+    assert limits - told == set()
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in FOLDER.glob("*.md")))
+def test_every_test_that_a_page_names_exists(page: str) -> None:
+    named = set(re.findall(r"`(tests/[\w/.]+)`", (FOLDER / page).read_text()))
+    assert {one for one in named if not (ROOT / one).exists()} == set()
+    assert page != "guarantees.md" or len(named) > 15
