@@ -21,6 +21,6 @@ def desk_in(folder: Path) -> Desk:
     return Desk(made, clean_environment(), skips=INSTALLS)
 
 
-@pytest.mark.parametrize("name", ["five-minutes", "crm", "history-and-undo"])
+@pytest.mark.parametrize("name", ["five-minutes", "crm", "history-and-undo", "branches", "sql-and-notebooks"])
 def test_a_tutorial_on_a_directory_prints_what_it_shows(name: str, tmp_path: Path) -> None:
     follow(FOLDER / f"{name}.md", desk_in(tmp_path))
