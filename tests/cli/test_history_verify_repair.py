@@ -17,7 +17,6 @@ from worm.store.open import open_store
 
 def test_history_shows_every_change_with_its_actor(worm: Command, url: str, session: Worm) -> None:
     ended = worm("history", "Customer", "acme", "--url", url)
-    created, changed = "2026-01-01T00:00:00.000Z", "2026-01-01T00:00:03.000Z"
     assert (ended.exit_code, ended.stderr) == (0, "")
     assert [line.split(maxsplit=5) for line in ended.stdout.splitlines()] == [
         ["Seq", "Op", "Time", "Actor", "Reason", "Change"],
@@ -36,7 +35,7 @@ def test_history_shows_every_change_with_its_actor(worm: Command, url: str, sess
             "2026-01-01T00:00:03Z",
             "user:ann",
             "--",
-            f"status: active → churned; updatedAt: {created} → {changed}",
+            "status: active → churned",
         ],
     ]
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from worm.cli.arguments import DryRun, MergePolicy
+from worm.cli.arguments import MergePolicy
 from worm.cli.options import AuthorSession, Session
 from worm.cli.output import RowFormat, Rows, count, echo, echo_rows
 from worm.codec.strict_json import JsonObject, JsonValue
@@ -60,11 +60,11 @@ def merge(
     references: Annotated[
         bool, typer.Option("--references/--no-references", help="Refuse references to what is not there (default).")
     ] = True,
-    dry_run: DryRun = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
     format: Rows = RowFormat.table,
 ) -> None:
     """Bring the changes of a branch into another one, once the result has passed the checks of a save."""
-    done = session.merge(branch, into=into, policy=policy.value, dry_run=bool(dry_run), check_references=references)
+    done = session.merge(branch, into=into, policy=policy.value, dry_run=dry_run, check_references=references)
     _show_changes([change for one in done for change in one.changes], format)
     changed = count(sum(len(one.changes) for one in done), "document")
     if dry_run:

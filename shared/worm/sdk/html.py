@@ -65,12 +65,14 @@ def history_html(entries: Sequence[OplogEntry], *, cursor: str | None = None, da
 
 
 def change_text(entry: OplogEntry, show: Callable[[JsonValue], str]) -> str:
-    """What an entry changed: each field before and after, or the fields of a whole document."""
+    """What an entry changed: each field before and after, or the fields of a whole document. Every save changes
+    `updatedAt`, and the entry has its time, so that is shown only where nothing else changed."""
     if entry.diff is None:
         return f"{_count(len(entry.snapshot or {}), 'field')}: {', '.join(entry.snapshot or {})}"
     absent = entry.absent or {}
     parts = []
-    for name, (before, after) in sorted(entry.diff.items()):
+    for name in sorted(entry.diff.keys() - {"updatedAt"}) or entry.diff:
+        before, after = entry.diff[name]
         old = NO_FIELD if name in absent.get("before", ()) else show(before)
         new = NO_FIELD if name in absent.get("after", ()) else show(after)
         parts.append(f"{name}: {old} → {new}")

@@ -348,14 +348,16 @@ class Writing(Access[D]):
         return self._checked(given)
 
     def _made(self, document: Mapping[str, JsonValue], entity_id: str) -> Document:
-        """A new document: defaults, id and times. One that was stored before starts with the time of now."""
+        """A new document: its id, what was given, defaults and times, in this order, because people read these files.
+        One that was stored before starts with the time of now."""
         definition = self._collection.definition
-        given = {name: value for name, value in document.items() if name != "id" or value is not None}
+        own = document.get("id")
+        is_own = own is not None and (definition.is_singleton or self._checked(own) == entity_id)
+        given = {**document, "id": own if is_own else entity_id}
         if isinstance(document, DocumentDict) and document.provenance is not None:
             given.pop("updatedAt", None)
-        own = given.get("id")
-        is_own = own is not None and (definition.is_singleton or self._checked(own) == entity_id)
-        made = self._stamped({**definition.defaults(), **given, "id": own if is_own else entity_id}, is_new=True)
+        usual = {name: value for name, value in definition.defaults().items() if name not in given}
+        made = self._stamped({"id": None, **given, **usual}, is_new=True)
         if definition.is_singleton and own is None:
             del made["id"]
         definition.check_document(made, id=entity_id)
