@@ -361,7 +361,7 @@ def test_archives_that_the_schema_does_not_know_of_are_named_by_verify() -> None
 
 def test_push_does_not_let_archives_be_forgotten() -> None:
     room = Room()
-    with pytest.raises(Invalid, match='`archiveAfter` can become "never"'):
+    with pytest.raises(Invalid, match='set `archiveAfter` to "never"'):
         push_schema(room.store, Room(archive_after=None).schema)
     assert push_schema(room.store, Room(archive_after="never").schema).schema_changed
     with pytest.raises(Invalid, match="no `archiveAfter`"):

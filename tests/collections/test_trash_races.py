@@ -60,7 +60,7 @@ def test_purge_refuses_what_is_being_restored() -> None:
     room.delete()
     room.another().begin_restore("acme")
     before = room.objects()
-    with pytest.raises(Conflict, match="just being restored"):
+    with pytest.raises(Conflict, match="being restored right now"):
         room.trash.purge("acme")
     assert room.objects() == before
 
@@ -353,7 +353,7 @@ def test_a_deletion_that_is_half_way_is_neither_restored_nor_purged() -> None:
     room.store.delete(room.key())
     before = room.objects()
     for action in (room.restore, lambda: room.trash.purge("acme")):
-        with pytest.raises(Conflict, match="just being deleted"):
+        with pytest.raises(Conflict, match="being deleted right now"):
             action()
     assert (room.objects(), tombstone(room)["state"]) == (before, "replacing")
 
@@ -407,7 +407,7 @@ def test_a_restore_that_crashed_anywhere_can_be_done_again(number: int, when: st
     if TOMBSTONE in room.objects() and COPY in room.objects():
         room.restore(trash=room.another())
     elif TOMBSTONE in room.objects():
-        with pytest.raises(NotFound, match="restored already"):
+        with pytest.raises(NotFound, match="has already been restored"):
             room.restore(trash=room.another())
     assert room.objects() == {room.key(): ACME}
 

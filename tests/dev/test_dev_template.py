@@ -226,7 +226,11 @@ def test_a_nested_template_whose_condition_does_not_hold_is_not_there(tmp_path: 
             "Size: 1",
             "Resources.Part.Properties.Parameters: nested.yaml: Parameters.Extra: has no default and no value",
         ),
-        ("Other.Outputs.Same", "Other.Outputs.Missing", "Resources.Part.Properties.Parameters.Extra: Fn::GetAtt Other"),
+        (
+            "Other.Outputs.Same",
+            "Other.Outputs.Missing",
+            "Resources.Part.Properties.Parameters.Extra: the embedded AWS cannot resolve Fn::GetAtt Other",
+        ),
     ],
 )
 def test_a_mistake_in_what_is_passed_down_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:

@@ -203,7 +203,7 @@ def test_a_fork_of_a_branch_that_is_reset_meanwhile_is_refused() -> None:
 
     store = PausingStore(room)
     store.when("before", "put", "/manifest.json", replaced)
-    with pytest.raises(Conflict, match="reset meanwhile"):
+    with pytest.raises(Conflict, match="reset in the meantime"):
         Branches(store, DB, **room.time).create("c", parent="b", at=at)
     assert store.is_done
     assert set(room.pages().branches) == {"main", "b"}

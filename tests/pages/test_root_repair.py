@@ -224,7 +224,7 @@ def test_commits_of_a_branch_that_nothing_names_are_not_swept_up() -> None:
     room = Room()
     lived(room)
     lose(room, ROOT, f"db/{DB}/branches/deep.json")
-    with pytest.raises(Corrupt, match="it has commits"):
+    with pytest.raises(Corrupt, match="has commits, but nothing says"):
         repair_root(room.memory, DB, **room.time)
 
 

@@ -172,7 +172,7 @@ def test_the_same_name_with_other_content_is_refused_and_nothing_is_dropped_in_s
         lambda: db.submit({"a": b"2"}, txn="order-7"),
         lambda: db.append_wal([{"op": "note"}], txn="order-7"),
     ):
-        with pytest.raises(Invalid, match="with other content"):
+        with pytest.raises(Invalid, match="with different content"):
             act()
     assert db.get_page("a") == b"1"
 
@@ -181,11 +181,11 @@ def test_logs_retry_as_page_stores_do() -> None:
     with worm.open_log("memory://retry", "a") as log:
         first = log.append([{"op": "put", "n": 1}], txn="t")
         assert log.append([{"n": 1, "op": "put"}], txn="t") == first
-        with pytest.raises(Invalid, match="with other content"):
+        with pytest.raises(Invalid, match="with different content"):
             log.append([{"op": "put", "n": 2}], txn="t")
     with worm.open_log("memory://retry", "a") as log:
         assert log.append([{"op": "put", "n": 1}], txn="t") == first
-        with pytest.raises(Invalid, match="with other content"):
+        with pytest.raises(Invalid, match="with different content"):
             log.append([{"op": "put", "n": 2}], txn="t")
         assert len(list(log.read())) == 1
 
@@ -331,7 +331,7 @@ def test_the_trunk_is_main_and_the_empty_name_means_it() -> None:
     assert room.apply("").branch == MAIN
     assert room.compact("", force=True).branch == MAIN
     assert room.past.state("").branch == MAIN
-    with pytest.raises(Invalid, match="main stays"):
+    with pytest.raises(Invalid, match="main cannot be deleted"):
         room.branches.delete("")
 
 

@@ -267,7 +267,7 @@ def test_a_refusal_is_that_of_the_log(processes: Processes) -> None:
     with pytest.raises(NotFound):
         asks.transact([put("a", n=1)], branch="nowhere")
     asks.transact([put("a", n=1)], session_id="one", local_seq=1)
-    with pytest.raises(Invalid, match="something else"):
+    with pytest.raises(Invalid, match="for another transaction"):
         asks.transact([put("a", n=2)], session_id="one", local_seq=1)
     assert lane_of(writes) is lane
     assert seqs(writes) == [1, 2, 3]
@@ -350,7 +350,7 @@ def test_a_look_at_the_answers_that_fails_says_nothing_of_the_transaction(proces
             raise Unavailable("no answer")
 
     wire.after_put = fails
-    with pytest.raises(CommitStateUnknown, match="is not known"):
+    with pytest.raises(CommitStateUnknown, match="is unknown"):
         asks._commit(request)
     wire.before_get, wire.after_put = (lambda _key: None), (lambda _key: None)
     assert asks.transact([put("a", n=1)], session_id="one", local_seq=1).seq == 3

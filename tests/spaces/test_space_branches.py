@@ -168,7 +168,7 @@ def test_a_deleted_branch_comes_back(room: Room) -> None:
         space.undelete_branch("child")
     done = space.undelete_branch("dev", session_id="s", local_seq=1)
     assert space.undelete_branch("dev", session_id="s", local_seq=1).seq == done.seq
-    with pytest.raises(Invalid, match="something else"):
+    with pytest.raises(Invalid, match="for another transaction"):
         space.delete_branch("dev", session_id="s", local_seq=1)
     *_, entry = space.log()
     assert entry.original == {"cmd": "/memory/branch/undelete", "name": "dev", "localSeq": 1}
@@ -181,7 +181,7 @@ def test_a_deleted_branch_comes_back(room: Room) -> None:
     assert (value(space, "a", branch="dev"), value(space, "a", branch="child")) == ({"n": 1, "m": 1}, {"n": 1})
     with pytest.raises(NotFound, match="there is no branch 'nope'"):
         space.undelete_branch("nope")
-    with pytest.raises(Conflict, match="always there"):
+    with pytest.raises(Conflict, match="always exists"):
         space.undelete_branch("main")
 
 
@@ -215,7 +215,7 @@ def test_the_name_of_a_branch_is_used_once(space: Space) -> None:
         space.delete_branch("dev")
     with pytest.raises(NotFound, match=r"was deleted.*undelete it"):
         space.create_branch("child", parent="dev")
-    with pytest.raises(Conflict, match="always there"):
+    with pytest.raises(Conflict, match="always exists"):
         space.create_branch(MAIN)
     with pytest.raises(Invalid, match="cannot be deleted"):
         space.delete_branch(MAIN)
@@ -233,13 +233,13 @@ def test_making_or_ending_a_branch_again_under_the_same_name_of_a_transaction(sp
     again = space.create_branch("dev", session_id="s", local_seq=1)
     assert (again.seq, again.is_repeat) == (first.seq, True)
     assert space.create_branch("dev", at=0, session_id="s", local_seq=1).is_repeat
-    with pytest.raises(Invalid, match="something else"):
+    with pytest.raises(Invalid, match="for another transaction"):
         space.create_branch("dev", at=1, session_id="s", local_seq=1)
-    with pytest.raises(Invalid, match="something else"):
+    with pytest.raises(Invalid, match="for another transaction"):
         space.delete_branch("dev", session_id="s", local_seq=1)
     ended = space.delete_branch("dev", session_id="s", local_seq=2)
     assert space.delete_branch("dev", session_id="s", local_seq=2).seq == ended.seq
-    with pytest.raises(Invalid, match="something else"):
+    with pytest.raises(Invalid, match="for another transaction"):
         space.create_branch("dev", session_id="s", local_seq=2)
     assert space.seq == 3
 

@@ -131,7 +131,7 @@ def test_a_writer_of_pages_is_fenced_in_a_child_which_can_still_read(tmp_path: P
         db.write({"a": b"1"})
         assert in_forked_child(lambda: db.get_page("a")) == b"1"
         for write in (lambda: db.write({"b": b"1"}), lambda: db.submit({"b": b"1"}).result(SECONDS)):
-            with pytest.raises(Fenced, match="belongs to the process"):
+            with pytest.raises(Fenced, match="belongs to the parent process"):
                 in_forked_child(write)
         db.write({"a": b"2"})
         assert (db.get_page("a"), db.get_page("b")) == (b"2", None)

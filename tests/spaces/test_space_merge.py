@@ -88,7 +88,7 @@ def test_what_one_branch_changed_is_merged_in_one_commit(forked: Space) -> None:
     again = forked.merge("dev", session_id="s", local_seq=1)
     assert again.committed is not None
     assert (again.committed.seq, again.committed.is_repeat, again.changed) == (5, True, ("a", "b", "x"))
-    with pytest.raises(Invalid, match="something else"):
+    with pytest.raises(Invalid, match="for another transaction"):
         forked.merge("dev", policy="ours", session_id="s", local_seq=1)
 
 
@@ -278,7 +278,7 @@ def test_what_cannot_be_merged_is_refused(forked: Space) -> None:
         forked.merge("dev", "dev")
     with pytest.raises(NotFound):
         forked.merge("nope")
-    with pytest.raises(Invalid, match="no policy"):
+    with pytest.raises(Invalid, match="not a merge policy"):
         forked.merge("dev", policy="mine")  # type: ignore[arg-type]  # that is the mistake
     forked.delete_branch("dev")
     with pytest.raises(NotFound, match="was deleted"):
@@ -387,7 +387,7 @@ def test_an_undecided_plan_is_not_committed(forked: Space) -> None:
         forked.commit_merge(plan)
     forked.commit_merge(dataclasses.replace(plan, decided={"a": {"value": {"n": 9}}}))
     assert value(forked, "a") == {"n": 9}
-    with pytest.raises(Invalid, match="no part of the merge"):
+    with pytest.raises(Invalid, match="not part of the merge"):
         forked.commit_merge(plan_of(forked), only=["nope"])
 
 
@@ -409,7 +409,7 @@ def test_a_repeated_merge_says_the_same_as_the_first_time(forked: Space) -> None
     assert first.changed == again.changed == ("b",)
     others: list[dict[str, Any]] = [{"policy": "ours"}, {"about": {"why": "y"}}, {"about": None}, {"into": "x"}]
     for other in others:
-        with pytest.raises(Invalid, match="something else"):
+        with pytest.raises(Invalid, match="for another transaction"):
             forked.merge(**call | other)
 
 

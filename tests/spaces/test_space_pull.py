@@ -318,7 +318,7 @@ def test_a_replica_that_is_no_beginning_of_the_space_is_refused(
     own = Space(replica)
     own.transact([put("a", n="mine")])
     rows = _rows(replica.path)
-    with pytest.raises(Conflict, match=f"commit {own.seq}, the space only {own.seq - 1}"):
+    with pytest.raises(Conflict, match=f"commit {own.seq}, but the space only has {own.seq - 1}"):
         pull(source, replica)
     for _ in range(3):
         Space(source).transact([put("a", n="theirs")])

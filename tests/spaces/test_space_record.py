@@ -180,7 +180,7 @@ def test_a_document_larger_than_a_page_is_refused_before_it_is_sent(monkeypatch:
     log.segment(put("a", n=1))
     lane = vars(log.space._backend)["_lane"]
     monkeypatch.setattr(lane.writer, "config", lane.writer.config.model_copy(update={"page_max_bytes": 1_000}))
-    with pytest.raises(Invalid, match="more than 1000"):
+    with pytest.raises(Invalid, match="the limit is 1000"):
         log.segment(put("a", text="x" * 1_000))
     assert log.space.seq == 1
     log.segment(put("a", n=2))

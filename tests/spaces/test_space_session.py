@@ -25,5 +25,5 @@ def test_a_session_has_the_spaces_of_its_store(tmp_path: Path) -> None:
     db.close()
     with open_space(str(tmp_path), "main", create=False) as same:
         assert same.seq == 1
-    with pytest.raises(Invalid, match="name of a space"):
+    with pytest.raises(Invalid, match="the space name"):
         db.space("a/b")

@@ -1,11 +1,11 @@
-"""How far the commits of a space are in the documents of its models: `db/space-<name>/documents.json`.
+"""How far the commits of a space are applied to the documents of its models: `db/space-<name>/documents.json`.
 
-`applied` is the commit up to which all are there. A *run* is somebody who is writing documents right now: it stands
-here before its first write and leaves when it has seen the end of the log after its last one. A run that died, or that
-was stopped half-way, may have written an old state over a newer one of another run; so the commits after its `after`
-are applied again by the next run, once the dead one can no longer be at work.
+`applied` is the commit up to which all are applied. A *run* is a process that is writing documents right now: it is
+listed here before its first write and leaves after it has seen the end of the log after its last one. A run that died,
+or was stopped halfway, may have overwritten a newer state of another run with an old one. So the next run applies the
+commits after its `after` again, once the dead one can no longer be at work.
 
-A session may know only some of the models in a space. `left` says what its runs passed over: by model, the first commit
+A session may know only some of the models in a space. `left` records what its runs skipped: by model, the first commit
 whose documents it did not write. A run that knows the model begins there."""
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from worm.store.base import Store
 from worm.store.cas import CasFile
 
 RUN_MAX = timedelta(minutes=20)
-"""Nobody is at work for longer: a function has 15 minutes."""
+"""No run works longer than this: a function has 15 minutes."""
 LEFT_MAX = 1000
-"""So many names of models are kept in `left`; entities of a space need not be documents."""
+"""How many model names are kept in `left`; entities of a space need not be documents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Somebody who applies the commits after `after`, since `since`; `stopped`: who did."""
+    """A process that applies the commits after `after`, since `since`. `stopped`: it has stopped."""
 
     after: int
     since: str
@@ -51,16 +51,16 @@ class Applied:
     left: Mapping[str, int] = field(default_factory=dict)
 
     def reached(self, model: str) -> int:
-        """The commit up to which all documents of this model are there, unless a run has died."""
+        """The commit up to which all documents of this model are written, unless a run has died."""
         return min(self.applied, self.left.get(model, self.applied + 1) - 1)
 
     def start(self, now: datetime, models: Collection[str] = ()) -> int:
-        """After which commit the next run for these models has to begin."""
+        """The commit after which the next run for these models has to begin."""
         died = [run.after for run in self.runs.values() if run.is_over(now)]
         return min([self.applied, *died, *map(self.reached, models)])
 
     def begun(self, name: str, now: datetime, models: Collection[str] = ()) -> Applied:
-        """With a new run. Those that are over are its work now."""
+        """The state with a new run, which takes over the work of dead ones."""
         ours = Run(self.start(now, models), iso_millis(now))
         others = {one: run for one, run in self.runs.items() if not run.is_over(now)}
         return replace(self, runs={**others, name: ours}, revision=self.revision + 1)
@@ -74,8 +74,8 @@ class Applied:
         models: Collection[str] = (),
         passed: Mapping[str, int] = MappingProxyType({}),
     ) -> Applied:
-        """`is_done`: the log had no commit after `upto` when the run looked, after its last write. `passed`: what it
-        has left of models that it did not know."""
+        """`is_done`: the log had no commit after `upto` when the run checked, after its last write. `passed`: what it
+        skipped of models that it did not know."""
         runs = dict(self.runs)
         ours = runs.pop(name, None)
         if not is_done:
@@ -106,7 +106,8 @@ class Applied:
 
 
 def applied_file(store: Store, db_id: str, *, clock: Clock, ids: Ids) -> CasFile[Applied]:
-    """A damaged file counts as none: all commits are applied again, of which those that are there change nothing."""
+    """A damaged file counts as absent: all commits are applied again, and those that are already applied change
+    nothing."""
     return CasFile(store, DbKeys(db_id).documents, Applied.from_bytes, Applied.to_bytes, ids=ids, clock=clock)
 
 

@@ -1,10 +1,10 @@
-"""A model of a space on a branch: documents and their history come from the log alone.
+"""A model of a space on a branch: documents and their history come only from the log.
 
-What the branch has not changed is inherited from the main branch as of the fork. Where that is still what the main
-branch has, a document that somebody changed by hand counts on the branch, too, as the table has it.
+What the branch has not changed is inherited from the main branch as of the fork. If the main branch still has that
+state, a document that somebody changed by hand counts on the branch, too, as in the table.
 
-A branch has no claims: unique values are looked up on the branch, and a commit that brings one is refused if the branch
-has moved since (`BranchMoved`), so that it is looked up again.
+A branch has no claims: unique values are looked up on the branch, and a commit that adds one is refused if the branch
+has changed since the lookup (`BranchMoved`), so that it is looked up again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COMMIT_ATTEMPTS = 30
 OPLOG_STATES_MAX = 100_000
 
 Lookup = Callable[[UniqueValue], Sequence[tuple[str, Document]]]
-"""The documents of a model that have a value in a field, on the branch."""
+"""The documents of a model on the branch that have a value in a field."""
 
 
 class BranchModel(SpaceModel):
@@ -53,7 +53,7 @@ class BranchModel(SpaceModel):
         self._states = SpaceStates(collection, self._origins, branch)
 
     def now(self) -> OtherStates:
-        """The collection as the branch has it."""
+        """The collection on the branch."""
         return self._states.now(self.space)
 
     def known(self, entity_id: str, at: int | None = None) -> KnownDocument:
@@ -71,7 +71,7 @@ class BranchModel(SpaceModel):
         return KnownDocument(state.at, state.seq, state.value, version)
 
     def latest(self, entity_id: str, found: Object | None) -> Object | None:
-        """What the branch has; the stored object says nothing of it."""
+        """The state on the branch; the stored object does not matter."""
         known = self.known(entity_id)
         if known.is_stored:
             return self.collection.documents.current(entity_id)
@@ -108,8 +108,8 @@ class BranchModel(SpaceModel):
         raise AssertionError("unreachable")
 
     def _checked_values(self, writes: Sequence[Write]) -> int | None:
-        """`UniqueViolation` where a value is taken on the branch. The commit up to which that was looked at; None: no
-        write brings a unique value."""
+        """`UniqueViolation` if a value is taken on the branch. Returns the commit up to which that was checked; None:
+        no write adds a unique value."""
         new = [
             (write, value)
             for write in writes
@@ -130,7 +130,7 @@ class BranchModel(SpaceModel):
 
 
 class _NothingRemembered:
-    """A branch's queries read its commits; nothing has to be remembered."""
+    """A branch's queries read its commits; there is nothing to remember."""
 
     def committed(self, entity_id: str, seq: int, document: Document | None, over: Document | None) -> None:
         pass
@@ -140,8 +140,8 @@ class _NothingRemembered:
 
 
 class BranchOplog(Oplog):
-    """The history of documents on a branch: entries of the main branch up to the fork, then the branch's commits.
-    Reads only."""
+    """The history of documents on a branch: entries of the main branch up to the fork, then the branch's commits. It
+    only reads."""
 
     def __init__(self, oplog: Oplog, model: str, branch: str, space: Callable[[], Space]) -> None:
         self.__dict__.update(oplog.__dict__)
@@ -206,7 +206,7 @@ class BranchOplog(Oplog):
         return self.at_time(entity_id, ts)[0]
 
     def _both(self, entity_id: str) -> tuple[int, list[OplogEntry]]:
-        """How many entries of the main branch count, and the branch's own."""
+        """The number of entries of the main branch that count, and the branch's own entries."""
         space, entity = self._open_space(), entity_name(self._model_name, entity_id)
         newest = space.read(entity, branch=self._branch)
         fork = space.fork(self._branch, newest.at)
@@ -215,7 +215,7 @@ class BranchOplog(Oplog):
         for entry in () if tail is None else self._main.newest_first(entity_id, last):
             commit = commit_in(entry)
             if commit is not None and commit <= fork:
-                shared = entry.seq if shared < last else last  # what was changed by hand counts until the next commit
+                shared = entry.seq if shared < last else last  # a change by hand counts until the next commit
                 break
             if commit is not None:
                 shared = entry.seq - 1
@@ -240,7 +240,7 @@ class BranchOplog(Oplog):
     def _entry(
         self, space: Space, entity: str, number: int, state: Entity, before: Document | None, earliest: str
     ) -> OplogEntry:
-        """Times never fall within an entity."""
+        """Times never decrease within an entity."""
         logged = next(space.log(after=state.seq - 1, limit=1))
         metadata: dict[str, JsonValue] = {**(note_in(logged, entity) or {})}
         metadata |= {"commitSeq": state.seq, "branch": self._branch}
@@ -260,6 +260,6 @@ def branch_history(collection: Collection, branch: str, space: Callable[[], Spac
 
 
 def merge_note(branch: str, merge_id: str, authors: Sequence[str]) -> JsonObject:
-    """What the entry of a merged document says of the merge."""
+    """What the entry of a merged document says about the merge."""
     note: JsonObject = {"branch": branch, "merge": merge_id}
     return {**note, "authors": list(authors)} if authors else note

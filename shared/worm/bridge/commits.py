@@ -1,16 +1,16 @@
 """Documents of a model in a space, as one session reads and writes them.
 
-The log is what a save writes and what it is compared with; documents follow it (`maintenance/materialize.py`). So a
-read asks the log where this session knows that a document may be behind it, and a save is a commit: a transaction of
-one document, or of several (`worm.sdk.transacting`).
+A save writes to the log and is compared with it; documents follow the log (`maintenance/materialize.py`). So a read
+asks the log if this session knows that a document may be behind it. A save is a commit: a transaction of one document,
+or of several (`worm.sdk.transacting`).
 
-A document that somebody put back, changed or deleted past the log is what it is for everybody, until the next commit
-that writes it: verbs and transactions read it, replace it and delete it as they find it, on the condition that it is
-still the object that was read. So a write looks at the stored object, too.
+If somebody restored, changed or deleted a document without the log, everybody sees that state until the next commit
+writes the document: verbs and transactions read, replace and delete it as they find it, provided that it is still the
+object that was read. So a write also checks the stored object.
 
-Claims go around the commit as they go around a document's write (`collections/claims.py`): claimed before, confirmed
-after, and their holders are looked up in the log. A value may pass from one document of a commit to another: its claim
-does so before the commit, and stays true whatever becomes of it, because it names both.
+Claims work around the commit as they do around a document's write (`collections/claims.py`): claimed before, confirmed
+after, with their holders looked up in the log. A value may pass from one document of a commit to another: its claim
+passes before the commit, and stays true whatever the outcome, because it names both.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Parent(Protocol):
 
 
 class Remembering(Protocol):
-    """What a session remembers of a model's documents."""
+    """What a session remembers about a model's documents."""
 
     def committed(self, entity_id: str, seq: int, document: Document | None, over: Document | None) -> None: ...
     def forget(self, entity_id: str) -> None: ...
@@ -56,9 +56,9 @@ class Remembering(Protocol):
 
 @dataclass(frozen=True)
 class KnownDocument:
-    """A document as of commit `at`, as everybody sees it. `seq` is its last commit there, 0 if the log never had it.
-    `is_stored`: the stored object counts, because of that, or because somebody changed or deleted it past the log.
-    `version` None: there is no document. `mistake`: why the stored one is not valid."""
+    """A document as of commit `at`, as everybody sees it. `seq` is its last commit by then, 0 if the log never had it.
+    `is_stored`: the stored object counts, because the log never had the document, or because somebody changed or
+    deleted it without the log. `version` None: there is no document. `mistake`: why the stored one is not valid."""
 
     at: int
     seq: int
@@ -69,20 +69,20 @@ class KnownDocument:
 
     @property
     def upload(self) -> str | None:
-        """The etag of a stored object that the log knows nothing of."""
+        """The etag of a stored object that is not in the log."""
         return self.version.etag if self.is_stored and self.seq == 0 and self.version is not None else None
 
 
 @dataclass(frozen=True)
 class PutOutcome:
-    """The commit of one document, and why a unique value that it had could not be freed, if it could not."""
+    """The commit of one document, and the error if an old unique value could not be freed."""
 
     seq: int
     unfreed: WormError | None = None
 
 
 class SpaceModel:
-    """One model of one session. Safe across threads."""
+    """One model of one session. Thread-safe."""
 
     def __init__(
         self,
@@ -111,18 +111,18 @@ class SpaceModel:
         return self._open()
 
     def states(self, at: int | datetime, check: Callable[[int], None] = lambda changed: None) -> OtherStates:
-        """The collection as of a commit, or of the last one by that time. `check` gets the number of documents that
-        changed since, before they are read."""
+        """The collection as of a commit, or as of the last commit by a time. `check` gets the number of documents that
+        changed since then, before they are read."""
         return self._states.at(self.space, at, check)
 
     def told(self, at: int | datetime) -> tuple[str, int]:
-        """What a plan says of it, and how many documents have changed since; none of them is read."""
+        """What a query plan says about it, and how many documents have changed since then; none of them is read."""
         return self._states.told(self.space, at)
 
     # What is known
 
     def known(self, entity_id: str, at: int | None = None) -> KnownDocument:
-        """What the log says, now or as of a commit. A document that was changed or deleted by hand, or uploaded and
+        """The state in the log, now or as of a commit. A document that was changed or deleted by hand, or uploaded and
         never committed, is read as it is stored."""
         entity = entity_name(self.collection.name, entity_id)
         state = self.space.read(entity) if at is None else self.space.recall(entity, at)
@@ -161,7 +161,7 @@ class SpaceModel:
         return origins
 
     def latest(self, entity_id: str, found: Object | None) -> Object | None:
-        """The stored object, or what the log has where this session knows that it has more."""
+        """The stored object, or the state in the log if this session knows that the log is ahead."""
         state = self._ahead(entity_id, found)
         if state is None:
             return found
@@ -175,7 +175,7 @@ class SpaceModel:
         return Object(self._key(entity_id), "", len(body), now, metadata=metadata, body=body)
 
     def exists(self, entity_id: str, found: ObjectInfo | None) -> bool:
-        """The same, where only that is asked."""
+        """The same, if only existence matters."""
         state = self._ahead(entity_id, found)
         if state is None:
             return found is not None
@@ -183,7 +183,7 @@ class SpaceModel:
         return self._head(entity_id) is not None if is_by_hand else state.exists
 
     def _ahead(self, entity_id: str, found: ObjectInfo | None) -> Entity | None:
-        """What the log has, if the stored object is from before a commit that this session made, or heard of."""
+        """The state in the log, if the stored object is older than a commit that this session made or knows of."""
         with self._lock:
             newer = self._newer.get(entity_id)
         if newer is None or (self._origins.commit_of(entity_id, found) or 0) >= newer:
@@ -197,7 +197,7 @@ class SpaceModel:
             return set(self._newer)
 
     def settled(self, read: dict[str, DocumentState], ids: Sequence[str]) -> dict[str, DocumentState]:
-        """Documents that were read, or what the log has where a commit of this session is not in them yet."""
+        """The documents as read, or the state in the log if they lack a commit of this session."""
         with self._lock:
             newer = {one: self._newer[one] for one in ids if one in self._newer}
         if not newer:
@@ -211,18 +211,18 @@ class SpaceModel:
         return {one: counted[one] for one in ids if one in counted}
 
     def _forget(self, entity_id: str, upto: int) -> None:
-        """The stored object need not be doubted because of commits up to this one."""
+        """The stored object includes the commits up to this one."""
         with self._lock:
             if self._newer.get(entity_id, upto + 1) <= upto:
                 del self._newer[entity_id]
 
     def heard(self, entity_id: str, seq: int) -> None:
-        """The log has this commit of it, by whomever."""
+        """The log has this commit of the document, by any writer."""
         with self._lock:
             self._newer[entity_id] = seq
 
     def applied(self, ids: Iterable[str]) -> None:
-        """What the session committed of these is in the documents."""
+        """The session's commits of these are in the documents."""
         with self._lock:
             for entity_id in ids:
                 self._newer.pop(entity_id, None)
@@ -240,7 +240,7 @@ class SpaceModel:
         note: JsonObject | None,
         holders: Holders | None,
     ) -> PutOutcome:
-        """A transaction of one: over `parent`, or where nothing is; `Conflict` when that is not so."""
+        """A transaction of one: replacing `parent`, or creating the document; otherwise `Conflict`."""
         known = self.known(entity_id)
         self.match(entity_id, known, parent)
         write = Write(self, entity_id, known.document, document, known.at, op, note, known.upload)
@@ -249,7 +249,7 @@ class SpaceModel:
     def delete(
         self, entity_id: str, actor: str | None, *, note: JsonObject | None = None, parent: Parent | None = None
     ) -> tuple[Document, PutOutcome] | None:
-        """The document that was there; None where there was none. `Conflict` where it is not `parent`, if given."""
+        """Delete the document and return it; None if there was none. `Conflict` if it is not `parent`, if given."""
         known = self.known(entity_id)
         if known.version is None:
             return None
@@ -273,11 +273,11 @@ class SpaceModel:
         return commit(writes, reads, actor=actor, holders=holders)
 
     def check(self, entity_id: str, parent: Parent) -> None:
-        """`Conflict` where what the log has is not this version."""
+        """Raise `Conflict` if the log has another version."""
         self.match(entity_id, self.known(entity_id), parent)
 
     def match(self, entity_id: str, known: KnownDocument, parent: Parent | None) -> None:
-        """Is what is known what the session has seen?"""
+        """Whether the known state is the one that the session has seen."""
         version = known.version
         if parent is None:
             what = None if version is None else "exists already"
@@ -289,7 +289,7 @@ class SpaceModel:
         if what is None:
             return
         if not known.is_stored:
-            self.heard(entity_id, known.seq)  # else who reads again may read what is behind again
+            self.heard(entity_id, known.seq)  # otherwise the next read may return an outdated state again
         raise Conflict(
             f"{self.collection.name} '{entity_id}' {what}",
             key=self._key(entity_id),
@@ -299,7 +299,7 @@ class SpaceModel:
         )
 
     def confirm(self, entity_id: str, known: KnownDocument) -> None:
-        """`Conflict` where the stored object that counts has changed: the log knows nothing of that."""
+        """Raise `Conflict` if the stored object that counts has changed, which the log does not know."""
         if known.is_stored and known.version is not None:
             now = self._version(entity_id, self._head(entity_id))
             self.match(entity_id, replace(known, version=now), known.version)
@@ -307,7 +307,7 @@ class SpaceModel:
 
 @dataclass(frozen=True)
 class Write:
-    """A document as it is to be (`after` None: deleted), and as it was at the commit `seen`."""
+    """The new state of a document (`after` None: deleted), and its state at the commit `seen`."""
 
     model: SpaceModel
     id: str
@@ -317,7 +317,7 @@ class Write:
     op: str | None = None
     note: JsonObject | None = None
     over: str | None = None
-    """The etag of a stored object that the log knows nothing of."""
+    """The etag of a stored object that is not in the log."""
 
     @property
     def entity(self) -> str:
@@ -338,7 +338,7 @@ class _Claimed:
 
 @dataclass
 class CommitOutcome:
-    """`unfreed`: why a claim of a value that an entity had could not be freed, by entity."""
+    """`unfreed`: by entity, why the claim on an old value could not be freed."""
 
     commit: Committed
     unfreed: dict[str, WormError] = field(default_factory=dict)
@@ -353,9 +353,9 @@ def commit(
     send: Callable[[JsonObject], Committed] | None = None,
     claims: bool = True,
 ) -> CommitOutcome:
-    """All writes in one commit, if nothing of what they and the `reads` saw has changed: else `Conflict`.
-    `UniqueViolation` when a value is taken, by a document of this very commit too. `send` commits in another way than
-    by a transaction; it gets what the record is to say. `claims` False: of a branch, which has none."""
+    """All writes in one commit, if nothing that they and the `reads` saw has changed; otherwise `Conflict`.
+    `UniqueViolation` if a value is taken, also by another document of this commit. `send` commits in another way than
+    by a transaction; it gets the content of the record. `claims` False: for a branch, which has no claims."""
     space = writes[0].model.space
     refuse_twins(writes)
     claimed = _reserve(writes, holders) if claims else []
@@ -380,7 +380,7 @@ def commit(
 
 
 def refuse_twins(writes: Sequence[Write]) -> None:
-    """Two documents of one transaction with the same unique value."""
+    """Refuse two documents of one transaction with the same unique value."""
     first: dict[tuple[str, str, bytes], str] = {}
     for write in writes:
         for value in write.model.collection.claims.values(write.after):
@@ -392,7 +392,7 @@ def refuse_twins(writes: Sequence[Write]) -> None:
 
 
 def _reserve(writes: Sequence[Write], holders: Holders | None) -> list[_Claimed]:
-    """In the order of entities, so that of two transactions that want the same values one gets all."""
+    """Reserve in the order of entities, so that if two transactions want the same values, one of them gets all."""
     claimed: list[_Claimed] = []
     given = _given(writes)
     for write in sorted(writes, key=lambda write: write.entity):
@@ -407,13 +407,14 @@ def _reserve(writes: Sequence[Write], holders: Holders | None) -> list[_Claimed]
             _cancel(claimed, error)
             raise
         claimed.append(_Claimed(write, reservation))
-    for one in claimed:  # whose claim has passed has nothing to free, and gets it back with the other's
+    # A document whose claim has passed has nothing to free, and gets it back when the other one is released.
+    for one in claimed:
         one.reservation.old = [held for held in one.reservation.old if not _has_passed(one, held.value, claimed)]
     return claimed
 
 
 def _given(writes: Sequence[Write]) -> dict[tuple[str, str, bytes], set[str]]:
-    """Who loses which unique value with this commit: model, field and value, and the ids."""
+    """Which documents lose a unique value in this commit: model, field and value, and the ids."""
     given: dict[tuple[str, str, bytes], set[str]] = {}
     for write in writes:
         collection = write.model.collection
@@ -439,8 +440,8 @@ def _cancel(claimed: Sequence[_Claimed], reason: WormError) -> None:
 
 
 def _confirm(space: Space, claimed: Sequence[_Claimed], done: Committed, actor: str | None) -> None:
-    """`UniqueViolation`, and the commit is undone, if a claim was lost meanwhile: another document was given the value
-    because this one took too long from claim to commit."""
+    """`UniqueViolation`, and the commit is undone, if a claim was lost in the meantime: another document got the value
+    because this one took too long between claim and commit."""
     violation = next((found for one in claimed if (found := one.write.model.claiming.lost(one.reservation))), None)
     if violation is None:
         return
@@ -458,7 +459,7 @@ def _confirm(space: Space, claimed: Sequence[_Claimed], done: Committed, actor: 
 
 
 def _undone(space: Space, claimed: Sequence[_Claimed], done: Committed, actor: str | None) -> bool:
-    """All that was there before, in one commit, if nobody wrote over it. Append mode removes nothing."""
+    """Restore the earlier state in one commit, if nobody has overwritten it. Append mode removes nothing."""
     for one in claimed:
         definition = one.write.model.collection.definition
         if definition.mode == "append" or not one.write.model.collection.claims.keep(one.reservation):
@@ -477,7 +478,7 @@ def operation(entity: str, document: Document | None) -> JsonObject:
 
 
 def about_commit(writes: Sequence[Write], actor: str | None) -> JsonObject:
-    """What the commit's record says beside its operations: who, and what belongs into the documents' metadata."""
+    """What the commit's record says besides its operations: the author, and what belongs in the documents' metadata."""
     about: JsonObject = {} if actor is None else {"actor": actor}
     notes: JsonObject = {}
     for write in writes:

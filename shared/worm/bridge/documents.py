@@ -1,7 +1,7 @@
-"""Commits of a space brought into one document.
+"""Applies commits of a space to one document.
 
-A commit is a *step* for each document that it writes. Steps are written in order, each over the object that was read,
-so a late writer finds a newer commit there and writes nothing.
+A commit is a *step* for each document that it writes. Steps are written in order, each conditional on the object that
+was read. So a late writer finds a newer commit and writes nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from worm.store.base import METADATA_BYTES_MAX, Gone, Lost, Object, Version, Won
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one commit makes of one document; `document` None: it deletes it."""
+    """The effect of one commit on one document; `document` None: it deletes it."""
 
     seq: int
     document: Document | None
@@ -36,7 +36,7 @@ class Step:
 
 
 def steps_of(entry: LogEntry, space: Space) -> dict[str, Step]:
-    """By entity. Branches have no documents."""
+    """The steps by entity. Branches have no documents."""
     operations = entry.original.get("operations")
     if entry.branch != TRUNK or not isinstance(operations, list):
         return {}
@@ -52,13 +52,13 @@ def steps_of(entry: LogEntry, space: Space) -> dict[str, Step]:
 
 
 def operations_of(entry: LogEntry) -> int:
-    """How much a commit writes, at the most."""
+    """The maximum number of writes of a commit."""
     operations = entry.original.get("operations")
     return len(operations) if isinstance(operations, list) else 0
 
 
 def _said(notes: JsonValue, entity: str) -> tuple[str | None, JsonObject | None]:
-    """What belongs into the metadata of a document."""
+    """What belongs in the metadata of a document."""
     given = notes.get(entity) if isinstance(notes, dict) else None
     said = given if isinstance(given, dict) else {}
     op, note = said.get("op"), said.get("note")
@@ -78,9 +78,9 @@ class StoredDocument:
 
 
 class DocumentWriting:
-    """The steps of one document. `newest` is the last commit of the log, `keeps_versions` whether the store remembers
-    what was deleted; both are asked only where it matters. `done`: all documents had the commits up to this one before;
-    their steps are repeated only over what landed late."""
+    """Applies the steps of one document. `newest` is the last commit of the log, `keeps_versions` whether the store
+    keeps deleted versions; both are only requested if they matter. `done`: all documents already had the commits up to
+    this one; their steps are repeated only over a version that landed late."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class DocumentWriting:
         self._steps = steps
 
     def run(self, *, must_ask: bool) -> int:
-        """How many writes and deletes it took. `must_ask`: others may have applied some of the steps."""
+        """The number of writes and deletes that it took. `must_ask`: others may have applied some of the steps."""
         written = 0
         for _ in attempts(ROUNDS_MAX, self._clock, self._collection.ids, base_seconds=0.01, cap_seconds=0.5):
             found = self._store.get(self._key)
@@ -125,7 +125,7 @@ class DocumentWriting:
         """The steps that are not in the document yet."""
         last = commit_of(found, self._entity)
         if last is not None and last > self._steps[-1].seq and last > self._newest():
-            last = None  # of another log: this one has no such commit
+            last = None  # from another log: this one has no such commit
         rest = self._steps if last is None else [step for step in self._steps if step.seq > last]
         if not must_ask or not rest:
             return rest
@@ -134,9 +134,9 @@ class DocumentWriting:
         return self._guessed(found) if last is None else rest
 
     def _asked(self) -> Sequence[Step]:
-        """By the newest version that a commit made; a copy of one is not. Where that was deleted since, the next delete
-        is done, whatever somebody has put there after it. What was done once is done again only over a current version
-        that landed late: another attempt of its commit lies below it."""
+        """Decided by the newest version that a commit made; a copy of one does not count. If that version was deleted
+        since then, the next delete is done, whatever somebody has put there after it. A finished step is repeated only
+        over a current version that landed late: another attempt of its commit is below it."""
         last, is_deleted, is_late, count = 0, False, False, 0
         versions = list(islice(self._store.versions(self._key), VERSIONS_MAX))
         for count, version in enumerate(versions, start=1):
@@ -157,14 +157,14 @@ class DocumentWriting:
         return rest if is_late else [step for step in rest if step.seq > self._done]
 
     def _attempts(self, version: Version, commit: int, older: Sequence[Version]) -> set[str | None]:
-        """The names of those writes of this commit that made older versions. Only such with the same contents are
-        looked at."""
+        """The put ids of writes of this commit that made older versions. Only versions with the same content are
+        checked."""
         same = (one for one in older if one.etag == version.etag and not one.is_delete_marker)
         heads = (self._store.head(self._key, version_id=one.version_id) for one in same)
         return {attempt_of(one) for one in heads if one is not None and commit_of(one, self._entity) == commit}
 
     def _guessed(self, found: Object | None) -> Sequence[Step]:
-        """Nobody knows what was applied before: the newest state will do, or what came after the last delete."""
+        """It is unknown what was applied before: the newest state is enough, or what came after the last delete."""
         if found is not None:
             return self._steps[-1:]
         return self._steps[
@@ -172,7 +172,7 @@ class DocumentWriting:
         ]
 
     def _write(self, step: Step, stored: StoredDocument | None) -> tuple[bool, StoredDocument | None, int]:
-        """Whether another was quicker, what is stored now, and how many writes it took."""
+        """Whether another writer was faster, what is stored now, and how many writes it took."""
         if step.document is None:
             return self._delete(step, stored)
         body = dumps_document(step.document)
@@ -206,7 +206,7 @@ class DocumentWriting:
 
 
 def _fitting(metadata: dict[str, str]) -> dict[str, str]:
-    """What S3 takes. What a commit says of itself stays in the log; a long text must not stop all later commits."""
+    """The metadata that fits in S3. The log keeps all of it; a long text must not block later commits."""
     for name in (NOTE, ACTOR):
         if sum(len(one) + len(value) for one, value in metadata.items()) > METADATA_BYTES_MAX:
             metadata.pop(name, None)

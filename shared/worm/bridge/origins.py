@@ -1,8 +1,8 @@
-"""What the space of a model says about its documents: the log is the truth, the documents follow it.
+"""What the space of a model knows about its documents: the log is the source of truth, and the documents follow it.
 
 A document of model `Customer` with id `a` is the entity `Customer/a` of the space. The object that is written for it
-carries the commit that it is of (`worm-commit-seq`), and a short hash of the entity (`worm-commit-of`): metadata
-travels with copies, and a copy under another key is of no commit."""
+carries its commit (`worm-commit-seq`), and a short hash of the entity (`worm-commit-of`): copies keep the metadata, and
+a copy under another key belongs to no commit."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ CHUNK = 500
 COMMIT_SEQ = "worm-commit-seq"
 COMMIT_OF = "worm-commit-of"
 STATES_MAX = 1000
-"""How many states of an entity, and entries of its history, are searched for a commit; after that nobody is named, and
-nothing is deleted."""
+"""How many states of an entity, and entries of its history, are searched for a commit. After that, no commit is named,
+and nothing is deleted."""
 VERSIONS_MAX = 100
-"""How many versions by other hands are looked through for those that a commit made."""
+"""How many foreign versions are searched for those that a commit made."""
 
 
 def entity_name(model: str, entity_id: str) -> str:
@@ -46,7 +46,7 @@ def commit_metadata(entity: str, seq: int) -> dict[str, str]:
 
 
 def commit_of(found: ObjectInfo | None, entity: str) -> int | None:
-    """The commit that an object was written for; None where somebody else wrote it."""
+    """The commit that an object was written for; None if somebody else wrote it."""
     if found is None or found.metadata.get(COMMIT_OF) != _mark(entity):
         return None
     seq = found.metadata.get(COMMIT_SEQ, "")
@@ -65,7 +65,7 @@ def actor_of_commit(entry: LogEntry) -> str | None:
 
 
 def note_in(entry: LogEntry, entity: str) -> JsonObject | None:
-    """What the author noted of one document of a commit."""
+    """The author's note on one document of a commit."""
     documents = about_of(entry).get("documents")
     said = documents.get(entity) if isinstance(documents, dict) else None
     note = said.get("note") if isinstance(said, dict) else None
@@ -73,7 +73,7 @@ def note_in(entry: LogEntry, entity: str) -> JsonObject | None:
 
 
 def written_over(entry: LogEntry, entity: str) -> str | None:
-    """The etag of the stored object that a commit replaced, where the log had nothing of it."""
+    """The etag of the stored object that a commit replaced, if the log did not have it."""
     documents = about_of(entry).get("documents")
     said = documents.get(entity) if isinstance(documents, dict) else None
     over = said.get("over") if isinstance(said, dict) else None
@@ -92,12 +92,12 @@ class SpaceOrigins(PlainOrigins):
         self.truth = self.read
 
     def space(self) -> Space | None:
-        """None: no transaction was ever made in it."""
+        """None if there was never a transaction in it."""
         return self._spaces(self._space)
 
     def read(self, entity_id: str) -> Entity | None:
-        """The document as the newest commit has it; None where the log never heard of it, or somebody has changed it
-        past the log: what is stored counts then."""
+        """The document as of the newest commit. None if the log never had it, or if somebody has changed it without the
+        log: then the stored object counts."""
         collection, space = self._collection, self.space()
         state = None if space is None else space.read(entity_name(collection.name, entity_id))
         if state is None or state.seq == 0:
@@ -106,29 +106,30 @@ class SpaceOrigins(PlainOrigins):
         return None if self.is_by_hand(entity_id, state, stored) else state
 
     def is_by_hand(self, entity_id: str, state: Entity, stored: ObjectInfo | None) -> bool:
-        """Did somebody put another object in the place of what the log has, or delete it, and is that still so? Then
-        that is what everybody reads, until the next commit that writes the document. `stored`: the object as it was
-        just read. What a commit has not brought yet, and what landed late, is nobody's doing."""
+        """Whether somebody replaced or deleted the object without the log, and that is still so. Then everybody reads
+        that state, until the next commit writes the document. `stored`: the object as just read. A commit that is not
+        applied yet, or a write that landed late, does not count as such a change."""
         collection, space = self._collection, self.space()
         if space is None or self._says(entity_id, state, stored):
             return False
         applied = self.applied()
         if state.seq > applied:
             return False
-        now = collection.store.head(collection.documents.key(entity_id))  # again: it may have been brought meanwhile
+        # Again: the commit may have been applied in the meantime.
+        now = collection.store.head(collection.documents.key(entity_id))
         if self._says(entity_id, state, now) or self.is_outdated(entity_id, now, state, applied):
             return False
-        return space.read(state.id).seq == state.seq  # else it is of a commit that came meanwhile
+        return space.read(state.id).seq == state.seq  # otherwise it is from a commit that came in the meantime
 
     def _says(self, entity_id: str, state: Entity, stored: ObjectInfo | None) -> bool:
-        """Is the object what the log has?"""
+        """Whether the object matches the log."""
         return not state.exists if stored is None else state.exists and self.commit_of(entity_id, stored) == state.seq
 
     def commit_of(self, entity_id: str, found: ObjectInfo | None) -> int | None:
         return commit_of(found, entity_name(self._collection.name, entity_id))
 
     def applied(self) -> int:
-        """The commit of the space up to which all are in the documents of this model."""
+        """The commit of the space up to which all are applied to the documents of this model."""
         collection = self._collection
         held = applied_file(
             collection.store, database_id(self._space), clock=collection.clock, ids=collection.ids
@@ -139,15 +140,16 @@ class SpaceOrigins(PlainOrigins):
         return self._committed_deletion(entity_id, deleted, at) or super().deletion(entity_id, deleted, at)
 
     def _committed_deletion(self, entity_id: str, deleted: Head, at: datetime) -> Origin | None:
-        """The commit that deleted what was recorded last, where it was a commit. One that is recorded already is not
-        asked for again: what somebody put back by hand was not deleted by it."""
+        """The commit that deleted the version recorded last, if it was a commit. A commit that is already recorded does
+        not count again: it did not delete what somebody restored by hand."""
         seq = self._newest_commit(entity_id, deleted)
-        # With versions no commit is passed over: another one in between says that this deletion was not by a commit.
+        # With versions, no commit is skipped: another one in between means that this deletion was not by a commit.
         commits = self._deleting_commits(entity_id, seq, is_exact=deleted.version_id is not None)
         space = self.space()
         if space is None or not commits:
             return None
-        # Each after the first deleted what was put back since. Nobody may have seen that; then only the times tell.
+        # Each one after the first deleted what was restored in between. Maybe nobody saw that; then only the times
+        # decide.
         entries = [next(space.log(after=one - 1, limit=1)) for one in commits]
         again = (one for one in reversed(entries[1:]) if iso_seconds(one.created_at) <= iso_seconds(at))
         entry = next(again, entries[0])
@@ -155,8 +157,8 @@ class SpaceOrigins(PlainOrigins):
         return Origin(actor_of_commit(entry), entry.seq, note)
 
     def _deleting_commits(self, entity_id: str, after: int, *, is_exact: bool = False) -> list[int]:
-        """The first commit after this one that deleted the document, and those that deleted it again with no other in
-        between. `is_exact`: only if no other commit wrote the document before the first."""
+        """The first commit after this one that deleted the document, and those that deleted it again without another
+        commit in between. `is_exact`: only if no other commit wrote the document before the first one."""
         space, entity = self.space(), entity_name(self._collection.name, entity_id)
         if space is None:
             return []
@@ -190,20 +192,19 @@ class SpaceOrigins(PlainOrigins):
         return OWN if is_copy or is_in_doubt else Standing(commit, is_late=is_deleted)
 
     def _newest_commit(self, entity_id: str, head: Head) -> int:
-        """The newest commit that the history names, up to its end `head`; 0: none."""
+        """The newest commit that the history names, up to its end `head`; 0 if there is none."""
         last = self._collection.oplog.read(entity_id, head.seq)
         found = None if last is None else commit_in(last)
         earlier = () if found is not None else self._collection.oplog.newest_first(entity_id, head.seq - 1)
         return next((one for entry in islice(earlier, STATES_MAX) if (one := commit_in(entry))), found or 0)
 
     def _is_copy(self, entity_id: str, found: ObjectInfo, commit: int, head: Head | None) -> bool | None:
-        """Is the object, which says that it is of this commit, a copy, or may it be one? None: it is neither that nor
-        late.
+        """Whether the object, which names this commit, is or may be a copy. None: it is neither a copy nor late.
 
-        Every attempt of a write has a name of its own, and a copy has that of its original, which was there before: it
-        is in the history, or among the older versions of the key. One that landed late has a name that neither has, and
-        another attempt of the same commit was there before it. Without another attempt the object had its turn; if the
-        documents are past its commit, somebody has removed what came after it."""
+        Every attempt of a write has its own put id, and a copy has the put id of its original, which existed before: it
+        is in the history, or among the older versions of the key. A late write has a put id that is in neither, and
+        another attempt of the same commit came before it. Without another attempt, the object was applied in its turn;
+        if the documents are past its commit, somebody has removed what came after it."""
         put_id = attempt_of(found)
         recorded = self._recorded_writes(entity_id, found, commit, head)
         if put_id is None or recorded is None or put_id in recorded:
@@ -214,8 +215,8 @@ class SpaceOrigins(PlainOrigins):
         return False if recorded or stored else None
 
     def _recorded_writes(self, entity_id: str, found: ObjectInfo, commit: int, head: Head | None) -> set[str] | None:
-        """The put ids that the history has of a commit. None where that is unknown; and where it has this very
-        version, which is current again after others were removed."""
+        """The put ids that the history has for a commit. None if that is unknown, or if it has this very version, which
+        is current again after others were removed."""
         writes: set[str] = set()
         entries = () if head is None else self._collection.oplog.newest_first(entity_id, head.seq)
         for number, entry in enumerate(entries):
@@ -232,7 +233,7 @@ class SpaceOrigins(PlainOrigins):
         return writes
 
     def _stored_writes(self, entity_id: str, found: ObjectInfo, commit: int) -> set[str] | None:
-        """The put ids of older versions that are of a commit. None where there are too many to look at them all."""
+        """The put ids of older versions from a commit. None if there are too many to check."""
         store, writes = self._collection.store, set[str]()
         older = dropwhile(lambda one: not same_version(one.version_id, found.version_id), store.versions(found.key))
         for number, version in enumerate(islice(older, 1, None)):
@@ -245,7 +246,8 @@ class SpaceOrigins(PlainOrigins):
         return writes
 
     def is_outdated(self, entity_id: str, found: ObjectInfo | None, state: Entity, applied: int) -> bool | None:
-        """Is the object of an older commit than all documents should have? None: it is, and it is somebody's own."""
+        """Whether the object is from an older commit than all documents should have. None: it is, but somebody put it
+        there."""
         has = self.commit_of(entity_id, found)
         if found is None or has is None or not has < state.seq <= applied:
             return False
@@ -255,12 +257,12 @@ class SpaceOrigins(PlainOrigins):
         is_accepted = tail is not None and Head.of(tail).names(version) and commit_in(tail) is None
         return None if is_accepted or self._is_copy(entity_id, found, has, head) is not False else True
 
-    # What verify and repair ask
+    # For verify and repair
 
     def audit(self) -> Iterator[Mismatch]:
-        """Documents that are of an older commit than all documents should have. One that is of no commit is somebody's
-        own, and one that is missing was deleted by hand or by its own commit: both stay as they are until the next
-        commit that writes them."""
+        """Documents that are from an older commit than all documents should have. A document without a commit was put
+        there by somebody, and a missing one was deleted by hand or by its own commit: both stay as they are until the
+        next commit writes them."""
         space = self.space()
         if space is None:
             return
@@ -281,11 +283,11 @@ class SpaceOrigins(PlainOrigins):
                 )
 
     def outdated(self) -> Iterator[tuple[str, int, int]]:
-        """Id, its commit, and the commit that the log has. Reads every document of the model."""
+        """The id, its commit, and the commit in the log. Reads every document of the model."""
         return ((one, has, wanted) for one, has, wanted, is_own in self._behind() if not is_own)
 
     def _behind(self) -> Iterator[tuple[str, int, int, bool]]:
-        """All that are of an older commit, and whether that is so because somebody wants it."""
+        """All documents from an older commit, and whether somebody put them there on purpose."""
         collection, space = self._collection, self.space()
         if space is None:
             return
@@ -313,7 +315,7 @@ def outdated(collection: Collection) -> Iterator[tuple[str, int, int]]:
 
 
 def commit_in(entry: OplogEntry) -> int | None:
-    """The commit that an entry is of."""
+    """The commit that an entry belongs to."""
     seq = entry.metadata.get("commitSeq")
     return seq if isinstance(seq, int) else None
 

@@ -1,11 +1,11 @@
-"""A model of a space as it is on a branch, or was at a commit: the table of now, but for what has changed in between.
+"""A model of a space as it is on a branch, or was at a commit: the current table, plus what has changed in between.
 
-What a branch has not changed, and the main branch neither since the fork, is as the table has it. So requests grow with
-the changes, not with the collection. A document that the log never had (somebody uploaded it) is as it is stored; if a
-commit has replaced it since, its history says what it was.
+Documents that neither the branch nor, since the fork, the main branch has changed are as in the table. So the number of
+requests grows with the changes, not with the collection. A document that the log never had (somebody uploaded it) is as
+it is stored; if a commit has replaced it since then, its history says what it was.
 
-Others commit meanwhile, and the workers bring that into documents and tables. So a query asks for the newest commit
-once more after it has read a table, an index, a listing or a document that is newer (`FollowedStates`).
+Others commit in the meantime, and the workers bring that into documents and tables. So a query requests the newest
+commit again after it has read a newer table, index, listing or document (`FollowedStates`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ CHUNK = 500
 
 
 class FollowedStates(OtherStates):
-    """States that hold while others commit. `newest`: the commit up to which it is known what differs; `since` tells
-    what more differs since that one, and up to which commit."""
+    """States that hold while others commit. `newest`: the commit up to which the differences are known. `since` returns
+    the differences since then, and their last commit."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class FollowedStates(OtherStates):
         return self._written
 
     def is_ahead(self, view: Callable[[], TableView | None]) -> bool:
-        """Not once it has followed. The view is opened before."""
+        """False once it has followed. The view is opened before that."""
         view()
         self._follow()
         return False
@@ -68,7 +68,7 @@ class FollowedStates(OtherStates):
         return ids
 
     def settled(self, ids: Sequence[str], read: dict[str, DocumentState]) -> dict[str, DocumentState]:
-        """A document that is gone or of a later commit has changed since."""
+        """A document that is gone or from a later commit has changed since then."""
         commits = (read[one].version for one in ids if one in read)
         if len(read) < len(ids) or any(at is not None and (at.commit or 0) > self._newest for at in commits):
             self._follow()
@@ -77,7 +77,7 @@ class FollowedStates(OtherStates):
 
 
 class SpaceStates:
-    """The states of one model. Safe across threads."""
+    """The states of one model. Thread-safe."""
 
     def __init__(self, collection: Collection, origins: SpaceOrigins, branch: str = MAIN) -> None:
         self._collection = collection
@@ -87,7 +87,7 @@ class SpaceStates:
         self._newest: tuple[int, dict[str, DocumentState]] | None = None
 
     def now(self, space: Space) -> OtherStates:
-        """The branch as of its newest commit. What was read before is not read again."""
+        """The branch as of its newest commit. Nothing is read twice."""
         known = self._newest
         base = min(self._origins.applied(), space.seq) if known is None else known[0]
         if known is None:
@@ -105,14 +105,14 @@ class SpaceStates:
         return self._others(space, states, f"as of {branch_title(self._branch)}", seq, seq)
 
     def at(self, space: Space, position: int | datetime, check: Callable[[int], None]) -> OtherStates:
-        """As of a commit, or of the last one by that time. `check` gets the number of documents that differ."""
+        """As of a commit, or of the last one by a time. `check` gets the number of documents that differ."""
         newest = space.seq
         seq, entities = self._apart(space, position, newest)
         check(len(entities))
         return self._others(space, self._read(space, entities, seq), self._title(seq), seq, newest)
 
     def told(self, space: Space, position: int | datetime) -> tuple[str, int]:
-        """What plans say of it, and how many documents differ."""
+        """What query plans say about it, and how many documents differ."""
         seq, entities = self._apart(space, position, space.seq)
         return _about(self._title(seq), len(entities)), len(entities)
 
@@ -144,14 +144,14 @@ class SpaceStates:
         return found
 
     def state_of(self, entity_id: str, state: Entity, fork: int) -> DocumentState:
-        """What counts of an entity that a commit has changed, on one side or the other."""
+        """The state that counts for an entity that a commit has changed, on either side."""
         if state.seq == 0:
             return DocumentState(self.before_commits(entity_id, fork), DocumentVersion("", commit=0))
         return DocumentState(state.value, DocumentVersion("", commit=state.seq))
 
     def before_commits(self, entity_id: str, upto: int) -> Document | None:
-        """What was there before the first commit after this one wrote the document: an upload that the log never had.
-        Only the history knows. It counts as commit 0."""
+        """The state before the first commit after this one wrote the document: an upload that the log never had. Only
+        the history knows it. It counts as commit 0."""
         oplog = self._collection.oplog
         tail = oplog.tail(entity_id) if self._collection.definition.oplog else None
         last = None

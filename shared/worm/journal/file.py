@@ -1,16 +1,16 @@
 """`oplog.ndjson`: the log of a store in a directory, and the one process that may write it.
 
-- Append, then flush and fsync; only then may the caller apply. So memory is never ahead of the disk.
-- After a write or an fsync that failed, nobody knows what the disk has: the writer is *poisoned* and refuses
-  everything. Else the next record could be joined to the torn bytes of the failed one and make a complete line that is
-  wrong. Opening anew replays the intact prefix.
-- Opening drops a torn tail (and says so); a complete line that is wrong stops it: `Corrupt`. What it replays it syncs:
-  a writer that was killed may have left records that only the operating system's memory has.
-- The exclusive advisory lock on the file LOCK is held while the log is open. It is the operating system's (`flock`), so
-  it ends with its process however that ends. The file stays, with the pid of the last holder for people: a name that
-  comes and goes would let two processes lock two files.
-- All calls that change files go through `Disk`: tests put one there that fails, or dies, at a chosen call. Symbolic
-  links are never followed to a file.
+- Append, then flush and fsync; only then may the caller apply the change. So memory is never ahead of the disk.
+- After a failed write or fsync, nobody knows what is on the disk: the writer is *poisoned* and refuses everything.
+  Otherwise the next record could join the torn bytes of the failed one and form a complete but wrong line. Opening the
+  log again replays the intact prefix.
+- Opening drops a torn tail (and reports it); a complete but wrong line stops it: `Corrupt`. It syncs what it replays: a
+  killed writer may have left records that exist only in the operating system's memory.
+- The exclusive advisory lock on the file LOCK is held while the log is open. It is a lock of the operating system
+  (`flock`), so it ends with its process in any case. The file stays, with the pid of the last holder for people: if the
+  file came and went, two processes could lock two different files.
+- All calls that change files go through `Disk`: tests replace it with one that fails or dies at a chosen call. It never
+  follows a symbolic link to a file.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ class FileLog:
         return self._end.offset
 
     def append(self, lines: Sequence[bytes]) -> None:
-        """Framed lines, on the disk when this returns. `CommitStateUnknown`: reopen to see whether they are."""
+        """Append framed lines; they are on the disk when this returns. `CommitStateUnknown`: reopen to see whether they
+        are."""
         handle, body = self.require_usable(), b"".join(lines)
         try:
             found = os.fstat(handle).st_size
@@ -109,7 +110,7 @@ class FileLog:
         self._end = End(self._end.lines + len(lines), self._end.offset + len(body))
 
     def switch(self, source: Path, handle: int, end: End) -> None:
-        """Put another file, complete and synced, in the log's place; `handle` appends to it."""
+        """Replace the log by another file, which is complete and synced; `handle` appends to it."""
         old = self.require_usable()
         try:
             self.disk.rename(source, self.path)
@@ -135,7 +136,7 @@ class FileLog:
         return self._poison
 
     def require_usable(self) -> int:
-        """The handle, unless writing is over."""
+        """The handle, or an error if the log can no longer be written."""
         handle = self.require_open()
         if self._poison is not None:
             hint = "close the store and open it again"
@@ -150,14 +151,14 @@ class FileLog:
         return self._handle
 
     def close(self) -> None:
-        """Give the lock back. Nothing is left to write."""
+        """Release the lock. Nothing is left to write."""
         if self._handle is not None:
             self.disk.close(self._handle)
             self._handle = None
         self._lock.release()
 
     def _leave(self) -> None:
-        """In a forked child: a copy of the handle would keep the lock after its parent has given it back."""
+        """Called in a forked child: a copy of the handle would keep the lock after the parent has released it."""
         with suppress(OSError):
             self._lock.release(unlocks=False)
             if self._handle is not None:
@@ -174,12 +175,13 @@ def _make_directory(directory: Path, disk: JournalDisk) -> None:
 
 
 class Poisoned(Unavailable):
-    """A write failed before: this handle writes nothing more."""
+    """An earlier write failed: this handle accepts no more writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What a log holds: the fold of its intact prefix, where that ends, and why it ends there if the file goes on."""
+    """The content of a log: the fold of its intact prefix, where that ends, and why it ends there if the file
+    continues."""
 
     fold: LogFold
     end: End
@@ -194,7 +196,7 @@ def read_log(path: Path, *, after: End = BEGIN) -> Iterator[Frame | Torn]:
 
 
 def replay(path: Path) -> Replay:
-    """Fold the log as far as it is intact."""
+    """Fold the intact prefix of the log."""
     fold, end, key = LogFold(), BEGIN, str(path)
     try:
         for item in read_log(path):
@@ -212,7 +214,7 @@ def replay(path: Path) -> Replay:
 
 
 class Locked(Unavailable):
-    """Another process, or another handle of this one, has the store open. `pid` is None where it is not known."""
+    """Another process, or another handle of this one, has the store open. `pid` is None if it is not known."""
 
     def __init__(self, directory: Path, pid: int | None) -> None:
         holder = "another process" if pid is None else "this process" if pid == os.getpid() else f"process {pid}"
@@ -222,7 +224,7 @@ class Locked(Unavailable):
 
 
 class FileLock:
-    """Held from its making until `release`."""
+    """Held from its creation until `release`."""
 
     def __init__(self, directory: Path, disk: JournalDisk) -> None:
         self._disk = disk
@@ -244,7 +246,7 @@ class FileLock:
         self._handle: int | None = handle
 
     def release(self, *, unlocks: bool = True) -> None:
-        """A forked child closes its copy of the handle only: unlocking would take the lock from its parent."""
+        """A forked child only closes its copy of the handle: unlocking would take the lock from its parent."""
         if self._handle is not None:
             if unlocks:
                 fcntl.flock(self._handle, fcntl.LOCK_UN)
@@ -258,7 +260,7 @@ def _pid(handle: int) -> int | None:
 
 
 class JournalDisk:
-    """The machine's own."""
+    """The real disk of the machine."""
 
     def open(self, path: Path, flags: int) -> int:
         return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
@@ -267,7 +269,7 @@ class JournalDisk:
         os.close(handle)
 
     def write(self, handle: int, data: bytes) -> None:
-        """All of it: the system may take less at a time."""
+        """Write everything: the system may write less at a time."""
         left = memoryview(data)
         while left:
             left = left[os.write(handle, left) :]
@@ -285,14 +287,14 @@ class JournalDisk:
         path.unlink(missing_ok=True)
 
     def remove_tree(self, path: Path) -> None:
-        """What cannot be removed stays; whatever was done before is not undone by that."""
+        """What cannot be removed stays; that does not undo earlier work."""
         shutil.rmtree(path, ignore_errors=True)
 
     def make_directory(self, path: Path) -> None:
         path.mkdir()
 
     def sync_directory(self, path: Path) -> None:
-        """New, renamed and removed names of a directory survive a power cut only after this."""
+        """Created, renamed and removed names in a directory survive a power cut only after this."""
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(handle)
@@ -310,7 +312,7 @@ def chunks(path: Path, start: int = 0) -> Iterator[bytes]:
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """The operating system's refusals as errors of this library."""
+    """Errors of the operating system as errors of this library."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A store as one file, for moving and keeping: `worm pack`, `worm unpack`.
+"""A store as one file, to move or archive it: `worm pack`, `worm unpack`.
 
     OMGDB-PACK v1
     FILE <path> <length>
@@ -8,12 +8,13 @@
 An archive holds `oplog.ndjson` and the files of `changes/` and `pending/`, sorted by path; no LOCK, and no scratch
 files (names that start with a dot or end with `.tmp`). The same store gives the same bytes.
 
-Paths must name the same file on every system, inside the store and nothing else: one rule for packing and unpacking, so
-that what is packed here can be unpacked anywhere.
+A path must name the same file on every system, and only inside the store. One rule holds for packing and unpacking, so
+what is packed here can be unpacked anywhere.
 
-An archive comes from anywhere, so unpacking trusts nothing: paths are checked, lengths are compared with what is left
-of the archive before anything is read, and all is written into a fresh directory beside the target, the log checked
-record by record, everything synced, and renamed at last. Whatever goes wrong, the target is not there or as it was.
+An archive may come from anywhere, so unpacking trusts nothing. Paths are checked, and lengths are compared with the
+rest of the archive before anything is read. Everything is written into a new directory beside the target; the log is
+checked record by record, everything is synced, and at the end the directory is renamed. If anything goes wrong, the
+target does not exist or is unchanged.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ SIDECARS = ("changes", "pending")
 PATH_BYTES_MAX = 1024
 _HEADER_MAX = len("FILE  \n") + PATH_BYTES_MAX + 20
 _NAME_BYTES_MAX = 255
-_FORBIDDEN = frozenset('\\:*?"<>|')  # separators, drive letters and what other systems do not take
+_FORBIDDEN = frozenset('\\:*?"<>|')  # separators, drive letters and characters that other systems do not allow
 _DEVICES = frozenset(
     ("con", "prn", "aux", "nul", *(f"{name}{number}" for name in ("com", "lpt") for number in range(1, 10)))
 )
@@ -44,7 +45,7 @@ _DEVICES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """The most that an archive may hold."""
+    """The limits of an archive."""
 
     entries: int = 100_000
     size: int = 1 << 40
@@ -52,7 +53,7 @@ class Caps:
 
 @dataclass(frozen=True, slots=True)
 class PackReport:
-    """Files and their bytes; the records and documents of the log."""
+    """The number of files and their bytes; the number of records and documents in the log."""
 
     path: str
     files: int
@@ -77,7 +78,8 @@ def pack(directory: Path, target: Path, *, disk: JournalDisk | None = None) -> P
 
 @contextmanager
 def _scratch(target: Path, what: str, disk: JournalDisk) -> Iterator[Path]:
-    """A fresh directory beside the target, so that renaming into its place is one step. Only a kill leaves it."""
+    """A new directory beside the target, so that the rename is one step. It is left behind only if the process is
+    killed."""
     if not target.parent.is_dir():
         raise NotFound(f"{target.parent} is not a directory", key=str(target))
     folder = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.{what}-"))
@@ -144,7 +146,7 @@ def _files(folder: Path, name: str) -> Iterator[str]:
 
 
 def unpack(archive: Path, target: Path, *, caps: Caps | None = None, disk: JournalDisk | None = None) -> PackReport:
-    """Make a store of an archive, in a directory that does not exist or is empty. All of it, or nothing."""
+    """Create a store from an archive, in a directory that does not exist or is empty. All or nothing."""
     disk, caps = disk or JournalDisk(), caps or Caps()
     _require_free(target)
     with translated(archive), archive.open("rb") as file:
@@ -197,7 +199,7 @@ def _write_file(path: Path, pieces: Iterator[bytes], disk: JournalDisk) -> None:
 
 
 class _Entries:
-    """The entries of an archive in order; the content of each must be taken before the next."""
+    """The entries of an archive in order; the content of each must be read before the next."""
 
     def __init__(self, file: BinaryIO, archive: Path, caps: Caps) -> None:
         self._file, self._key, self._caps = file, str(archive), caps
@@ -248,7 +250,7 @@ class _Entries:
 
 
 def check_path(path: str) -> str:
-    """The path itself, or `Invalid` with the reason why it is not safe."""
+    """The path itself, or `Invalid` with the reason if it is not safe."""
     reason = _reason_against(path)
     if reason is not None:
         raise Invalid(f"{path!r} cannot be in an archive: {reason}")
@@ -286,7 +288,8 @@ def _name_reason(name: str) -> str | None:
 
 
 class PathSet:
-    """The paths of one archive: none twice, none both file and folder, no two that a file system may take for one."""
+    """The paths of one archive: none appears twice, none is both file and folder, and no two can be the same file on
+    any file system."""
 
     def __init__(self) -> None:
         self._spelled: dict[str, str] = {}

@@ -2,12 +2,13 @@
 
     {"doc":{"_id":1,"v":"row-1"},"id":1,"lsn":0,"ns":"c","op":"insert","ts":{"$date":0}}
 
-- *lsn*: the number of a record, dense from 0 (`codec/frames.py` checks that). *ts*: when it was appended, milliseconds
-  since 1970; written as `{"$date": ms}`, a plain integer is read as well. *txn*: the transaction that it belongs to.
-- *ns*: a namespace, that is a collection of documents. *id*: any JSON value; two ids are the same if their canonical
+- *lsn*: the number of a record, counted from 0 without gaps (`codec/frames.py` checks that). *ts*: when it was
+  appended, milliseconds since 1970; written as `{"$date": ms}`, a plain integer is read as well. *txn*: the transaction
+  that it belongs to.
+- *ns*: a namespace, that is, a collection of documents. *id*: any JSON value; two ids are the same if their canonical
   bytes are.
-- Reading takes members in any order and refuses everything else that is not exactly as described: a member too many,
-  one too few, an op that it does not know. Half-understood records would fold into a state that nobody wrote.
+- Reading accepts members in any order and refuses everything else that is not exactly as described: an extra member, a
+  missing one, an unknown op. Half-understood records would fold into a state that nobody wrote.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """The whole new document in place of the one with this `_id`."""
+    """The whole new document, replacing the one with this `_id`."""
 
     ns: str
     id: JsonValue
@@ -68,7 +69,7 @@ class CreateIndex:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """A transaction starts: what follows with its `txn` counts from its commit on, or never."""
+    """A transaction starts: records with its `txn` take effect at its commit, or never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ class Record:
 
 
 def record_of(frame: Frame, key: str) -> Record:
-    """The record of a frame; `Corrupt` with object, line and offset if it is none."""
+    """The record of a frame; `Corrupt` with object, line and offset if it is not a record."""
     try:
         return Record.from_json(frame.value)
     except Invalid as error:
@@ -221,7 +222,7 @@ _BUILD: dict[str, Callable[[Mapping[str, JsonValue]], Op]] = {
 
 def id_order(id: JsonValue) -> tuple[int, object, bytes]:
     """The order of documents in a minimal log: null, false, true, numbers by value, strings by their UTF-8 bytes, then
-    lists and objects by their canonical bytes. Numbers of one value (1 and 1.0) stand in the order of their bytes."""
+    lists and objects by their canonical bytes. Numbers of equal value (1 and 1.0) are in the order of their bytes."""
     canonical = dumps(id)
     if id is None:
         return (0, 0, canonical)

@@ -1,13 +1,14 @@
 """The state of a store as a fold over records: documents by namespace and `_id`, validation specs, secondary indexes.
 
 Pure: nothing here knows where records come from. A writer asks `Draft` whether a change fits *before* it writes; the
-fold asks the same of what was written, so that a log that breaks a rule is damaged, not understood by luck.
+fold applies the same check to what was written. So a log that breaks a rule counts as damaged, and is not accepted by
+luck.
 - A document is kept as its canonical bytes: nobody can change it from outside, and equal states are equal bytes.
 - An index holds, for every value of a field, the ids of the documents that have it. Values are the same if their
   canonical bytes are; a document without the field is not in the index. Dots lead into objects.
 - A *spec*, `{"fields": {…}, "strict": bool}` with the fields of schema.json, is checked when it is defined, and
-  documents when they are written. Documents that were there before stay as they are, and the fold checks none: a log
-  replays to what was written, whatever was defined later.
+  documents when they are written. Existing documents stay as they are, and the fold checks none: a log replays to what
+  was written, whatever was defined later.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ _SHOWN = 5
 
 
 class LogFold:
-    """Records into a state, in the order of the log. A transaction counts when its commit comes; one that ends with an
-    abort, or with nothing, never does. A begin whose transaction is open already starts it anew: the first one was left
-    by a writer that died."""
+    """Folds records into a state, in the order of the log. A transaction counts at its commit; one that ends with an
+    abort, or has no end, never counts. A begin of an open transaction restarts it: a writer that died left the first
+    one."""
 
     def __init__(self) -> None:
         self.state = StoreState()
@@ -59,7 +60,7 @@ class LogFold:
         return self._dropped + len(self._open)
 
     def add(self, record: Record) -> None:
-        """The next record. `Conflict`, `NotFound` or `Invalid` if it does not fit what came before."""
+        """The next record. `Conflict`, `NotFound` or `Invalid` if it does not fit the records before it."""
         op, txn = record.op, record.txn
         if txn is None:
             if not isinstance(op, Begin | Commit | Abort):
@@ -100,8 +101,8 @@ class LogFold:
 
 
 class Draft:
-    """Changes that are to become visible together, checked one after the other against what is there with the earlier
-    ones done. `Conflict`: the `_id` is there already; `NotFound`: it is not."""
+    """Changes that become visible together. Each is checked against the state with the earlier ones applied.
+    `Conflict`: the `_id` already exists; `NotFound`: it does not."""
 
     def __init__(self, state: StoreState) -> None:
         self._state = state
@@ -144,7 +145,7 @@ def _check(change: Insert | Replace | Delete, key: bytes, there: bool) -> None:
 
 
 class StoreState:
-    """What a log says is there now."""
+    """The current state according to the log."""
 
     def __init__(self) -> None:
         self.namespaces: dict[str, Namespace] = {}
@@ -175,14 +176,14 @@ class StoreState:
         return [] if found is None else [found.documents[key] for key in in_order(found.documents)]
 
     def find(self, ns: str, name: str, value: JsonValue) -> list[bytes]:
-        """Those with this value of an indexed field; `NotFound` without an index."""
+        """The documents with this value of an indexed field; `NotFound` without an index."""
         found = self.namespaces.get(ns)
         if found is None or name not in found.indexes:
             raise NotFound(f"{shown(ns)} has no index on {shown(name)}", hint="create one with create_index")
         return [found.documents[key] for key in in_order(found.indexes[name].get(dumps(value), ()))]
 
     def apply(self, change: Change) -> None:
-        """One change that is known to fit."""
+        """Apply one change that is known to fit."""
         space = self.namespaces.setdefault(change.ns, Namespace())
         if isinstance(change, Insert | Replace):
             space.put(dumps(change.id), change.doc, dumps(change.doc))
@@ -196,7 +197,7 @@ class StoreState:
             del self.namespaces[change.ns]
 
     def differences(self, other: StoreState) -> list[str]:
-        """What the other one has differently, a line each; empty if they are the same."""
+        """The differences from the other one, a line each; empty if they are equal."""
         found: list[str] = []
         for ns in sorted({*self.namespaces, *other.namespaces}):
             mine, theirs = self.namespaces.get(ns, Namespace()), other.namespaces.get(ns, Namespace())
@@ -216,7 +217,7 @@ def in_order(ids: Iterable[bytes]) -> list[bytes]:
 
 
 def minimal(state: StoreState) -> Iterator[Change]:
-    """The fewest changes that lead to the state, always the same ones in the same order: specs, then indexes, by name;
+    """The minimal list of changes that gives this state, always in the same order: specs, then indexes, by name;
     then every document, by namespace and `_id`."""
     names = sorted(state.namespaces, key=str.encode)
     for ns in names:
@@ -288,7 +289,7 @@ class SpecDef(Definition):
 
 
 class _EveryName(dict[str, object]):
-    """A `ref` may name any namespace, there or not: nothing says in which order they are defined."""
+    """A `ref` may name any namespace, whether it exists or not: they can be defined in any order."""
 
     def __contains__(self, name: object) -> bool:
         return True
@@ -296,13 +297,13 @@ class _EveryName(dict[str, object]):
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A spec and the check that it comes to."""
+    """A spec and its compiled check."""
 
     raw: JsonObject
     check: Check
 
     def require(self, doc: Mapping[str, JsonValue], ns: str) -> None:
-        """`Invalid`, with every broken rule, for a document that breaks one."""
+        """Raise `Invalid`, with every broken rule, for a document that breaks one."""
         problems: list[Problem] = []
         self.check(dict(doc), "", problems)
         if problems:
@@ -310,7 +311,7 @@ class Spec:
 
 
 def compile_spec(raw: JsonObject, ns: str) -> Spec:
-    """The spec, or `Invalid` with every mistake in it."""
+    """The spec, or `Invalid` with every error in it."""
     problems: list[Problem] = []
     spec = SpecDef.read(raw, "", problems)
     if problems:

@@ -6,20 +6,21 @@
             tx.replace("people", {"_id": 1, "name": "Ada L."})
             tx.insert("people", {"_id": 2, "name": "Grace"})
 
-Every mutation is checked, appended and synced, then applied: what can be refused is refused before anything is written,
-and what is acknowledged is on the disk. All state lives in memory; opening costs a read of the whole log. One process
-at a time; its threads take turns, and a transaction is one turn.
+Every change is checked, appended and synced, then applied. Anything that can be refused is refused before it is
+written, and everything acknowledged is on the disk. All state is in memory; opening reads the whole log. Only one
+process can open it at a time; its threads take turns, and a transaction is one turn.
 
-*Verify* reads the log from the disk again, folds it again and compares: the log alone has everything, and its minimal
-form says the same. It reads only, and needs no lock: a log only grows, or is replaced as a whole.
+*Verify* reads the log from the disk again, folds it again and compares. This proves that the log alone has everything,
+and that its minimal form gives the same state. It only reads and needs no lock: a log only grows, or is replaced as a
+whole.
 
 *Compact* rewrites the log to its minimal form: one define per spec, one create_index per index, one insert per
-document. The form depends on the state alone (names and ids are sorted, lsns count from 0, `ts` is 0), so equal states
-have equal bytes. The new log is written beside the old one and synced, read back with every CRC, its records counted,
-folded and compared with the state; only then it is renamed over the old one. Until then the old one is untouched, and
-what is left of an unfinished attempt is removed by the next open.
+document. The form depends only on the state (names and ids are sorted, lsns count from 0, `ts` is 0), so equal states
+have equal bytes. The new log is written beside the old one and synced. It is read back with every CRC, its records are
+counted, folded and compared with the state; only then is it renamed over the old one. Until then, the old one does not
+change, and the next open removes the remains of an unfinished attempt.
 
-A module of its own because programs use the store without the tools of `worm log`.
+It is a separate module because programs use the store without the tools of `worm log`.
 """
 
 from __future__ import annotations
@@ -65,15 +66,15 @@ class LogStore:
         self._clock = clock
         self._state = log.fold.state
         self._next_txn = log.fold.next_txn
-        self._turn = new_rlock()  # of writers; a transaction has it from its beginning to its end
-        self._reading = new_lock()  # nobody sees half of a transaction
+        self._turn = new_rlock()  # for writers; a transaction holds it from its beginning to its end
+        self._reading = new_lock()  # so that nobody sees half of a transaction
         self._in_transaction = False
 
     @classmethod
     def open(
         cls, path: str | Path, *, create: bool = True, clock: Clock | None = None, disk: JournalDisk | None = None
     ) -> LogStore:
-        """Take the lock and replay. `Locked`: another process has it; `Corrupt`: the log is damaged."""
+        """Take the lock and replay the log. `Locked`: another process has it; `Corrupt`: the log is damaged."""
         if split_url(path)[1]:
             raise Invalid(f"{str(path)!r} is a URL, but this store is a directory", hint="name a path, such as ./log")
         return cls(FileLog(Path(path), create=create, disk=disk), clock or SystemClock())
@@ -84,7 +85,7 @@ class LogStore:
 
     @property
     def torn_tail(self) -> Torn | None:
-        """What opening dropped from the end of the log: a write that was never acknowledged."""
+        """The bytes that opening dropped from the end of the log: a write that was never acknowledged."""
         return self._log.torn
 
     @property
@@ -145,8 +146,8 @@ class LogStore:
 
     @contextmanager
     def transaction(self) -> Iterator[StoreTransaction]:
-        """All or nothing: begin, the changes and commit are appended and synced at once when the block ends. An
-        exception inside it writes nothing."""
+        """All or nothing: when the block ends, begin, the changes and commit are appended and synced at once. If the
+        block raises, nothing is written."""
         with self._exclusive():
             tx = StoreTransaction(Draft(self._state))
             self._in_transaction = True
@@ -161,7 +162,7 @@ class LogStore:
                 self._write([Begin(), *changes, Commit()], changes, txn)
 
     def verify(self) -> LogVerifyReport:
-        """Read the log again, fold it again, and compare with what is in memory."""
+        """Read the log again, fold it again, and compare it with the state in memory."""
         with self._exclusive():
             return verify(self._log.directory, self._state)
 
@@ -173,7 +174,7 @@ class LogStore:
             return report
 
     def close(self) -> None:
-        """Give the lock back. Everything acknowledged is on the disk already."""
+        """Release the lock. Everything acknowledged is already on the disk."""
         with self._exclusive():
             self._log.close()
 
@@ -187,7 +188,7 @@ class LogStore:
 
     @contextmanager
     def _look(self) -> Iterator[StoreState]:
-        """What is there, between two changes."""
+        """The state, read between two changes."""
         with self._reading:
             self._log.require_open()
             yield self._state
@@ -223,30 +224,31 @@ class LogStore:
 
 
 class StoreTransaction:
-    """Changes that become visible together, or not at all. Checked as they come; written when the block ends well."""
+    """Changes that become visible together, or not at all. They are checked at once, and written when the block ends
+    without an error."""
 
     def __init__(self, draft: Draft) -> None:
         self._draft: Draft | None = draft
 
     def insert(self, ns: str, doc: JsonObject) -> None:
-        """`Conflict` if the `_id` is there already."""
+        """Insert a document. `Conflict` if the `_id` already exists."""
         self._put(Insert, ns, doc)
 
     def replace(self, ns: str, doc: JsonObject) -> None:
-        """The whole document. `NotFound` if there is none with its `_id`."""
+        """Replace the whole document. `NotFound` if there is none with its `_id`."""
         self._put(Replace, ns, doc)
 
     def delete(self, ns: str, id: JsonValue) -> None:
-        """`NotFound` if it is not there."""
+        """Delete a document. `NotFound` if it does not exist."""
         self._open().add(Delete(check_name(ns, "ns"), _own(id)))
 
     def define(self, ns: str, spec: JsonObject) -> None:
-        """Documents that are written from here on must keep the spec: `{"fields": {…}, "strict": bool}`."""
+        """Set the spec that documents must fit from now on: `{"fields": {…}, "strict": bool}`."""
         draft = self._open()
         draft.add(Define(check_name(ns, "ns"), _own_object(spec, "spec")))
 
     def create_index(self, ns: str, field: str) -> bool:
-        """Whether it is new; nothing is written for one that is there."""
+        """Create an index. Returns whether it is new; nothing is written if it already exists."""
         draft = self._open()
         if draft.has_index(check_name(ns, "ns"), check_name(field, "field")):
             return False
@@ -286,7 +288,7 @@ def _parsed(body: bytes) -> JsonObject:
 
 
 def _own(value: JsonValue) -> JsonValue:
-    """A copy that its giver cannot change any more."""
+    """A copy that the caller can no longer change."""
     copy: JsonValue = orjson.loads(dumps(check_json(value)))
     return copy
 
@@ -345,7 +347,7 @@ def _check(path: Path, end: End, state: StoreState) -> None:
 
 
 def verify(directory: Path, live: StoreState | None = None) -> LogVerifyReport:
-    """Check the log of a directory; with `live`, that the open store holds what it replays to."""
+    """Check the log of a directory. With `live`, also check that the open store has the replayed state."""
     path = directory / OPLOG
     if not path.is_file():
         raise NotFound(f"there is no {OPLOG} in {directory}", key=str(path))
@@ -371,13 +373,13 @@ def verify(directory: Path, live: StoreState | None = None) -> LogVerifyReport:
 
 
 def damaged(found: Replay, path: Path) -> LogProblem:
-    """The damage of a replay, with its place."""
+    """The damage that a replay found, with its place."""
     detail = found.damage.message if found.damage is not None else ""
     return LogProblem("log-damaged", str(path), detail, found.end.lines + 1, found.end.offset)
 
 
 def _rebuilt(state: StoreState) -> list[str]:
-    """What the minimal log of a state does not give back."""
+    """How the minimal log of a state differs from it."""
     fold = LogFold()
     try:
         for lsn, change in enumerate(minimal(state)):

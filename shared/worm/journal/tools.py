@@ -1,8 +1,8 @@
-"""The tools on the log of a directory (`worm log …`). Looking (verify, cat, tail) needs no lock; changing does.
+"""The tools on the log of a directory (`worm log …`). Reading (verify, cat, tail) needs no lock; changing does.
 
-Repair, on request, keeps the intact prefix of a damaged log and puts the rest aside; nothing is deleted. All from the
-first damaged line on goes to `oplog.ndjson.damaged-<n>`, which is synced before the log is cut. A crash in between
-leaves both: the next repair writes a second copy.
+On request, repair keeps the intact prefix of a damaged log and sets the rest aside; nothing is deleted. Everything from
+the first damaged line on goes to `oplog.ndjson.damaged-<n>`, which is synced before the log is truncated. A crash in
+between leaves both: the next repair writes a second copy.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class DirectoryTools:
             yield torn
 
     def _follow(self, end: End, file: tuple[int, int]) -> Iterator[LogLine]:
-        """What is torn now may be whole at the next look."""
+        """A record that is torn now may be complete at the next read."""
         while True:
             self._clock.sleep(POLL_SECONDS)
             with translated(self._path):
@@ -102,7 +102,7 @@ class DirectoryTools:
 
 
 def repair(directory: Path, *, dry_run: bool, disk: JournalDisk | None = None) -> LogRepairReport:
-    """Cut the log where it stops being intact. A dry run takes no lock and only tells."""
+    """Truncate the log where it stops being intact. A dry run takes no lock and only reports."""
     disk, path = disk or JournalDisk(), directory / OPLOG
     if not path.is_file():
         raise NotFound(f"there is no {OPLOG} in {directory}", key=str(path))

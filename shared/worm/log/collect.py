@@ -1,9 +1,9 @@
-"""Deleting old slots of a commit log: first the boundary goes up, then they go.
+"""Deletes old slots of a commit log: first it raises the boundary, then it deletes the slots.
 
-A deleted slot is free for put-if-absent again. A writer that slept would be told that its commit succeeded there, if it
-did not look at the boundary; it looks unless its last commit is younger than half of the age below which nothing is
-deleted (`writer.py`). Ages are differences of the store's own times, so a clock that is wrong by a day deletes nothing
-early. Whatever is left over by a collector that died, or was written into a collected slot, goes with the next run."""
+A deleted slot is free for put-if-absent again. A writer that slept could 'commit' there if it did not check the
+boundary. It checks it unless its last commit is younger than half of the age below which nothing is deleted
+(`writer.py`). Ages are differences of the store's own times, so a clock that is wrong by a day deletes nothing too
+early. The next run removes what a dead collector left over, or what was written into a collected slot."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Collected:
 
 
 class LogCollector:
-    """Collects slots that nobody needs any more: the caller knows which (`upto`), this class when."""
+    """Collects slots that nobody needs. The caller decides which (`upto`), this class decides when."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class LogCollector:
         self._lease = lease_file(store, self._keys, clock=self._clock, ids=ids)
 
     def run(self, upto: int, *, dry_run: bool = False) -> Collected:
-        """Delete slots up to `upto`, as far as they are old enough; never the last one."""
+        """Delete slots up to `upto` that are old enough, but never the last one."""
         before = boundary_of(self._store, self._keys, self._root.read)
         boundary = max(before, self._oldest_kept(before, upto))
         if not dry_run and boundary > before:
@@ -68,27 +68,28 @@ class LogCollector:
         return Collected(before, boundary, deleted, size)
 
     def _oldest_kept(self, boundary: int, upto: int) -> int:
-        """The last slot that may go: not beyond `upto`, before the end of the log, old enough."""
+        """The last slot that may be deleted: not beyond `upto`, before the end of the log, old enough."""
         tail = find_tail(self._store, self._keys, self._root.read, upto)
         upto = min(upto, (0 if tail is None else tail.slot) - 1)
         if upto <= boundary:
             return boundary
         min_age = self._min_age()
         now, low, high = store_time(self._store, self._keys), boundary, upto + 1
-        while high - low > 1:  # slots were written in order, so they are old up to one of them
+        while high - low > 1:  # slots were written in order, so there is one border between old and young
             middle = (low + high) // 2
             info = self._store.head(self._keys.slot(middle))
             if info is None and boundary_of(self._store, self._keys, self._root.read) < middle:
                 raise Corrupt("a slot above the boundary is missing", key=self._keys.slot(middle), hint=VERIFY)
             is_old = info is None or (now - info.last_modified).total_seconds() >= min_age
-            if is_old:  # or gone: another collector was quicker
+            if is_old:  # or gone: another collector was faster
                 low = middle
             else:
                 high = middle
         return low
 
     def _min_age(self) -> float:
-        """The longest that any writer of this log relies on. A second more: times of objects are whole seconds."""
+        """The longest age that any writer of this log relies on, plus one second, because times of objects are whole
+        seconds."""
         lease = self._lease.read()
         return 1 + max(self._config.gc_min_age_seconds, 0 if lease is None else lease.min_age)
 
@@ -102,7 +103,7 @@ class LogCollector:
 
 
 def store_time(store: Store, keys: DbKeys) -> datetime:
-    """What time the store thinks it is."""
+    """The current time of the store."""
     store.put(keys.clock, b"{}")
     info = store.head(keys.clock)
     if info is None:

@@ -1,4 +1,4 @@
-"""How a commit log is written and kept: sizes, windows, retries. Names and limits are those of the format."""
+"""How a commit log is written and kept: sizes, windows, retries. Names and limits come from the format."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ MIB = 1024 * 1024
 class LogConfig(BaseModel):
     """Settings of a commit log; `LogConfig.classic()` has the batching window of the original design.
 
-    A window of 0 adapts: a commit that finds the log idle is written at once, all that arrive while a segment is on its
-    way to the store go into the next one, and committers that come back after each ack are waited for
-    (`log.group.Gathering`). Any other window is a time that every segment waits, whether anybody comes or not.
+    A window of 0 adapts: a commit that finds the log idle is written at once, all that arrive while a segment is being
+    written go into the next one, and committers that come back after each acknowledgment are waited for
+    (`log.group.Gathering`). With any other window, every segment waits that long, whether or not another commit
+    arrives.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -1,11 +1,11 @@
 """How the root and the lease of a log are swapped, and how a new writer shuts the old one out.
 
-Both are roots in the sense of `store/cas.py`: damage is never taken for absence, every swap is numbered, and what
-always holds of them (`invariants.py`) is asked before it. The fence is the epoch: whoever takes the lease has a greater
-one than anybody before, and its first segment makes the next append of the old writer fail (`writer.py`).
+Both are roots in the sense of `store/cas.py`: damage never counts as absence, every swap is numbered, and their
+invariants (`invariants.py`) are checked before it. The fence is the epoch: a process that takes the lease gets a
+greater one than anybody before, and its first segment makes the next append of the old writer fail (`writer.py`).
 
-A log always has a root, which is written before anything else of it: where there is anything and no root, the root was
-lost, and with it what is collected. That is damage, and never a new database."""
+A log always has a root, which is written first. If other objects exist without a root, the root was lost, and with it
+the record of what is collected. That is damage, and never a new database."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def numbered(current: V | None, new: V, put_id: str) -> V:
 def root_file(
     store: Store, keys: DbKeys, *, clock: Clock, ids: Ids, kind: DatabaseKind | None = None
 ) -> CasFile[LogRoot]:
-    """The root of a log. With `kind`, for a writer: one of another kind, or of a deleted database, is refused."""
+    """The root of a log. With `kind`, for a writer: the root of another kind, or of a deleted database, is refused."""
 
     def decoded(body: bytes, key: str) -> LogRoot:
         root = LogRoot.decode(body, key)
@@ -52,21 +52,23 @@ def lease_file(store: Store, keys: DbKeys, *, clock: Clock, ids: Ids) -> CasFile
 
 
 def begin_log(root: CasFile[LogRoot], kind: DatabaseKind = "documents") -> None:
-    """Write the first root of a log, unless there is one. The caller knows that there is nothing else (`is_blank`)."""
+    """Write the first root of a log, unless there is one. The caller has checked that there is nothing else
+    (`is_blank`)."""
     root.update(lambda found: LogRoot(kind=kind) if found is None else None)
 
 
 def is_blank(store: Store, keys: DbKeys, read_root: Callable[[], object]) -> bool:
-    """Where there was no root: is there nothing at all? `Corrupt` if there is something. One LIST of one key."""
+    """Called if there was no root: whether there is nothing at all. `Corrupt` if there is something. One LIST of one
+    key."""
     if next(iter(store.list(keys.directory, limit=1)), None) is None:
         return True
-    if read_root() is not None:  # it was begun just now: the root comes first
+    if read_root() is not None:  # it was started just now: the root comes first
         return False
     raise Corrupt("the root is gone, so the collected range is unknown", key=keys.root, hint=REPAIR)
 
 
 def boundary_of(store: Store, keys: DbKeys, read_root: ReadRoot) -> int:
-    """The boundary; 0 where no log was ever begun. `Corrupt` where there is something of it and no root."""
+    """The boundary; 0 if no log was ever started. `Corrupt` if there are objects without a root."""
     found = read_root()
     if found is None and not is_blank(store, keys, read_root):
         found = read_root()
@@ -76,8 +78,8 @@ def boundary_of(store: Store, keys: DbKeys, read_root: ReadRoot) -> int:
 def take_lease(
     file: CasFile[Lease], writer: str, last: Segment | None, *, min_age: float, clock: Clock, ids: Ids
 ) -> Lease:
-    """Become the writer of a new epoch, later than that of the log's last segment, should the lease be lost. Whoever
-    held it before finds out at its next append. The caller has just read the lease."""
+    """Become the writer of a new epoch, which is later than that of the log's last segment, in case the lease is lost.
+    The previous holder finds out at its next append. The caller has just read the lease."""
     token = ids.ulid()
     slot, epoch = (0, 0) if last is None else (last.slot, last.epoch)
 

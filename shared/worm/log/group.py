@@ -1,12 +1,12 @@
 """Group commit: transactions of many threads share segments.
 
-A commit that finds the log idle is written at once. Commits that arrive while a segment is on its way wait, and one
-thread (the *leader*) writes all of them. Committers that wait for their ack and then commit again would fall into two
-groups for ever, each of which gathers while the other is written; so a leader waits a little for those that have just
-been acknowledged (`Gathering`). A window (`group_commit_window_ms`) makes every leader wait that long instead.
+A commit that finds the log idle is written at once. Commits that arrive while a segment is being written wait, and one
+thread (the *leader*) writes all of them. Committers that wait for their acknowledgment and then commit again would
+split into two groups forever, one gathering while the other is written. So a leader waits a little for those that have
+just been acknowledged (`Gathering`). A window (`group_commit_window_ms`) makes every leader wait that long instead.
 
-An error ends the batch that it happened to; of a batch nobody is told success unless the segment is in the log. After
-`Fenced` or `CommitStateUnknown` the writer has stopped, and all others are told so without a request."""
+An error ends its batch. Nobody in a batch gets a success unless the segment is in the log. After `Fenced` or
+`CommitStateUnknown`, the writer has stopped, and all others get that error without a request."""
 
 from __future__ import annotations
 
@@ -24,23 +24,24 @@ from worm.log.segment import FRAME_ROOM, LogTransaction
 from worm.log.writer import LogWriter
 
 PAUSES_PER_WRITE = 64
-"""A leader that waits looks that often in the time of a write."""
+"""A waiting leader checks this many times per write time."""
 IDLE_PAUSES_MAX, PAUSES_MAX = 8, 32
-"""It gives up when nobody came for an eighth of the time of a write, or after half of it."""
+"""It gives up if nobody came for an eighth of the write time, or after half of it."""
 WRITES_KEPT = 8
-"""The quickest of so many is the time of a write: one that hung makes nobody wait longer."""
+"""The fastest of this many writes is the write time, so one slow write does not make others wait longer."""
 RESTS_MAX = 64
 AWAKE_AT_ONCE = 2
-"""Threads that run at a time when a batch is acknowledged; each wakes the next. If all of them wanted to run at once,
-they would spend more time on their turns than on commits."""
+"""How many threads run at a time when a batch is acknowledged; each wakes the next. If all of them ran at once, they
+would spend more time on taking turns than on commits."""
 
 
 class Gathering:
-    """How long a leader waits for committers that may come back, as a value without threads.
+    """How long a leader waits for committers that may come back. A plain value, without threads.
 
-    All that were on their way when the last write ended, those in its segment and those in the queue, are expected. If
-    they commit in a closed loop, they come back at once; then one segment holds them all. Where they do not, waiting
-    is in vain, and the next 1, 2, 4, … rounds do not wait: callers that do not wait for their acks lose nothing."""
+    It expects everybody who was waiting when the last write ended: those in its segment and those in the queue. If they
+    commit in a closed loop, they come back at once, and one segment holds them all. If they do not come back, the wait
+    was in vain, and the next 1, 2, 4, … rounds do not wait: callers that do not wait for their acknowledgments lose
+    nothing."""
 
     def __init__(self) -> None:
         self._expected = 1
@@ -48,12 +49,12 @@ class Gathering:
         self._rests = self._rests_left = 0
 
     def wrote(self, committed: int, queued: int, seconds: float) -> None:
-        """A segment was written in that time; so many were in it, and so many came meanwhile."""
+        """A segment was written in this time, with this many commits in it, while this many others arrived."""
         self._expected = committed + queued
         self._writes.append(seconds)
 
     def pauses(self, queued: Callable[[], int], idle_seconds: float) -> Iterator[float]:
-        """Seconds to sleep, one after the other; then write. The last write ended `idle_seconds` ago."""
+        """The pauses in seconds before the write. The last write ended `idle_seconds` ago."""
         seen = queued()
         missing = self._expected - seen
         pause = min(self._writes, default=0.0) / PAUSES_PER_WRITE
@@ -85,7 +86,7 @@ class _Waiting(ABC):
 
     @abstractmethod
     def begins(self) -> bool:
-        """Is it still wanted? From here on it is."""
+        """Whether it is still wanted. From here on, it cannot be cancelled."""
 
     @abstractmethod
     def ends(self, lsn: int, error: WormError | None) -> None:
@@ -93,7 +94,7 @@ class _Waiting(ABC):
 
 
 class _Submitted(_Waiting):
-    """Of `submit`: the caller has a future."""
+    """For `submit`: the caller has a future."""
 
     def __init__(self, transaction: LogTransaction) -> None:
         super().__init__(transaction)
@@ -110,8 +111,8 @@ class _Submitted(_Waiting):
 
 
 class _Blocked(_Waiting):
-    """Of `append_wal`: a thread sleeps at the gate until its batch has ended. `rest` are the others of the batch that
-    sleep: every thread that wakes wakes one of them."""
+    """For `append_wal`: a thread sleeps at the gate until its batch has ended. `rest` are the other sleeping threads of
+    the batch: every thread that wakes up wakes one of them."""
 
     def __init__(self, transaction: LogTransaction) -> None:
         super().__init__(transaction)
@@ -130,7 +131,7 @@ class _Blocked(_Waiting):
     def result(self) -> int:
         try:
             self._gate.acquire()
-        except BaseException:  # interrupted: a thread that wakes this one now must see it, and wake another instead
+        except BaseException:  # interrupted: a thread that wakes this one must notice, and wake another instead
             self._has_left = True
             if self._gate.acquire(blocking=False):
                 wake_one(self.rest)
@@ -141,13 +142,13 @@ class _Blocked(_Waiting):
         return self._outcome
 
     def wake(self) -> bool:
-        """Is anybody there?"""
+        """Whether a thread was there to wake."""
         self._gate.release()
         return not self._has_left
 
 
 def wake_one(rest: deque[_Blocked]) -> None:
-    """Wake one thread of those that sleep."""
+    """Wake one of the sleeping threads."""
     while rest:
         try:
             if rest.popleft().wake():
@@ -157,7 +158,7 @@ def wake_one(rest: deque[_Blocked]) -> None:
 
 
 class GroupCommit:
-    """Commits for many threads. `segments` and `committed` count what was written."""
+    """Commits for many threads. `segments` and `committed` are counters."""
 
     def __init__(self, writer: LogWriter, *, clock: Clock | None = None, ids: Ids | None = None) -> None:
         self.writer = writer
@@ -174,7 +175,7 @@ class GroupCommit:
         self._bytes_max = limit
 
     def _begin(self) -> None:
-        """With an empty queue: what waits in the parent when it forks is the parent's."""
+        """Starts with an empty queue: what was waiting at the fork belongs to the parent."""
         self._queue: deque[_Waiting] = deque()
         self._queued_bytes = 0
         self._is_awake = False
@@ -186,25 +187,25 @@ class GroupCommit:
         """Commit one transaction together with those of other threads; returns its commit LSN."""
         waiting = _Blocked(self._transaction(records, txn))
         self._enqueue(waiting)
-        if self._turn.acquire(blocking=False):  # the log is idle: written in this thread
+        if self._turn.acquire(blocking=False):  # the log is idle: this thread writes
             try:
                 self._write_batch()
             finally:
                 self._turn.release()
-                if self._queue:  # those who came meanwhile found the turn taken
+                if self._queue:  # others arrived while this thread had the turn
                     self._wake()
         return waiting.result()
 
     def submit(self, records: Iterable[JsonObject], *, txn: str | None = None) -> Future[int]:
-        """Like `append_wal`, but without waiting. For asyncio: `asyncio.wrap_future`. Cancelled before its segment is
-        on its way, it is not written; after that it cannot be cancelled."""
+        """Like `append_wal`, but without waiting. For asyncio: `asyncio.wrap_future`. If you cancel it before its
+        segment is being written, it is not written; after that, it cannot be cancelled."""
         waiting = _Submitted(self._transaction(records, txn))
         self._enqueue(waiting)
         self._wake()
         return waiting.result
 
     def close(self) -> None:
-        """Takes no more, and writes what is queued."""
+        """Accept no more transactions, and write the queued ones."""
         with self._queued:
             self._closed = True
         self._background.shutdown(wait=True)
@@ -212,7 +213,7 @@ class GroupCommit:
         self.writer.close()
 
     def _wake(self) -> None:
-        """Has what is queued written, in the background; once is enough for all."""
+        """Write the queue in the background; one call is enough for all."""
         with self._queued:
             if self._is_awake:
                 return
@@ -287,11 +288,11 @@ class GroupCommit:
                 return
 
     def _is_full(self) -> bool:
-        """Does the queue fill a segment?"""
+        """Whether the queue fills a segment."""
         return len(self._queue) >= self.writer.config.group_commit_max_txns or self._queued_bytes >= self._bytes_max
 
     def _next_batch(self) -> list[_Waiting]:
-        """As many of those that wait as fit into a segment."""
+        """As many of the waiting transactions as fit in a segment."""
         batch: list[_Waiting] = []
         room = self._bytes_max
         with self._queued:
@@ -301,14 +302,14 @@ class GroupCommit:
                     break
                 waiting = self._queue.popleft()
                 self._queued_bytes -= size
-                if waiting.begins():  # else it was cancelled, and is not written
+                if waiting.begins():  # otherwise it was cancelled and is not written
                     batch.append(waiting)
                     room -= size
         return batch
 
 
 def _end(batch: list[_Waiting], lsns: Iterable[int], error: WormError | None) -> None:
-    """Tell all of a batch how it ended."""
+    """Give the result to everybody in a batch."""
     rest = deque(waiting for waiting in batch if isinstance(waiting, _Blocked))
     for blocked in rest:
         blocked.rest = rest

@@ -11,15 +11,16 @@
     db/<id>/requests/<id>.json                   of a space: transactions that a process asks the writer to commit
     db/<id>/answers.json                         of a space: what the writer says to them
 
-Slots and LSNs have 20 digits, so the order of names is the order of commits. The name of a layer tells what must be
-known to delete the object safely when no root names it:
+Slots and LSNs have 20 digits, so the order of names is the order of commits. The name of a layer has what you must know
+to delete the object safely if no root names it:
 
     delta/L<low>-L<high>-e<epoch>-<id>.delta     flushed from the log; the epoch of its last segment
     delta/L<low>-L<high>-c<epoch>-<id>.delta     merged by the compaction of that epoch
     image/img-L<lsn>-c<epoch>-<id>.image         made by the compaction of that epoch
 
 A flushed layer can only ever be published while the log is applied up to the LSN before `low`; a merged one or an image
-only while its compaction is the newest. Both turn from yes to no once and for ever (`pages/collect.py`).
+only while its compaction is the newest. Both conditions change from true to false once, and forever
+(`pages/collect.py`).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _IMAGE = re.compile(rf"image/img-{_LSN}-{_MADE}\.image")
 
 @dataclass(frozen=True, slots=True)
 class DbKeys:
-    """Where the objects of one database are, or those of one branch of it."""
+    """The keys of the objects of one database, or of one of its branches."""
 
     db_id: str
     branch: str = ""
@@ -70,7 +71,7 @@ class DbKeys:
 
     @property
     def backup(self) -> str:
-        """What a lost root is rebuilt from."""
+        """The copy that a lost root is rebuilt from."""
         return f"{self.directory}manifest.backup.json"
 
     @property
@@ -93,25 +94,25 @@ class DbKeys:
 
     @property
     def requests(self) -> str:
-        """Below it are the transactions that processes ask the writer of a space to commit."""
+        """The prefix of transactions that processes ask the writer of a space to commit."""
         return f"{self.directory}requests/"
 
     def request(self, box: str) -> str:
-        """What one process asks for."""
+        """The request of one process."""
         return f"{self.requests}{box}.json"
 
     def box_of(self, key: str) -> str:
-        """Who asks with this object."""
+        """The process that this request object belongs to."""
         return key.removeprefix(self.requests).removesuffix(".json")
 
     @property
     def answers(self) -> str:
-        """What the writer of a space says to requests."""
+        """The answers of a space's writer to requests."""
         return f"{self.directory}answers.json"
 
     @property
     def swept(self) -> tuple[str, str, str]:
-        """Prefixes below which whatever no root names, or ever can, is garbage."""
+        """Prefixes whose objects are garbage if no root names them or ever can."""
         return f"{self.directory}delta/", f"{self.directory}image/", f"{self.directory}{_BRANCHES}"
 
     def slot(self, slot: int) -> str:
@@ -126,7 +127,7 @@ class DbKeys:
         return f"{self.directory}damaged/{slot:0{_DIGITS}d}-{re.sub('[^A-Za-z0-9]', '', etag)}"
 
     def pointer(self, name: str) -> str:
-        """Says for people which branch has this name."""
+        """Tells people which branch has this name."""
         return f"{self.directory}{_BRANCHES}{name}.json"
 
     @property
@@ -142,7 +143,7 @@ class DbKeys:
 
 
 def segment_of(key: str) -> tuple[DbKeys, int] | None:
-    """Log and slot of a segment's key; None for any other key."""
+    """The log and slot of a segment's key; None for any other key."""
     match = _SLOT.fullmatch(key)
     if match is None or segment_problem(match[1]):
         return None
@@ -150,18 +151,18 @@ def segment_of(key: str) -> tuple[DbKeys, int] | None:
 
 
 def database_of(key: str) -> str | None:
-    """The database that a key belongs to; None for an object beside all of them."""
+    """The database that a key belongs to; None for an object outside all databases."""
     name, slash, _ = key.removeprefix(DATABASES).partition("/")
     return name if slash and key.startswith(DATABASES) else None
 
 
 def after_database(name: str) -> str:
-    """Behind this one every key of the database comes before, and none of another."""
+    """A key after every key of this database, and before those of the next one."""
     return f"{DATABASES}{name}0"  # "0" comes right after "/"
 
 
 def pointer_of(path: str) -> str | None:
-    """The branch that a path below a database's directory says something about, for people; None for any other."""
+    """The branch that a pointer object below a database's directory describes for people; None for any other path."""
     name = path.removeprefix(_BRANCHES)
     return name.removesuffix(".json") if name != path and "/" not in name and name.endswith(".json") else None
 
@@ -190,7 +191,7 @@ class LayerName:
 
     @classmethod
     def parse(cls, name: str) -> LayerName | None:
-        """None: no name of ours, and nothing that we would delete."""
+        """None: not one of our names, so we would never delete it."""
         if delta := _DELTA.fullmatch(name):
             kind: Kind = "flushed" if delta[3] == "e" else "merged"
             return cls(kind, int(delta[1]), int(delta[2]), int(delta[4]), delta[5])

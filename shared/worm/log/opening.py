@@ -1,4 +1,4 @@
-"""`worm.open_log`: the commit log of a database by its url and name, for reading and writing."""
+"""`worm.open_log`: opens the commit log of a database by its URL and name, for reading and writing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from worm.store.open import open_store
 from worm.store.probe import ensure_safe_once
 
 OTHER_ROOMS = frozenset(("page", "space"))
-"""Records of page stores and spaces: in a log of records nobody would read them as what they are."""
+"""Ops of page stores and spaces: in a log of records, nobody would read them as what they are."""
 
 
 def open_log(
@@ -38,8 +38,8 @@ def open_log(
     clock: Clock | None = None,
     ids: Ids | None = None,
 ) -> CommitLog:
-    """The log of this name; the first commit makes it. With `create=False` a log that is not there is `NotFound`. A
-    name of another kind is `Invalid`.
+    """Open the log with this name; the first commit creates it. With `create=False`, a log that does not exist is
+    `NotFound`. A name of another kind is `Invalid`.
 
     Examples:
         >>> with worm.open_log("memory://log", "orders") as log:
@@ -53,7 +53,7 @@ def open_log(
 
 
 class CommitLog:
-    """An open log. Its first commit makes it the writer, and fences the previous one. For several threads.
+    """An open log. Its first commit makes this process the writer and fences the previous one. Thread-safe.
 
     Examples:
         >>> with worm.open_log("memory://log", "orders") as log:
@@ -84,15 +84,17 @@ class CommitLog:
         self._recalled = False
 
     def append(self, records: Iterable[JsonObject], *, txn: str | None = None) -> int:
-        """Commit records together; returns the LSN of the last. Durable when it returns. A `txn` that was committed
-        with the same records is not committed again: its LSN is returned; with other records it is `Invalid`."""
+        """Commit records together; returns the LSN of the last one. They are durable when it returns. A `txn` that was
+        already committed with the same records is not committed again: its LSN is returned. With other records, it is
+        `Invalid`."""
         return self.submit(records, txn=txn).result()
 
     def submit(self, records: Iterable[JsonObject], *, txn: str | None = None) -> Future[int]:
         """Like `append`, without waiting."""
         checked = checked_records(records)
         if self._group is None:
-            LogTransaction(txn if txn is not None else "-", checked)  # what cannot be written makes no log
+            # Records that cannot be written must not create a log.
+            LogTransaction(txn if txn is not None else "-", checked)
         group = self._writing(recalls=txn is not None)
         result, is_ours = self._retries.begin(txn, checked)
         if not is_ours:
@@ -108,7 +110,8 @@ class CommitLog:
     def read(
         self, after: Position = 0, *, follow: bool = False, poll_seconds: float = POLL_SECONDS
     ) -> Iterator[FeedRecord]:
-        """The records after a position, the oldest first; `follow` goes on as they come."""
+        """The records after a position, oldest first. With `follow`, it waits for new records and yields them as they
+        arrive."""
         return self._reader().feed(after, follow=follow, poll_seconds=poll_seconds)
 
     @property
@@ -159,7 +162,7 @@ class CommitLog:
 
 
 def checked_records(records: Iterable[JsonObject]) -> list[JsonObject]:
-    """Records that read back as they were written, each with an `op` that no other room reads."""
+    """Records that read back as they were written, each with an `op` that no other room uses."""
     given: object = records
     if isinstance(given, dict | str | bytes) or not isinstance(given, Iterable):
         raise Invalid("records must be a list of JSON objects", hint='for example [{"op": "put", "key": "a"}]')

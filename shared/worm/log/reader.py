@@ -1,12 +1,12 @@
-"""Reading a commit log: segments in order, single records, a change feed that can be taken up again, its end.
+"""Reading a commit log: segments in order, single records, a change feed that can be resumed, and its end.
 
-A reader proves what it reads: slots without a gap, epochs that never fall, LSNs that count up by one. What the boundary
-covers may be gone; asking for it is `Expired`, never a shorter answer.
+A reader proves what it reads: slots without a gap, epochs that never fall, LSNs that count up by one. Slots at or below
+the boundary may be gone; reading them is `Expired`, never a shorter answer.
 
 The end is found in O(log n) requests and without a listing. Slots are written without a gap from the boundary on, so
-'is there one?' turns from yes to no once: gallop from a slot that is known (1, 2, 4 … ahead), then bisect. Garbage
-collection may raise the boundary meanwhile, and then a slot that was there is not any more: the answer is a hint, which
-the write into the next slot proves or refutes (`writer.py`).
+'is there one?' changes from yes to no exactly once: gallop from a known slot (1, 2, 4 … ahead), then bisect. Garbage
+collection may raise the boundary in the meantime, and then a slot that existed is gone. So the answer is a hint, which
+the write into the next slot confirms or refutes (`writer.py`).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ KEPT_LATER = Hint(
     "start from a snapshot, or from `earliest()`", "leave --after out, or name a later LSN", "name a later moment"
 )
 GAP_SECONDS = 1.0
-"""Who looks at the end of a log often asks no more than that whether there is something behind it."""
+"""A reader that polls the end of a log checks at most this often for segments behind a gap."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeedRecord:
-    """One record of the log. `lsn` is the cursor after it; `is_last` of its transaction, whose whole is `txn`."""
+    """One record of the log. `lsn` is the cursor after it; `is_last` marks the last record of the transaction `txn`."""
 
     lsn: int
     txn: str
@@ -48,7 +48,7 @@ class FeedRecord:
 
 
 class LogReader:
-    """Reads the log of a database; needs no lease. Not for several threads."""
+    """Reads the log of a database; needs no lease. Not thread-safe."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class LogReader:
         return find_tail(self._store, self.keys, self._read_root, hint)
 
     def segment(self, slot: int) -> Segment | None:
-        """The segment of a slot; None: it was not written yet. `Expired`: it is at or below the boundary."""
+        """The segment of a slot; None if it is not written yet. `Expired`: it is at or below the boundary."""
         found = self._store.get(self.keys.slot(slot))
         if found is None or slot <= self.boundary():
             self._check_kept(slot)
@@ -81,18 +81,19 @@ class LogReader:
         return Segment.decode(found.body, slot, found.key)
 
     def segments(self, after: int | None = None) -> Iterator[Segment]:
-        """Segments in order up to the end, those after slot `after` or all that are kept. Read ahead, more and more."""
+        """Segments in order up to the end: those after slot `after`, or all that are kept. It reads ahead, more and
+        more."""
         yield from self._segments(after, is_beyond)
 
     def new_segments(self, after: int) -> Iterator[Segment]:
-        """Like `segments`, for those who look often: no listing, so only a single missing segment is noticed, within
+        """Like `segments`, for callers that poll: it does not list, so it only notices a single missing segment, within
         `GAP_SECONDS`."""
         yield from self._segments(after, self._is_next)
 
     def read_on(self, after: int, *, at_most: int | None = None) -> list[Segment]:
-        """All segments after slot `after`, which was written, that are kept: one listing, and one GET for each.
-        `Expired` where there are more than `at_most`, or where one was collected meanwhile. For somebody who comes
-        seldom, and reads the boundary afterwards: what lies at or below it counts for nothing."""
+        """All kept segments after slot `after`, which was written: one listing, and one GET for each. `Expired` if
+        there are more than `at_most`, or if one was collected in the meantime. For callers that come rarely and read
+        the boundary afterward: anything at or below it does not count."""
         first = max(after, 1)
         self._gap_looked = self._clock.monotonic()
         listed = self._store.list(self.keys.log, start_after=self.keys.slot(first - 1))
@@ -140,8 +141,8 @@ class LogReader:
             ahead = min(ahead * 2, AHEAD_MAX)
 
     def _chunk(self, slot: int, count: int) -> list[Segment]:
-        """The segments of so many slots, up to the first that is missing. The boundary is read after them: a slot that
-        was collected may have been taken by a writer that slept, and what is there counts for nothing."""
+        """The segments of this many slots, up to the first missing one. The boundary is read after them: a writer that
+        slept may have taken a collected slot, and such a segment does not count."""
         slots = range(slot, slot + count)
         found: list[Segment] = []
         for one, item in zip(slots, self._store.get_many([Read(self.keys.slot(one)) for one in slots]), strict=True):
@@ -172,8 +173,8 @@ class LogReader:
     def feed(
         self, after: Position = 0, *, follow: bool = False, poll_seconds: float = POLL_SECONDS
     ) -> Iterator[FeedRecord]:
-        """The records with an LSN greater than `after`, in order; the LSN of the last one that was handled is where to
-        take it up again. `follow`: goes on for ever, asking for the next slot every so often."""
+        """The records with an LSN greater than `after`, in order. To resume, pass the LSN of the last record that you
+        handled. `follow`: continue forever, polling for the next slot."""
         after = self.lsn_of(after)
         slot = self.slot_before(after)
         beyond = is_beyond
@@ -183,11 +184,11 @@ class LogReader:
                 yield from (record for record in records_of(segment) if record.lsn > after)
             if not follow:
                 return
-            beyond = self._is_next  # a listing at every look would be dear
+            beyond = self._is_next  # a listing on every poll would be expensive
             self._clock.sleep(poll_seconds)
 
     def lsn_of(self, at: Position) -> int:
-        """The LSN of a position: of a time, the newest that the log had then, by the times of the store."""
+        """The LSN of a position. For a time, the newest LSN that the log had then, by the store's clock."""
         place = position_of(at)
         if isinstance(place, int):
             return place
@@ -199,8 +200,8 @@ class LogReader:
         return 0 if segment is None else segment.last_lsn
 
     def slot_before(self, lsn: int) -> int:
-        """A slot after which everything newer than this LSN comes: found by bisecting, O(log n) reads."""
-        low = self.boundary()  # before asking what is kept: should it rise meanwhile, reading from there is `Expired`
+        """A slot before everything newer than this LSN, found by bisecting with O(log n) reads."""
+        low = self.boundary()  # read first: if it rises in the meantime, reading from there is `Expired`
         earliest = self.earliest()
         if lsn + 1 < earliest:
             raise before_the_kept("LSN", lsn + 1, earliest, key=self.keys.log, hint=KEPT_LATER)
@@ -228,7 +229,7 @@ class LogReader:
             )
 
     def _check_end(self, slot: int, beyond: Callable[[Store, DbKeys, int], bool]) -> None:
-        """A slot is missing: the end, unless it was collected, or later ones are there."""
+        """A slot is missing: that is the end, unless it was collected or later ones exist."""
         if beyond(self._store, self.keys, slot) and self._store.head(self.keys.slot(slot)) is None:
             self._check_kept(slot)
             raise Corrupt("a segment is missing: later ones are there", key=self.keys.slot(slot), hint=VERIFY)
@@ -249,7 +250,7 @@ def records_of(segment: Segment) -> Iterator[FeedRecord]:
 
 
 def last_slot(low: int, is_there: Callable[[int], bool]) -> int:
-    """The last slot that is there; `low` is, or nothing is known (the boundary, or 0)."""
+    """The last slot that exists. `low` exists, or is the boundary or 0 if nothing is known."""
     step = 1
     while is_there(low + step):
         low, step = low + step, step * 2
@@ -264,13 +265,13 @@ def last_slot(low: int, is_there: Callable[[int], bool]) -> int:
 
 
 def slot_is_before(store: Store, keys: DbKeys, slot: int, moment: datetime) -> bool:
-    """Was the slot written at that time of the store, or earlier?"""
+    """Whether the slot was written at or before that time, by the store's clock."""
     info = store.head(keys.slot(slot))
     return info is not None and info.last_modified <= moment
 
 
 def find_tail(store: Store, keys: DbKeys, read_root: ReadRoot, hint: int = 0) -> Segment | None:
-    """The last segment; None: nothing was ever written. `hint` is a slot that was there once."""
+    """The last segment; None if nothing was ever written. `hint` is a slot that once existed."""
     for _ in range(ATTEMPTS_MAX):
         boundary = boundary_of(store, keys, read_root)
         low = hint if hint > boundary and store.head(keys.slot(hint)) is not None else boundary
@@ -290,6 +291,6 @@ def find_tail(store: Store, keys: DbKeys, read_root: ReadRoot, hint: int = 0) ->
 
 
 def is_beyond(store: Store, keys: DbKeys, slot: int) -> bool:
-    """Is there a segment after this slot? One LIST of one key."""
+    """Whether there is a segment after this slot. One LIST of one key."""
     listed = store.list(keys.log, start_after=keys.slot(slot), limit=1)
     return any((keys.slot_of(one.key) or 0) > slot for one in listed)

@@ -1,9 +1,9 @@
 """Named transactions: the same name with the same content is committed once.
 
-The name is the caller's. Who did not learn what became of a commit repeats it under the same name, with this writer or
-with a new one, and gets the first result. Other content under a name that is taken is a mistake of the caller, and
-`Invalid`: nothing is written, and nothing is dropped in silence. Content is compared by a digest, which the records in
-the log's segments give as well as those of the caller.
+The caller chooses the name. A caller that did not learn the outcome of a commit repeats it under the same name, with
+this writer or a new one, and gets the first result. Other content under a used name is an error of the caller, and
+`Invalid`: nothing is written, and nothing is dropped silently. Content is compared by a digest, which can be computed
+from the records in the log's segments as well as from the caller's.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from worm.log.reader import LogReader
 from worm.log.segment import Segment
 
 KNOWN_MAX = 4096
-"""Names that a writer remembers, at least."""
+"""The minimum number of names that a writer remembers."""
 
 
 RECENT_SEGMENTS, RECENT_SLOTS = 8, 256
-"""A commit of unknown outcome is in the last segment of its writer. So many segments with commits are looked through
-for names, whatever the number of fences between them; but no more slots than that."""
+"""A commit of unknown outcome is in the last segment of its writer. This many segments with commits are searched for
+names, however many fences are between them, but no more slots than that."""
 
 
 class _Known(NamedTuple):
-    """A transaction in the log: by its digest, or by its records as long as nobody asked."""
+    """A transaction in the log: by its digest, or by its records until the digest is needed."""
 
     lsn: int
     content: bytes | Sequence[JsonObject]
 
 
 class Retries:
-    """The named transactions that a writer knows. For several threads."""
+    """The named transactions that a writer knows. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = new_lock()
@@ -57,7 +57,7 @@ class Retries:
                 self._known[entry.txn] = _Known(base + entry.lsn, records[entry.txn])
 
     def begin(self, txn: str | None, records: Sequence[JsonObject]) -> tuple[Future[int], bool]:
-        """The result that there is or will be, and whether the caller has to bring it about (`end`, `fail`)."""
+        """The existing or future result, and whether the caller has to provide it (`end`, `fail`)."""
         result: Future[int] = Future()
         result.set_running_or_notify_cancel()  # it cannot be cancelled: others may wait for it
         if txn is None:
@@ -88,7 +88,7 @@ class Retries:
         result.set_result(lsn)
 
     def fail(self, txn: str | None, result: Future[int], error: BaseException) -> None:
-        """It is not, or nobody knows: the next one of this name tries again."""
+        """It is not, or its outcome is unknown: the next transaction with this name tries again."""
         with self._lock:
             if txn is not None:
                 self._under_way.pop(txn, None)
@@ -124,7 +124,7 @@ def recent_segments(log: LogReader, end: int) -> Sequence[Segment]:
         try:
             segments = list(log.new_segments(first))
         except Expired:
-            continue  # collected meanwhile: the boundary is higher now
+            continue  # collected in the meantime: the boundary is higher now
         is_all = first == boundary or slots >= RECENT_SLOTS
         if is_all or sum(bool(segment.entries) for segment in segments) >= RECENT_SEGMENTS:
             return segments

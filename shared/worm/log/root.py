@@ -1,13 +1,14 @@
-"""manifest.json and lease.json of a database: the two objects of a log that change, as values.
+"""manifest.json and lease.json of a database: the two mutable objects of a log, as values.
 
-Each body has a growing `version` and a random `put_id`, so that no body ever repeats and an old etag never fits again.
-- *root*: `boundary`, below and at which slots of the log may be deleted; `kind`, what the database is, so that it is
-  not damaged by being opened as something else; other rooms keep their own members in it. `deleted` is when somebody
-  deleted the database: nobody may write then.
-- *lease*: the `epoch` of the newest writer and its `token`; `tail` is a slot that was written when it was taken, from
-  which the end of the log is looked for. `minAge` is the longest `gc_min_age_seconds` that any writer of this log ever
-  had: collectors keep to it, whatever their own configuration says.
-How they are read and swapped is in `fence.py`, what always holds of them in `invariants.py`."""
+Each body has a growing `version` and a random `put_id`, so that no body ever repeats and an old etag never matches
+again.
+- *root*: `boundary`: slots of the log up to here may be deleted. `kind`: what the database is, so that opening it as
+  something else cannot damage it. Other rooms keep their own members in it. `deleted`: when somebody deleted the
+  database; nobody may write then.
+- *lease*: the `epoch` of the newest writer and its `token`. `tail` is a slot that existed when the lease was taken; the
+  search for the end of the log starts there. `minAge` is the longest `gc_min_age_seconds` that any writer of this log
+  ever had: collectors respect it, whatever their own configuration says.
+`fence.py` reads and swaps them; `invariants.py` has their invariants."""
 
 from __future__ import annotations
 
@@ -27,12 +28,12 @@ KINDS: dict[str, tuple[str, str]] = {
     "pages": ("a page store", "open it with `worm.open_pages`, or `worm db`"),
     "space": ("a space", "open it with `worm.open_space` (its name without `space-`), or `worm space`"),
 }
-"""What people call each, and how it is opened."""
+"""How messages name each kind, and how to open it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogRoot:
-    """manifest.json. `members` are those that this room does not know."""
+    """manifest.json. `members` belong to other rooms."""
 
     version: int = 0
     put_id: str = ""

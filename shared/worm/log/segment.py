@@ -1,14 +1,14 @@
-"""One object of the commit log: framed lines (`codec/frames.py`), the first of which says whose segment it is.
+"""One object of the commit log: framed lines (`codec/frames.py`), the first of which identifies the segment.
 
     {"epoch":3,"lsn":17,"op":"segment","records":2,"slot":5,"ts":{"$date":1767225600000},"writer":"01JG…"}
     {"lsn":18,"op":"insert",…,"txn":"01JH…"}
     {"lsn":19,"op":"insert",…,"txn":"01JH…"}
 
-Every line has an *lsn*, the header too; over the whole log they count up by one. The lines of one transaction stand
-together, and a segment is one PutObject: a transaction is in the log whole or not at all. A *fence* is a segment of a
-header alone, by which a new writer shuts the old one out. A *void* takes the place of a segment that was damaged and
-repaired on request. Nobody knows how many LSNs that one had used: whatever comes after a void only has to be higher,
-and a new writer leaves as many out (`skip`) as there may have been."""
+Every line has an *lsn*, including the header; over the whole log, they count up by one. The lines of one transaction
+are adjacent, and a segment is one PutObject: so the log has all of a transaction or nothing. A *fence* is a segment
+with only a header; a new writer uses it to shut out the old one. A *void* replaces a segment that was damaged and
+repaired on request. Nobody knows how many LSNs that segment had used. So anything after a void only has to be higher,
+and a new writer skips as many LSNs as there may have been (`skip`)."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ RESERVED = frozenset(("lsn", "txn"))
 HEADER = "segment"
 VERIFY = "run `worm log verify` to find all damage, and `worm log repair` to set it aside"
 FRAME_ROOM = 64
-"""Bytes of a line beside its record and its transaction's id: names, lsn, CRC."""
+"""The bytes of a line without its record and its transaction's id: names, lsn, CRC."""
 
 
 class LogTransaction:
-    """What is committed together. The id is the caller's: repeated after an unknown outcome, it is told apart.
+    """Records that are committed together. The caller chooses the id: a retry after an unknown outcome is recognized by
+    it.
 
-    It has its own copy of the records; what cannot be written is `Invalid` here, before it can hold up others. `size`
-    is about how many bytes it takes in a segment, not less."""
+    It has its own copy of the records. Records that cannot be written are `Invalid` here, before they can hold up
+    others. `size` is an upper estimate of its bytes in a segment."""
 
     __slots__ = ("id", "records", "size")
 
@@ -72,7 +73,8 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What one slot holds. `ts` is milliseconds since 1970, for people; `skip` are LSNs that a void leaves out."""
+    """The content of one slot. `ts` is milliseconds since 1970, for people; `skip` is the number of LSNs that a void
+    skips."""
 
     slot: int
     epoch: int
@@ -90,7 +92,7 @@ class Segment:
 
     @property
     def last_lsn(self) -> int:
-        """The last one that is taken: a new writer begins after it."""
+        """The last LSN that is taken: a new writer begins after it."""
         return self.end_lsn + self.skip
 
     def transactions(self) -> Iterator[LogTransaction]:
@@ -126,7 +128,7 @@ class Segment:
 
     @classmethod
     def decode(cls, body: bytes, slot: int, key: str) -> Segment:
-        """`Corrupt`, with line and offset where there is one, unless it is a whole segment of this slot."""
+        """`Corrupt`, with line and offset where there is one, unless it is a complete segment of this slot."""
         frames = decode_whole(body, key=key)
         if not frames or frames[0].value.get("op") != HEADER:
             raise Corrupt("is not a segment of a commit log: its first line is not a header", key=key, hint=VERIFY)

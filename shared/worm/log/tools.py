@@ -1,12 +1,12 @@
 """The tools on the commit log of a database: verify, repair, cat and tail (`worm log … NAME`).
 
-None of them takes the lease, so they run beside a writer at work. Repair puts a *void* in the place of a damaged or
-missing segment (`segment.py`), by If-Match on the very bytes that are damaged, after they were copied to `damaged/`.
-Whatever can be read stays as it is. Where the last segment was damaged, a new writer leaves out the LSNs that it may
-have had; a writer that is at work knows better and goes on.
+None of them takes the lease, so they can run while a writer works. Repair replaces a damaged or missing segment by a
+*void* (`segment.py`), with If-Match on the damaged bytes, after copying them to `damaged/`. Readable segments stay as
+they are. If the last segment was damaged, a new writer skips the LSNs that it may have had; an active writer knows its
+own LSNs and continues.
 
-A commit log has no minimal form of its own: only the room that wrote its records knows which of them are still needed.
-For pages, `worm db compact` and `worm db gc` make a log shorter.
+A commit log cannot be compacted by itself: only the room that wrote its records knows which ones are still needed. For
+pages, `worm db compact` and `worm db gc` shorten the log.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ POLL_SECONDS = 0.5
 
 
 MISSING_MAX = 10_000
-"""So many slots in one place are looked at one by one."""
+"""Up to this many missing slots in one place are reported one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One slot: its segment if it can be read, the object, and what is wrong with it."""
+    """One slot: its segment if it can be read, the object, and the problem with it."""
 
     slot: int
     segment: Segment | None
@@ -69,7 +69,7 @@ class CommitLogTools:
 
     @property
     def kept_from(self) -> int:
-        """The first LSN that is there: greater than 1 where old slots were collected."""
+        """The first LSN that is kept: greater than 1 if old slots were collected."""
         return self._reader.earliest() if self._reader.boundary() else 1
 
     def verify(self) -> LogVerifyReport:
@@ -98,7 +98,7 @@ class CommitLogTools:
         for at, one in enumerate(slots):
             if one.damage is not None:
                 reason = reason or str(one.damage)
-            if one.segment is not None:  # also one that does not follow: what can be read is never put aside
+            if one.segment is not None:  # also one that does not follow: readable segments are never set aside
                 kept += len(one.segment.entries)
                 before = one.segment
                 continue
@@ -117,7 +117,7 @@ class CommitLogTools:
         )
 
     def cat(self, *, after: Position | None = None) -> Iterator[LogLine | Torn]:
-        """From what is kept on, should `after` lie before it: `kept_from` says so."""
+        """Starts at the first kept record if `after` is before it; `kept_from` says so."""
         lsn = 0
         try:
             start = self._reader.boundary()
@@ -132,7 +132,7 @@ class CommitLogTools:
         boundary, end = self._reader.boundary(), self._reader.tail()
         slot = start = boundary if end is None else end.slot
         last: list[LogLine] = []
-        while start > boundary and len(last) < count:  # further back until there are enough
+        while start > boundary and len(last) < count:  # go further back until there are enough
             start = max(boundary, slot - max(4, (slot - start) * 2))
             last = list(self._lines(start, 0))
         yield from last[-count:]
@@ -146,15 +146,16 @@ class CommitLogTools:
     # Slots, damaged ones too
 
     def slots(self) -> Iterator[Slot]:
-        """Every slot after the boundary, up to the end: by a listing, because some may be missing. Of very many that
-        are missing in one place, only the first: a number in a name must not cost a request for each one before it."""
+        """Every slot after the boundary, up to the end: from a listing, because some may be missing. If very many are
+        missing in one place, only the first is reported: a large number in a name must not cost a request for each
+        number before it."""
         end = self._reader.boundary()
         listed = (self._keys.slot_of(one.key) for one in self._store.list(self._keys.log))
         before: Segment | None = None
         for slot in _with_missing(sorted({slot for slot in listed if slot is not None and slot > end}), end):
             found = self._store.get(self._keys.slot(slot))
             if slot <= self._reader.boundary():
-                continue  # collected meanwhile
+                continue  # collected in the meantime
             one = self._slot(slot, found, before)
             before = one.segment
             yield one
@@ -173,7 +174,7 @@ class CommitLogTools:
         return Slot(slot, segment, found, None)
 
     def _before(self, slots: list[Slot]) -> Segment:
-        """What the first slot comes after: the beginning, or what the readable ones leave room for."""
+        """What precedes the first slot: the beginning, or what the readable segments leave room for."""
         first = slots[0].slot if slots else 1
         good = next((one.segment for one in slots if one.segment is not None), None)
         if first > 1 and good is None:
@@ -182,8 +183,8 @@ class CommitLogTools:
         return Segment(first - 1, good.epoch if good else 1, "", max(lsn, 0), 0, "fence")
 
     def _void(self, one: Slot, before: Segment, *, is_last: bool) -> tuple[Segment, str | None]:
-        """Put a void in the place of a slot; and where its bytes went. A record takes more than a byte, so the damaged
-        segment has not used more LSNs than it has bytes."""
+        """Replace a slot by a void; also returns where its bytes went. A record takes more than a byte, so the damaged
+        segment cannot have used more LSNs than it has bytes."""
         size = self._config.log_segment_max_bytes if one.found is None else one.found.size
         ts = int(self._clock.now().timestamp() * 1000)
         void = Segment(one.slot, before.epoch, "repair", before.end_lsn + 1, ts, "void", skip=size if is_last else 0)
@@ -211,7 +212,7 @@ class CommitLogTools:
 
 
 def _with_missing(listed: Sequence[int], end: int) -> Iterator[int]:
-    """The listed slots after `end`, and those that are missing before each: all of few, the first of many."""
+    """The listed slots after `end`, and the missing ones before each: all if they are few, otherwise only the first."""
     for slot in listed:
         yield from range(end + 1, slot if slot - end <= MISSING_MAX else end + 2)
         yield slot

@@ -1,19 +1,19 @@
 """The writer of a commit log on S3: one at a time, and no lock service.
 
-Opening: take the lease (a new epoch), then write a *fence* into the next slot. Only from there on it is the writer:
-the slot is decided by put-if-absent, so the old writer's next append meets the fence, sees the newer epoch, and stops.
+Opening: take the lease (a new epoch), then write a *fence* into the next slot. Only then is it the writer:
+put-if-absent decides the slot, so the old writer's next append finds the fence, sees the newer epoch, and stops.
 
-Committing: one put-if-absent into the next slot, which is the commit. What its answer can be:
+Committing: one put-if-absent into the next slot, which is the commit. Possible answers:
 - ours: committed.
-- another's, of a newer epoch: `Fenced`, nothing of the batch is in the log. This writer is done. Of an older one:
-  `Corrupt`, nothing older can be behind our fence.
-- unknown (`CommitStateUnknown`): this writer is *poisoned*; open a new one, which continues after whatever landed.
+- another writer's segment with a newer epoch: `Fenced`, and nothing of the batch is in the log. This writer must stop.
+  With an older epoch: `Corrupt`, because nothing older can come after our fence.
+- unknown (`CommitStateUnknown`): this writer is *poisoned*; open a new one, which continues after what landed.
 
 **The boundary.** Garbage collection deletes old slots, and a deleted slot is free again: a writer that slept through a
-take-over and a collection could 'commit' there, where nobody will ever read. So a commit counts only once its slot is
-known to be above the boundary of the root, which is raised before anything is deleted. That takes no request as long as
-our last commit is recent: whatever took our next slot is younger than that commit, and nothing younger than
-`gc_min_age_seconds` is deleted. Half of it, by the monotonic and by the wall clock, is the limit."""
+takeover and a collection could 'commit' there, where nobody will ever read. So a commit counts only if its slot is
+known to be above the boundary of the root, which is raised before anything is deleted. This takes no request as long as
+our last commit is recent: a segment in our next slot is younger than that commit, and nothing younger than
+`gc_min_age_seconds` is deleted. The limit is half of that, by both the monotonic and the wall clock."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ from worm.log.segment import FRAME_ROOM, VERIFY, LogTransaction, Segment
 from worm.store.base import Lost, Store
 
 FENCE_TRIES = 8
-"""Per allowed retry: a busy old writer may be quicker several times in a row."""
+"""Attempts per allowed retry: a busy old writer may be faster several times in a row."""
 LOOK_SECONDS, LOOK_COMMITS = 1.0, 32
-"""A writer that commits without a pause is quicker than any fence. So after that many commits it looks at the lease
-about once a second (one GET, answered 304), and stops if another writer took it."""
+"""A writer that commits without a pause is faster than any fence. So after this many commits, it checks the lease about
+once a second (one GET, answered 304), and stops if another writer took it."""
 TAKEOVER_SECONDS = 10 * LOOK_SECONDS
-"""How long a new writer tries at least. On a fast disk all its tries together take less time than the old writer lets
-pass between two looks at the lease."""
+"""How long a new writer tries at least. On a fast disk, all its attempts together take less time than the old writer
+waits between two checks of the lease."""
 
 Unless = Callable[[Lease | None, Segment | None], None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """Before a PUT was sent."""
+    """The time before a PUT was sent."""
 
     monotonic: float
     wall: datetime
 
 
 class LogWriter:
-    """The only writer of a database's log. Not for several threads: `GroupCommit` is. `on_commit` is called after each
-    segment, before its commit is acknowledged. `boundary`: as it was after the fence was written. `passed`:
-    what the previous writer wrote while the fence was tried. `is_contested`: others took the lease at the same time."""
+    """The only writer of a database's log. Not thread-safe: use `GroupCommit` for that. `on_commit` is called after
+    each segment, before its commit is acknowledged. `boundary`: its value after the fence was written. `passed`: what
+    the previous writer wrote while we tried to fence it. `is_contested`: others took the lease at the same time."""
 
     on_commit: Callable[[LogWriter], None] | None = None
 
@@ -106,10 +106,10 @@ class LogWriter:
         ids: Ids | None = None,
     ) -> Self:
         """Become the writer; the previous one is fenced. `name` is for people who look at the lease. `end` finds the
-        last segment of the log, or its header, by a listing; without it the end is looked for here. An epoch of 0 is
-        not known. `read_root` reads the root for a caller that has it, too. `unless` sees the lease, then the lease
-        and the end, before anything is written: an exception from it leaves all as it is. A database of another
-        `kind` is `Invalid`, and nothing is written; None is any kind, deleted ones too."""
+        last segment of the log, or its header, by a listing; without it, this method searches for the end. An epoch of
+        0 is unknown. `read_root` reads the root for a caller that needs it, too. `unless` sees the lease, then the
+        lease and the end, before anything is written: if it raises, nothing changes. A database of another `kind` is
+        `Invalid`, and nothing is written; None accepts any kind, including deleted databases."""
         clock = clock or SystemClock()
         writer = cls(store, DbKeys.of(db), config or LogConfig(), clock, ids or Ids.system(clock), kind)
         writer._read_root = read_root or writer._read_root
@@ -138,16 +138,16 @@ class LogWriter:
 
     @property
     def stopped(self) -> WormError | None:
-        """Why this writer takes no more commits."""
+        """Why this writer accepts no more commits."""
         return self._stopped
 
     def append_wal(self, records: Iterable[JsonObject], *, txn: str | None = None) -> int:
-        """Commit one transaction; returns its commit LSN, that of its last record."""
+        """Commit one transaction; returns its commit LSN, which is the LSN of its last record."""
         return self.commit([LogTransaction(self._ids.ulid() if txn is None else txn, records)])[0]
 
     def commit(self, transactions: Sequence[LogTransaction]) -> list[int]:
-        """Commit transactions in one segment; returns the commit LSN of each. On any error but `Invalid` and `Denied`
-        the writer has stopped; `CommitStateUnknown`: they may be in the log, all of them or none."""
+        """Commit transactions in one segment; returns the commit LSN of each. After any error except `Invalid` and
+        `Denied`, the writer has stopped. `CommitStateUnknown`: either all of them are in the log or none."""
         if self._stopped is not None:
             raise self._refusal(self._stopped)
         self._check_size(transactions)
@@ -171,11 +171,11 @@ class LogWriter:
         return lsns
 
     def close(self) -> None:
-        """Takes no more commits. The lease is left: who comes next takes a new epoch anyhow."""
+        """Accept no more commits. The lease stays: the next writer takes a new epoch anyway."""
         self.stop(Unavailable("the writer is closed", key=self.keys.log))
 
     def stop(self, reason: WormError) -> None:
-        """Takes no more commits, for this reason if there is none yet."""
+        """Accept no more commits, for this reason unless there is already one."""
         self._stopped = self._stopped or reason
 
     # Opening
@@ -206,21 +206,21 @@ class LogWriter:
                 before = self._overtaken(outcome, fence.slot)
                 self.passed.append(before)
                 if (attempt + 1) % FENCE_TRIES:
-                    continue  # right behind it
+                    continue  # try right after it
             else:
                 self.boundary = boundary_of(self._store, self.keys, self._read_root)
                 if self.boundary < fence.slot:
                     self._check_lease()
                     self._end, self._end_written = fence, moment
                     return
-                before = None  # the end was collected meanwhile, and with it the slot of our fence
+                before = None  # the end was collected in the meantime, and with it the slot of our fence
             before, is_listed = self._end_now(0 if before is None else before.slot), False
             self.passed.clear()
             self._clock.sleep(self._pause(attempt))
         raise Unavailable("the old writer was faster in every attempt", key=self.keys.log, hint="try again")
 
     def _fence_attempts(self) -> Iterator[int]:
-        """Numbers from 0: as many as the settings allow, and more until the old writer must have looked."""
+        """Numbers from 0: as many as the settings allow, and more until the old writer must have checked the lease."""
         deadline = self._clock.monotonic() + TAKEOVER_SECONDS
         for attempt in itertools.count():
             if attempt >= self.config.cas_max_retries * FENCE_TRIES and self._clock.monotonic() >= deadline:
@@ -228,14 +228,14 @@ class LogWriter:
             yield attempt
 
     def _end_now(self, hint: int) -> Segment | None:
-        """The end of the log, unless it is that of a newer writer."""
+        """The end of the log, unless a newer writer wrote it."""
         end = find_tail(self._store, self.keys, self._read_root, hint)
         if end is not None and end.epoch > self.epoch:
             raise self._fenced(end.epoch)
         return end
 
     def _look(self) -> None:
-        """Has somebody taken the lease?"""
+        """Whether somebody has taken the lease."""
         self._commits += 1
         if self._commits >= LOOK_COMMITS and self._clock.monotonic() - self._looked >= LOOK_SECONDS:
             self._commits, self._looked = 0, self._clock.monotonic()
@@ -246,7 +246,7 @@ class LogWriter:
         return backoff(self._ids, attempt // FENCE_TRIES, base_seconds=low, cap_seconds=high)
 
     def _check_no_gap(self, slot: int) -> None:
-        """A segment after a free slot: one before it was lost, and a fence there would hide that."""
+        """A segment after a free slot: the segment before it was lost, and a fence there would hide that."""
         key = self.keys.slot(slot)
         is_gap = is_beyond(self._store, self.keys, slot) and self._store.head(key) is None
         if is_gap and boundary_of(self._store, self.keys, self._read_root) < slot:
@@ -265,7 +265,8 @@ class LogWriter:
         moment = self._moment()
         segment = Segment.of(self._header(self._end, "data"), transactions)
         outcome = self._store.put_if_absent(self.keys.slot(segment.slot), segment.encode())
-        self._confirm(segment.slot)  # also of a slot that another has: ours may have been there before, and collected
+        # Also if another writer has the slot: ours may have been there before, and been collected.
+        self._confirm(segment.slot)
         if isinstance(outcome, Lost):
             older = self._overtaken(outcome, segment.slot)
             what = f"a segment of epoch {older.epoch} follows our own of epoch {self.epoch}"
@@ -285,13 +286,13 @@ class LogWriter:
             raise self._unknown(slot, f"slot {slot} was already collected (boundary {boundary})")
 
     def _is_recent(self) -> bool:
-        """Is the end that we know younger than what may be collected?"""
+        """Whether the end that we know is too young to be collected."""
         limit = self.config.gc_min_age_seconds / 2
         wall = (self._clock.now() - self._end_written.wall).total_seconds()
         return 0 <= wall < limit and self._clock.monotonic() - self._end_written.monotonic < limit
 
     def _overtaken(self, lost: Lost, slot: int) -> Segment:
-        """The segment that another wrote into our slot, if it is of an older writer: we go on behind it."""
+        """The segment in our slot, if an older writer wrote it: we continue after it."""
         other = Segment.decode(lost.current.body, slot, lost.current.key)
         if other.epoch > self.epoch:
             raise self._fenced(other.epoch)
@@ -319,7 +320,7 @@ class LogWriter:
         return _Moment(self._clock.monotonic(), self._clock.now())
 
     def _refusal(self, reason: WormError) -> WormError:
-        """What later commits are told: nothing of them was written."""
+        """The error for later commits: nothing of them was written."""
         hint = "nothing of this commit was written; open a new writer"
         if isinstance(reason, CommitStateUnknown):
             return Unavailable(f"the writer has stopped: {reason.message}", key=reason.key, hint=hint)

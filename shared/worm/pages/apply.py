@@ -1,14 +1,14 @@
-"""From the log to layers: pages that are committed become delta layers, and the root names them.
+"""From the log to layers: committed pages become delta layers, which the root names.
 
-- The *memtable* holds versions that are in the log and in no layer yet. It is not durable by itself: the log is.
-- A *flush* is a memtable cut off at a slot. It becomes layers, which the root then names, with the slot and LSN
-  up to which the branch is applied now.
-- To *apply* is to read the log after the slot that is applied, and to flush it, without being its writer: for the
-  `apply` worker and whoever cannot wait. An event only says where to look.
+- The *memtable* holds versions that are in the log, but not in a layer yet. It is not durable by itself: the log is.
+- A *flush* is a memtable cut off at a slot. It becomes layers, which the root then names, together with the slot and
+  LSN up to which the branch is now applied.
+- To *apply* is to read the log after the applied slot and flush it, without being its writer: for the `apply` worker
+  and for callers that cannot wait. An event only says where to look.
 
-Anybody may flush: the writer, the worker, somebody who wants to branch; several at once. What was applied is in the
-root, and a flush is published only by whoever began where the root still stands. The layers of all others are never
-named, and are swept up later. So a flush can be repeated, cut short at any request, and made twice.
+Any process may flush: the writer, the worker, or one that wants to branch, also several at once. The root records what
+is applied, and only a flush that started where the root still is gets published. The layers of all others are never
+named, and are collected later. So a flush can be repeated, interrupted at any request, and done twice.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from worm.pages.root import PagesRoot
 from worm.store.base import Store
 
 OVERHEAD = 120
-"""Bytes of a version in memory, beside its page and data."""
+"""The bytes of a version in memory, without its page and data."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppliedLog:
-    """What a run came to. `is_done`: nothing was left in the log."""
+    """The result of a run. `is_done`: nothing was left in the log."""
 
     branch: str
     slot: int
@@ -65,7 +65,7 @@ class Applier:
         self._flusher = Flusher(store, self.root, self._ids)
 
     def run(self, branch: str = MAIN, *, upto: int | None = None, left: Deadline | None = None) -> AppliedLog:
-        """Apply the log of a branch to its end; or until LSN `upto` is applied, or no time is left."""
+        """Apply the log of a branch to its end, until LSN `upto` is applied, or until the time is up."""
         branch = branch_name(branch)
         segments = flushes = 0
         pages = self.root.read()
@@ -81,7 +81,7 @@ class Applier:
                     return AppliedLog(branch, before.slot, before.lsn, segments, flushes, True)
                 pages = self._flusher.run(pages, taken.frozen(branch, before))
             except (Expired, Fenced):
-                now = self.root.read()  # somebody else applied it, and it was collected since
+                now = self.root.read()  # another process applied it, and it has been collected since then
                 if now.branch(branch) == before:
                     raise
                 pages = now
@@ -92,7 +92,7 @@ class Applier:
                 return AppliedLog(branch, after.slot, after.lsn, segments, flushes, True)
 
     def _taken(self, pages: Pages, name: str) -> tuple[Memtable, bool]:
-        """The log after what is applied, as much as makes a flush; and whether that is all."""
+        """The log after the applied slot, enough for one flush, and whether that is all of it."""
         branch = pages.branch(name)
         table = Memtable(branch.slot, branch.lsn, branch.base)
         keys = DbKeys(self.root.keys.db_id, branch.id)
@@ -106,7 +106,7 @@ class Applier:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """What goes into layers: the log of a branch up to a slot and LSN, from `after` on."""
+    """What goes into layers: the log of a branch from `after` up to a slot and LSN."""
 
     branch: str
     id: str
@@ -126,7 +126,7 @@ class Flusher:
         self._ids = ids
 
     def run(self, pages: Pages, flush: Flush) -> Pages:
-        """Returns the root after it: ours, or that of somebody who was quicker."""
+        """Returns the new root: ours, or that of a faster process."""
         branch = pages.branch(flush.branch)
         if branch.slot != flush.after_slot or branch.id != flush.id or flush.slot <= branch.slot:
             return pages
@@ -170,7 +170,7 @@ class Flusher:
         return layers
 
     def _time_of(self, branch: PageBranch, slot: int) -> int:
-        """When the store took the slot, in its own time."""
+        """When the slot was written, by the store's clock."""
         key = DbKeys(self._root.keys.db_id, branch.id).slot(slot)
         info = self._store.head(key)
         if info is None:
@@ -183,8 +183,8 @@ class Flusher:
 
 
 class Memtable:
-    """Versions by page. `lsn` and `slot`: what was taken in last; `after`: nothing up to this LSN is in it. `end` is
-    the last segment without its records; its epoch, writer and time are not known where only the root told of it."""
+    """Versions by page. `lsn` and `slot`: what was added last. `after`: it has nothing up to this LSN. `end` is the
+    last segment without its records; its epoch, writer and time are unknown if only the root named it."""
 
     def __init__(self, slot: int, lsn: int, base: int) -> None:
         self.slot, self.lsn, self.after, self.base = slot, lsn, lsn, base
@@ -195,7 +195,7 @@ class Memtable:
         self._lock = new_rlock()
 
     def copy(self) -> Memtable:
-        """For somebody who goes another way from here."""
+        """A copy that can develop independently."""
         with self._lock:
             made = Memtable(self.slot, self.lsn, self.base)
             made.after, made.bytes, made.epoch, made.end = self.after, self.bytes, self.epoch, self.end
@@ -203,7 +203,7 @@ class Memtable:
             return made
 
     def add(self, segment: Segment, key: str) -> None:
-        """The next segment of the log; one that was applied before its writer was told is passed over."""
+        """Add the next segment of the log. One that was applied before its writer knew about it is skipped."""
         with self._lock:
             if segment.slot <= self.slot:
                 return
@@ -229,7 +229,7 @@ class Memtable:
             return [version for page in pages for version in self._versions[page]]
 
     def trim(self, lsn: int) -> None:
-        """Forget versions up to this LSN: layers have them."""
+        """Forget versions up to this LSN: they are in layers."""
         with self._lock:
             if lsn <= self.after:
                 return
@@ -244,7 +244,7 @@ class Memtable:
             self.after = lsn
 
     def frozen(self, name: str, branch: PageBranch) -> Flush:
-        """All of its versions, for this branch and whatever is applied there."""
+        """All of its versions as a flush for this branch."""
         with self._lock:
             return Flush(name, branch.id, branch.slot, self.slot, self.lsn, self.epoch, self.between("", None))
 

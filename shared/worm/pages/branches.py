@@ -1,8 +1,8 @@
-"""Branches: cheap pointers into the history of another branch, and lines of history of their own.
+"""Branches: cheap pointers into the history of another branch, with their own history after that.
 
-A branch is an entry of the root: its parent and the LSN where it was forked. What it writes goes into a log and layers
-of its own (`branches/<id>/…`); everything else it shares. Creating and deleting are one compare-and-swap of the root,
-by which the collector, too, decides what is kept. `branches/<name>.json` says it for people; nothing decides by it.
+A branch is an entry in the root: its parent and the LSN where it was forked. Its writes go into its own log and layers
+(`branches/<id>/…`); it shares everything else. Creating and deleting a branch is one compare-and-swap of the root,
+which also tells the collector what to keep. `branches/<name>.json` is for people; nothing depends on it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from worm.schema.fields import segment_problem
 from worm.store.base import Store
 
 DELETING = "deleting"
-"""The writer that fences a branch for good: a lease that it holds says that the branch was deleted."""
+"""The name of the writer that fences a branch for good: if it holds the lease, the branch was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,8 @@ class BranchInfo:
 
 @dataclass(frozen=True, slots=True)
 class _Fork:
-    """A branch to be made, and the very parent that it was thought of: a name may be given to another one meanwhile."""
+    """A branch to create, and the exact parent that was meant: its name may be given to another branch in the
+    meantime."""
 
     branch: PageBranch
     parent: str
@@ -64,14 +65,14 @@ class Branches:
         return [_info(name, branch) for name, branch in sorted(self.root.read().branches.items())]
 
     def create(self, name: str, *, parent: str = MAIN, at: Position | None = None) -> BranchInfo:
-        """Fork a branch at a position (default: everything that is committed now)."""
+        """Fork a branch at a position (default: the newest commit)."""
         _check_name(name)
         fork = self._forked(parent, at)
 
         def added(pages: Pages) -> Pages | None:
             found = pages.branches.get(name)
             if found is not None and found.id == fork.branch.id:
-                return None  # it was stored already, and the answer was lost
+                return None  # it was already stored, and the answer was lost
             if found is not None:
                 raise Conflict(f"branch {name!r} already exists", key=self.root.keys.root)
             return pages.with_branch(name, _placed(pages, fork))
@@ -79,7 +80,8 @@ class Branches:
         return self._point(name, self.root.change(added))
 
     def delete(self, name: str) -> None:
-        """Delete a branch and what only it has. Its writer is fenced first; `Conflict` while others need it."""
+        """Delete a branch and everything that only it has. Its writer is fenced first. `Conflict` while others need
+        it."""
         name = branch_name(name)
         branch = self._closed(name)
 
@@ -95,7 +97,7 @@ class Branches:
         self._store.delete(self.root.keys.pointer(name))
 
     def undelete(self, name: str) -> None:
-        """Always refused: what only a deleted branch had goes with it, and its log was ended for good."""
+        """Always refused: a deleted branch takes along what only it had, and its log was ended for good."""
         if branch_name(name) in self.root.read().branches:
             raise Conflict(f"branch {name!r} exists", key=self.root.keys.root, hint="there is nothing to undelete")
         raise NotFound(
@@ -105,11 +107,11 @@ class Branches:
         )
 
     def reset(self, name: str, *, at: Position | None = None) -> BranchInfo:
-        """Throw away what was written on a branch, and fork it from its parent again."""
+        """Discard what was written on a branch, and fork it from its parent again."""
         name = branch_name(name)
         parent = self._replaceable(self.root.read(), name).parent or MAIN
         fork = self._forked(parent, at)
-        _placed(self.root.read(), fork)  # else the branch would be closed for nothing
+        _placed(self.root.read(), fork)  # otherwise the branch would be closed for nothing
         before = self._closed(name)
 
         def replaced(pages: Pages) -> Pages | None:
@@ -124,7 +126,7 @@ class Branches:
         return self._point(name, self.root.change(replaced))
 
     def _forked(self, parent: str, at: Position | None) -> _Fork:
-        """A new branch; what it shares is applied first."""
+        """Create a branch; what it shares is applied first."""
         parent = branch_name(parent)
         parent_id = self.root.read().branch(parent).id
         lsn = None if at is None else position_of(at)
@@ -153,8 +155,8 @@ class Branches:
         return branch
 
     def _closed(self, name: str) -> PageBranch:
-        """From here on no commit to the branch is acknowledged. First the root says so, then its writer is fenced:
-        whoever opens it in between looks at the root again, and gives up."""
+        """From here on, no commit to the branch is acknowledged. First the root says so, then its writer is fenced: a
+        process that opens the branch in between checks the root again, and gives up."""
 
         def marked(pages: Pages) -> Pages | None:
             found = self._replaceable(pages, name)
@@ -170,7 +172,7 @@ class Branches:
         return branch
 
     def _point(self, name: str, pages: Pages) -> BranchInfo:
-        """Make the root of its log (it need not be looked for then), and say it for people."""
+        """Write the root of its log (so that nobody has to search for it), and the pointer for people."""
         branch = pages.branch(name)
         keys = DbKeys(self.root.keys.db_id, branch.id)
         begin_log(root_file(self._store, keys, clock=self._clock, ids=self._ids), self.root.kind)
@@ -180,7 +182,7 @@ class Branches:
 
 
 def _placed(pages: Pages, fork: _Fork) -> PageBranch:
-    """The branch below the ancestor in whose history its fork lies; it must be there to be read."""
+    """The branch below the ancestor whose history contains its fork, which must be readable."""
     owner, wanted = fork.parent, fork.branch
     if pages.branch(owner).id != fork.parent_id:
         raise Conflict(

@@ -1,16 +1,16 @@
-"""Indexes and blocks of layers that were read, so that they are not read again: in memory, and on a disk if wanted.
+"""A cache of layers' indexes and blocks, in memory and optionally on a disk.
 
 Layers never change and their keys are never used again, so nothing here is ever out of date.
 
-- In memory, items are kept decoded, those used last, as many as fit by their `size`. Who asks for an item that another
-  thread is just loading waits for that load, and shares its end: the item or the error. An error is not kept; who asks
-  next loads anew.
+- In memory, items are kept decoded: the most recently used ones, as many as fit by their `size`. If another thread is
+  already loading an item, a caller waits for that load and shares its result: the item or the error. An error is not
+  kept; the next caller loads again.
 - On the disk are raw bytes as they came from the store, for the next process; decoding checks them. Several processes
-  may share the directory. A file appears by rename, whole; the time of its last use is its mtime, and the files used
-  longest ago go first when there are too many bytes. Each process counts what it adds itself, and looks at the
-  directory anew before it would pass the limit, and after every eighth of the limit that it has added: what others add
-  in between may be over it. The directory is a help and nothing else: whatever fails with it is a miss. Names are a
-  hash of the object's key and the place in it, so keys must be unique over all stores that share a directory.
+  may share the directory. A file appears by rename, complete. Its mtime is the time of its last use, and the least
+  recently used files are deleted first when there are too many bytes. Each process counts what it adds itself. It
+  rescans the directory before it would exceed the limit, and after every eighth of the limit that it has added: what
+  others add in between may exceed it. The directory is only an optimization: any failure is a miss. Names are a hash of
+  the object's key and the place in it, so keys must be unique over all stores that share a directory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from worm.pages.layer_file import Block, LayerIndex
 _ENDING = ".piece"
 _UNFINISHED = ".unfinished"
 _OWN = re.compile(r"[0-9a-f]{40}\.piece|worm-.*\.unfinished")
-_FREE_SHARE = 8  # when there are too many bytes, an eighth of the limit is made free
+_FREE_SHARE = 8  # when there are too many bytes, an eighth of the limit is freed
 _LOOK_SHARE = 8
 
 
@@ -49,11 +49,11 @@ class Whole:
 
 ItemT = TypeVar("ItemT", LayerIndex, Block, Whole)
 _INDEX, _WHOLE = -1, -2
-"""Stand for the offsets of an index and of all of a layer, which callers need not name."""
+"""Placeholders for the offset of an index and of a whole layer, which callers need not give."""
 
 
 class _Load(Generic[ItemT]):
-    """One that is under way. With neither item nor error at its end, its thread was stopped."""
+    """A load in progress. If it ends with neither item nor error, its thread was stopped."""
 
     def __init__(self) -> None:
         self.ended = threading.Event()
@@ -62,7 +62,7 @@ class _Load(Generic[ItemT]):
 
 
 class BlockCache:
-    """`hits`: found in memory, or loaded by another meanwhile; `disk_hits`: found on the disk; `misses`: loaded."""
+    """`hits`: found in memory, or loaded by another thread; `disk_hits`: found on the disk; `misses`: loaded."""
 
     def __init__(self, memory_bytes: int, *, disk: Path | None = None, disk_bytes: int = 0) -> None:
         self.hits = 0
@@ -85,7 +85,7 @@ class BlockCache:
         return self._get((key, ref_offset), load, lambda body: Block.decode(body, key, ref_offset))
 
     def whole(self, key: str, load: Callable[[], bytes]) -> Whole:
-        """All bytes of the layer `key`, in memory only: files are of pieces. `load` has checked them."""
+        """All bytes of the layer `key`, in memory only: the disk holds pieces. `load` has checked them."""
         return self._get((key, _WHOLE), load, Whole)
 
     @property
@@ -95,7 +95,7 @@ class BlockCache:
             return self._used
 
     def _begin_again(self) -> None:
-        """In a forked child nobody goes on with the loads of the parent."""
+        """In a forked child, nobody continues the loads of the parent."""
         self._items, self._loads, self._used = OrderedDict(), {}, 0
 
     def clear(self) -> None:
@@ -107,7 +107,7 @@ class BlockCache:
     def _get(self, name: tuple[str, int], load: Callable[[], bytes], decode: Callable[[bytes], ItemT]) -> ItemT:
         while True:
             with self._lock:
-                held = cast("ItemT | None", self._items.get(name))  # a name is always asked for as one kind
+                held = cast("ItemT | None", self._items.get(name))  # a name always has the same kind
                 if held is not None:
                     self._items.move_to_end(name)
                     self.hits += 1
@@ -156,7 +156,7 @@ class BlockCache:
             return None
         try:
             item = decode(body)
-        except Corrupt:  # damaged or cut on this disk: the store has the truth
+        except Corrupt:  # damaged or truncated on this disk: the store has the truth
             self._files.drop(*name)
             return None
         with self._lock:
@@ -180,27 +180,27 @@ class PieceFiles:
         self._folder = folder
         self._limit = limit_bytes
         self._lock = new_lock()
-        self._used: int | None = None  # None: the directory was not looked at yet
+        self._used: int | None = None  # None: the directory was not scanned yet
         self._added = 0
 
     def read(self, key: str, offset: int) -> bytes | None:
-        """The bytes, if they are there; they are now the ones used last."""
+        """The bytes, if the file exists. It is now the most recently used one."""
         path = self._path(key, offset)
         try:
             body = path.read_bytes()
-        except OSError:  # not there, or not to be had: the store has it
+        except OSError:  # missing or unreadable: the store has it
             return None
-        with contextlib.suppress(OSError):  # of a read-only directory: the order of use is a help
+        with contextlib.suppress(OSError):  # a read-only directory: the order of use is only an optimization
             os.utime(path)
         return body
 
     def drop(self, key: str, offset: int) -> None:
-        """Remove what turned out to be damaged."""
-        with contextlib.suppress(OSError):  # it is found damaged again
+        """Remove a damaged file."""
+        with contextlib.suppress(OSError):  # it will be found damaged again
             self._path(key, offset).unlink()
 
     def write(self, key: str, offset: int, body: bytes) -> None:
-        """Keep the bytes, unless the disk does not let us."""
+        """Keep the bytes, if the disk allows it."""
         if len(body) > self._limit:
             return
         with contextlib.suppress(OSError):  # full, read-only, gone: then it is not kept
@@ -228,7 +228,8 @@ class PieceFiles:
             self._added += size
 
     def _evict(self, size: int) -> int:
-        """Remove the files used longest ago where `size` more bytes have no room; returns the bytes that stay."""
+        """Remove the least recently used files if there is no room for `size` more bytes. Returns the bytes that
+        stay."""
         files = sorted(self._files())
         used = sum(length for _, length, _ in files)
         if used + size <= self._limit:
@@ -243,7 +244,7 @@ class PieceFiles:
         return used
 
     def _files(self) -> list[tuple[int, int, Path]]:
-        """Last use, size and path of what is ours; other files in the directory are left alone."""
+        """The last use, size and path of our files; other files in the directory are left alone."""
         found: list[tuple[int, int, Path]] = []
         with contextlib.suppress(FileNotFoundError), os.scandir(self._folder) as entries:
             for entry in entries:

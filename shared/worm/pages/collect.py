@@ -1,15 +1,16 @@
-"""Garbage of a page store: what no read inside the window needs, old slots of the log, and objects that nobody named.
+"""Garbage of a page store: layers that no read inside the window needs, old slots of the log, and objects that were
+never named.
 
-A layer serves reads from its first LSN up to where newer images cover all of its pages. It leaves the root when no read
-that is promised falls into that: no LSN from the horizon on, no fork, no pin. The horizon is the state that the branch
-had a window ago, by the store's own time. Root and horizon change in one compare-and-swap, and so do forks and pins: a
-new branch finds its layers, or is told that they are gone.
+A layer serves reads from its first LSN up to where newer images cover all of its pages. It leaves the root when no
+promised read falls into that range: no LSN from the horizon on, no fork, no pin. The horizon is the state that the
+branch had one window ago, by the store's own clock. Root and horizon change in one compare-and-swap, and so do forks
+and pins: a new branch either finds its layers, or gets an error that says that they are gone.
 
-Only then, and a minimum age later, is the object deleted: readers with an older root have that long, and are told
-`SnapshotExpired` after it. Before anything is deleted, the root is kept a second time: whatever becomes of it, its copy
-names layers that are there, and the log after them is whole (`repair.py`). An object that no root names is deleted if
-it is old enough *and* can never be named any more (see `log/keys.py`); otherwise it is left. Whenever something is
-unclear, objects stay.
+Only then, and after a minimum age, is the object deleted: readers with an older root have that long, and get
+`SnapshotExpired` after it. Before anything is deleted, a copy of the root is written: whatever happens to the root, its
+copy names existing layers, and the log after them is complete (`repair.py`). An object that no root names is deleted if
+it is old enough *and* can never be named again (see `log/keys.py`); otherwise it stays. If anything is unclear, objects
+stay.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Garbage:
 
 
 class PageCollector:
-    """Collects the garbage of a database. Several at once do no harm."""
+    """Collects the garbage of a database. It is safe to run several at once."""
 
     def __init__(self, store: Store, db_id: str, *, clock: Clock | None = None, ids: Ids | None = None) -> None:
         self._store = store
@@ -62,7 +63,8 @@ class PageCollector:
         orphans = sorted(self._orphans(after, now), key=lambda one: not one.key.endswith(f"/{ROOT_NAME}"))
         slots = [self._collect_log(name, branch, after, pages, dry_run) for name, branch in after.branches.items()]
         if not dry_run:
-            for listed in orphans:  # of a dead branch's log the root goes first: without it nothing counts as committed
+            # For the log of a deleted branch, the root goes first: without it, nothing counts as committed.
+            for listed in orphans:
                 self._store.delete(listed.key)
         return replace(
             report,
@@ -73,7 +75,7 @@ class PageCollector:
         )
 
     def _delete_dropped(self, pages: Pages, now: int, dry_run: bool) -> tuple[list[Listed], set[str]]:
-        """Delete what left the root long enough ago. Its name is never used again, so this can be repeated."""
+        """Delete objects that left the root long enough ago. Their names are never reused, so this can be repeated."""
         aged = {
             one.path
             for branch in pages.branches.values()
@@ -93,7 +95,8 @@ class PageCollector:
     def _collect_log(
         self, name: str, branch: PageBranch, pages: Pages, backed_up: Pages, dry_run: bool
     ) -> tuple[int, int]:
-        """Slots whose commits are in layers, also by the copy of the root, and older than the window."""
+        """Collect slots that are older than the window and whose commits are in layers, also according to the copy of
+        the root."""
         before = backed_up.branches.get(name)
         known = 0 if before is None or before.id != branch.id else before.slot
         marked = max((mark.slot for mark in branch.marks if mark.lsn <= branch.horizon), default=0)
@@ -106,12 +109,12 @@ class PageCollector:
             with self.root.while_there(name, branch.id):
                 done = collector.run(upto, dry_run=dry_run)
         except Fenced:
-            return 0, 0  # it was deleted meanwhile, and another run has begun to sweep it up
+            return 0, 0  # it was deleted in the meantime, and another run has started to remove it
         return done.deleted, done.bytes
 
     def _orphans(self, pages: Pages, now: int) -> Iterator[Listed]:
-        """Objects that are old, that no root names, and that none can name any more. The root is older than the
-        listing: what was published meanwhile is not in it, and is kept because it still could be."""
+        """Objects that are old, that no root names, and that no root can ever name. The root is older than the listing:
+        an object that was published in between is not in it, and is kept because it can still be named."""
         directory = self.root.keys.directory
         named = {layer.path for branch in pages.branches.values() for layer in branch.layers}
         named |= {one.path for branch in pages.branches.values() for one in branch.dropped}
@@ -122,8 +125,8 @@ class PageCollector:
             for listed in self._store.list(prefix)
             if (path := listed.key.removeprefix(directory)) not in named and _is_dead(path, by_id)
         ]
-        # A branch that is gone goes as a whole: while the root of its log is young, a slot that is free again would be
-        # taken for a commit by a writer that slept.
+        # A deleted branch is removed as a whole: while the root of its log is young, a writer that slept would take a
+        # freed slot for a commit.
         owners = [split_branch(listed.key.removeprefix(directory))[0] for listed, _ in dead]
         young = {owner for owner, (_, is_old) in zip(owners, dead, strict=True) if not is_old} - by_id.keys()
         for owner, (listed, is_old) in zip(owners, dead, strict=True):
@@ -131,12 +134,12 @@ class PageCollector:
                 yield listed
 
     def _min_age_ms(self, pages: Pages) -> float:
-        """A second more: times of objects are whole seconds."""
+        """The minimum age plus one second, because times of objects are whole seconds."""
         return 1000 * (1 + pages.config.gc_min_age_seconds)
 
 
 def _is_dead(path: str, by_id: dict[str, PageBranch]) -> bool:
-    """Can no root ever name this object again? Only then it may go."""
+    """Whether no root can ever name this object again. Only then may it be deleted."""
     branch_id, name = split_branch(path)
     if branch_id not in by_id:
         return True  # ids of branches are in the root before anything is written there, and never come back
@@ -186,7 +189,7 @@ def _kept_marks(branch: PageBranch, horizon: int) -> tuple[Mark, ...]:
 
 
 def _is_needed(layer: Layer, branch: PageBranch, horizon: int, points: set[int]) -> bool:
-    """Does a read that is promised use the layer?"""
+    """Whether a promised read uses the layer."""
     end = covered_from(layer, branch)
     if end is None or end > horizon:
         return True
@@ -194,7 +197,7 @@ def _is_needed(layer: Layer, branch: PageBranch, horizon: int, points: set[int])
 
 
 def covered_from(layer: Layer, branch: PageBranch) -> int | None:
-    """The LSN from which on newer images say everything about its pages; None: they do not."""
+    """The LSN from which newer images cover all of its pages; None if they do not."""
     missing: list[Bounds] = [(layer.start, layer.end) if layer.is_image else (layer.low, layer.high + "\0")]
     images = [
         image

@@ -1,22 +1,23 @@
 """Compaction: many flushed deltas become few merged ones, and those become images.
 
 A run claims a new *compaction epoch* of its branch in the root, makes layers, and publishes them if the epoch is still
-its own and every input is still live: of two compactors of a branch at once the later one wins, and the other's layers
-are never named. Inputs of a merge leave the root with the same step; deltas below an image stay for reads of the past,
-and go with the garbage (`collect.py`). Those are not merged any more: some between them may be gone, and a layer must
+its own and every input is still live. If two compactors work on a branch at once, the later one wins, and the other's
+layers are never named. Inputs of a merge leave the root in the same step. Deltas below an image stay for reads of the
+past, and are collected later (`collect.py`). They are not merged again: some between them may be gone, and a layer must
 have all versions of the LSNs that it spans.
 
-- Merging is tiered: with the flushed layers go the newest merged ones that are not much larger than all before them, so
-  that the number of deltas grows with the logarithm of what was written, and every byte is rewritten so few times.
-- An image is made for a range of pages when its deltas amount to a part of it, or are too many.
-- A *plan* is a list of *tasks*, each of which makes one merged delta or one image, split by size. Any process can do
-  one alone, and more than once: its layers have names of their own, and nobody sees them before the root names them. A
-  Spark job does the same tasks.
-- Where several processes share the work, a large task is *cut* into ranges of pages of about equal work. Cuts are first
-  pages of blocks, which the indexes of the layers tell: no page is in two parts, and the same root gives the same parts
-  wherever it is planned. A part has at least the bytes of a whole layer, or a cut would leave many small ones.
+- Merging is tiered: the flushed layers are merged with the newest merged ones that are not much larger than all before
+  them. So the number of deltas grows with the logarithm of the written bytes, and each byte is rewritten only that many
+  times.
+- An image is made for a range of pages when its deltas reach a share of its size, or are too many.
+- A *plan* is a list of *tasks*, each of which makes one merged delta or one image, split by size. Any process can do a
+  task alone, and more than once: its layers have unique names, and nobody sees them before the root names them. A Spark
+  job does the same tasks.
+- If several processes share the work, a large task is *cut* into ranges of pages of about equal work. Cuts are the
+  first pages of blocks, from the indexes of the layers: no page is in two parts, and the same root gives the same parts
+  wherever it is planned. A part has at least the bytes of a whole layer; otherwise a cut would leave many small layers.
 
-One run does a bounded amount of work; the next one goes on.
+One run does a limited amount of work; the next one continues.
 """
 
 from __future__ import annotations
@@ -50,15 +51,15 @@ from worm.store.parallel import in_parallel
 
 INDEX_CACHE = 64 * 1024 * 1024
 IMAGE_SHARE, LEAST_SHARE = 0.5, 0.25
-"""An image is due when the deltas above it have this part of its bytes (and this part of a whole delta layer, or small
-databases would keep many images for the past), or when there are `DEPTH_MAX` of them."""
+"""An image is due if the deltas above it have this share of its bytes (and this share of a whole delta layer, because
+small databases would otherwise keep many images of the past), or if there are `DEPTH_MAX` of them."""
 DEPTH_MAX = 8
 TIER = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Make layers of these ranges: one merged delta, or an image at `lsn`. It can be sent to another process."""
+    """Make layers from these ranges: one merged delta, or an image at `lsn`. It can be sent to another process."""
 
     db_id: str
     branch_id: str
@@ -71,7 +72,7 @@ class Task:
 
     @property
     def target_bytes(self) -> int:
-        """Of a layer that it makes."""
+        """The target size of a layer that it makes."""
         return self.config.image_layer_target_bytes if self.is_image else self.config.delta_layer_target_bytes
 
 
@@ -85,7 +86,7 @@ def do_task(store: Store, task: Task, ids: Ids) -> list[Layer]:
         block_bytes=task.config.block_bytes,
         bits_per_key=0
         if task.is_image
-        else task.config.filter_bits_per_page,  # who asks an image has nobody else to ask
+        else task.config.filter_bits_per_page,  # after an image, there is no other layer to ask
     )
     layers: list[Layer] = []
     start, end = task.ranges[0].start, task.ranges[-1].end
@@ -110,7 +111,7 @@ def _contents(reader: LayerReader, task: Task) -> Iterable[PageVersion]:
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What a run will do to a branch. `inputs` are merged; images replace nothing."""
+    """What a run will do to a branch. `inputs` are merged; images do not replace anything."""
 
     branch: str
     id: str
@@ -120,7 +121,7 @@ class CompactionPlan:
 
     @property
     def bytes(self) -> int:
-        """Bytes that are read for it."""
+        """The bytes that it reads."""
         found = (one.layer for task in self.tasks for span in task.ranges for one in span.candidates)
         return sum({layer.path: layer.size for layer in found}.values())
 
@@ -139,11 +140,12 @@ class Compacted:
 
 
 Runner = Callable[[Sequence[Task]], Iterable[Sequence[Layer]]]
-"""Does the tasks of a step, in any order and place; gives the layers of each."""
+"""Does the tasks of a step, in any order and place. Returns the layers of each."""
 
 
 class Compactor:
-    """Compacts a database. `run` is what a worker calls. `parts`: tasks that a merge or an image may be cut into."""
+    """Compacts a database. A worker calls `run`. `parts`: the number of tasks that a merge or an image may be cut
+    into."""
 
     def __init__(
         self,
@@ -165,7 +167,7 @@ class Compactor:
         self._parts = parts
 
     def run(self, branch: str = MAIN, *, force: bool = False, left: Deadline | None = None) -> Compacted:
-        """Merge and make images as far as they are due (`force`: whatever there is), within the bound of one run."""
+        """Do the merges and images that are due (`force`: all that are possible), within the limit of one run."""
         branch = branch_name(branch)
         pages = self.root.read()
         inputs = self._due(pages, branch, self._now(), force)
@@ -196,7 +198,7 @@ class Compactor:
         return [layer for layer in pages.branch(name).layers if layer.level == 0]
 
     def _due(self, pages: Pages, name: str, now: int, force: bool) -> list[Layer]:
-        """The layers to merge, oldest first: none if it is too early."""
+        """The layers to merge, oldest first; empty if it is too early."""
         branch, config = pages.branch(name), pages.config
         flushed = sorted(self._flushed(pages, name), key=lambda layer: layer.high_lsn)
         waited = [mark.ms for mark in branch.marks if flushed and mark.lsn >= flushed[0].high_lsn]
@@ -208,7 +210,7 @@ class Compactor:
         size = 0
         for layer in flushed:
             if chosen and size + layer.size > limit and _flush_of(layer) != _flush_of(chosen[-1]):
-                break  # never within a flush: the order of layers is that of their LSNs only between whole flushes
+                break  # never within a flush: layers are in LSN order only between whole flushes
             chosen.append(layer)
             size += layer.size
         floor = max((layer.high_lsn for layer in branch.layers if layer.is_image), default=0)
@@ -231,7 +233,7 @@ class Compactor:
         return CompactionPlan(name, branch.id, epoch, inputs, [task])
 
     def _image_plan(self, pages: Pages, name: str, epoch: int, force: bool) -> tuple[CompactionPlan, bool]:
-        """Images that are due, at the LSN up to which nothing is flushed but not merged; and whether these are all."""
+        """The images that are due, at the LSN up to which everything flushed is merged, and whether these are all."""
         branch, config = pages.branch(name), pages.config
         flushed = self._flushed(pages, name)
         deltas = [layer for layer in branch.layers if layer.level == 1]
@@ -253,8 +255,8 @@ class Compactor:
     # Doing
 
     def _claimed(self, name: str) -> Pages:
-        """Become the newest compaction of the branch; those of others go on. A claim that is made twice after an
-        unknown answer only skips a number."""
+        """Become the newest compaction of the branch; those of other branches continue. A claim that is repeated after
+        an unknown answer only skips a number."""
 
         def next_one(pages: Pages) -> Pages:
             branch = pages.branch(name)
@@ -296,7 +298,7 @@ class Compactor:
         return int(store_time(self._store, self.root.keys).timestamp() * 1000)
 
     def _published(self, plan: CompactionPlan, outputs: Sequence[Layer]) -> Pages:
-        now = self._now() if plan.inputs else 0  # not that of the beginning: from here on readers have their time
+        now = self._now() if plan.inputs else 0  # the time now, not at the start: the readers' grace period begins here
         made, gone = {layer.path for layer in outputs}, {layer.path for layer in plan.inputs}
 
         def flipped(pages: Pages) -> Pages | None:
@@ -305,7 +307,7 @@ class Compactor:
                 raise _overtaken(self.root.keys)
             live = {layer.path for layer in branch.layers}
             if made & live:
-                return None  # it was stored already, and the answer was lost
+                return None  # it was already stored, and the answer was lost
             if branch.compaction != plan.epoch or not gone <= live:
                 raise _overtaken(self.root.keys)
             return pages.with_branch(plan.branch, _flipped(branch, outputs, gone, now, pages.config))
@@ -314,12 +316,12 @@ class Compactor:
 
 
 def _flush_of(layer: Layer) -> str:
-    """The layers of one flush differ in the last part of their names only."""
+    """The layers of one flush differ only in the last part of their names."""
     return layer.path.rpartition("-")[0]
 
 
 def _groups(found: Sequence[PageRange], target_bytes: int) -> list[list[PageRange]]:
-    """Pieces next to each other that are small together become one image again."""
+    """Adjacent pieces that are small together become one image again."""
     groups: list[list[PageRange]] = []
     size = 0
     for span in found:
@@ -334,7 +336,7 @@ def _groups(found: Sequence[PageRange], target_bytes: int) -> list[list[PageRang
 
 
 def _is_due(span: PageRange, own: set[str], config: PageConfig, force: bool) -> bool:
-    """A branch makes images where it has written something, not of what it shares."""
+    """A branch makes images of what it has written, not of what it shares."""
     deltas = [one.layer for one in span.candidates if not one.layer.is_image and one.layer.path in own]
     images = sum(one.layer.size for one in span.candidates if one.layer.is_image)
     if not deltas:
@@ -379,7 +381,7 @@ def _sum(report: Compacted, plan: CompactionPlan, outputs: Sequence[Layer]) -> C
 
 
 def split(reader: LayerReader, ranges: Sequence[PageRange], parts: int, least_bytes: int) -> list[list[PageRange]]:
-    """The ranges, which follow one another, in at most so many parts. One request for each layer, if it may be cut."""
+    """The adjacent ranges, divided into at most this many parts. One request for each layer, if it may be cut."""
     whole = [list(ranges)]
     layers = {one.layer.path: one.layer for span in ranges for one in span.candidates}
     if min(parts, sum(layer.size for layer in layers.values()) // least_bytes) < 2:
@@ -398,7 +400,7 @@ def split(reader: LayerReader, ranges: Sequence[PageRange], parts: int, least_by
 
 
 def _cuts(weights: Counter[str], parts: int) -> Iterator[str]:
-    """The first pages of all parts but the first, which has the first page of all."""
+    """The first pages of all parts except the first one."""
     before, made, total = 0, 1, weights.total()
     for page in sorted(weights):
         if before * parts >= made * total:

@@ -1,11 +1,11 @@
 """Writing a page store: one writer for each branch at a time.
 
-Committing is the log's (`log/writer.py`). Every commit is taken into memory in the order of the log, before anybody is
-told of it; from there it is read until a flush has put it into layers (`apply.py`). The writer flushes too, unless the
-`apply` worker was quicker.
+The log does the commits (`log/writer.py`). Every commit is added to memory in the order of the log, before its caller
+gets the answer. Reads find it there until a flush has put it into layers (`apply.py`). The writer flushes too, unless
+the `apply` worker was faster.
 
-A transaction whose id is known is not committed again: whoever did not learn what became of a commit repeats it with
-the same id, here or with a new writer, which reads the newest ids from the log.
+A transaction with a known id is not committed again: a caller that did not learn the outcome of a commit repeats it
+with the same id, here or with a new writer, which reads the newest ids from the log.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from worm.pages.upkeep import Background, CompactReport, maintain
 from worm.store.base import Store
 
 BEHIND_MAX = 32
-"""Who is more segments behind asks the root first: layers may have most of them."""
+"""If more segments than this are missing, the root is read first: layers may have most of them."""
 COMPACT_BYTES, COMPACT_SECONDS = 64 * 1024 * 1024, 1.0
-"""How much a writer compacts at once beside its own work, and how long it pauses after each time."""
+"""How much a writer compacts at once besides its own work, and how long it pauses after each round."""
 ROOM_FACTOR = 4
-"""Times `flush_threshold_bytes` may wait in memory, should flushing fail."""
+"""How many times `flush_threshold_bytes` may wait in memory if flushing fails."""
 
 
 def create_database(
@@ -51,7 +51,7 @@ def create_database(
     clock: Clock | None = None,
     ids: Ids | None = None,
 ) -> None:
-    """Make a page store. `Conflict` if there is one of this id, `Invalid` if there is a database of another kind,
+    """Create a page store. `Conflict` if one with this id exists, `Invalid` if it is a database of another kind,
     `Corrupt` if there is one whose root is gone."""
     clock = clock or SystemClock()
     root = PagesRoot(store, db_id, clock=clock, ids=ids or Ids.system(clock))
@@ -61,7 +61,7 @@ def create_database(
 
 
 class PageDb(PageReader):
-    """One branch of a page store, open for writing (and reading). For several threads.
+    """One branch of a page store, open for writing (and reading). Thread-safe.
 
     Examples:
         >>> with worm.open_pages("memory://pages", "main") as pages:
@@ -113,11 +113,11 @@ class PageDb(PageReader):
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> Self:
-        """Become the only writer of the branch; whoever wrote before is fenced. `name` is for people. `recalls` False:
-        no transaction will be named, so the names of those before need not be read. `known` is a reader of the branch:
-        what it has read is not read again. `unless` sees the lease and the end of the log before anything is written:
-        an exception from it leaves all as it is. A database of another `kind` is `Invalid`. `in_background`: flush and
-        merge layers when it is due, in a thread; by default where the clock is that of the machine."""
+        """Become the only writer of the branch; the previous writer is fenced. `name` is for people. `recalls` False:
+        no transaction will be named, so earlier names need not be read. `known` is a reader of the branch: what it has
+        read is not read again. `unless` sees the lease and the end of the log before anything is written: if it raises,
+        nothing changes. A database of another `kind` is `Invalid`. `in_background`: flush and merge layers in a thread
+        when it is due; this is the default with the system clock."""
         clock = clock or SystemClock()
         ids = ids or Ids.system(clock)
         db = cls(store, db_id, branch, cache_directory=cache_directory, clock=clock, ids=ids, known=known, kind=kind)
@@ -142,7 +142,7 @@ class PageDb(PageReader):
         return db
 
     def _read_on(self) -> Segment | None:
-        """The end of the log; what it has behind what is known here is not taken in yet."""
+        """The end of the log; segments after what is known here are not added yet."""
         for at_most in (BEHIND_MAX, *[None] * ROUNDS_MAX):
             try:
                 self._ahead = self._log.read_on(self._view.table.slot, at_most=at_most)
@@ -152,8 +152,8 @@ class PageDb(PageReader):
         raise Unavailable("the log changed faster than it could be read", key=self.keys.log, hint="try again")
 
     def _take_over(self, writer: LogWriter) -> None:
-        """Take in what comes before the fence, and the fence. The root is looked at after the fence was written: where
-        the log has the same one, the writer has just done so."""
+        """Add everything before the fence, and the fence. The root is checked after the fence was written: if the log
+        has the same root, the writer has just done so."""
         pages = self.root.known() if self._has_log_root else self.root.read()
         found = pages.branches.get(self.name)
         if found is None or found.id != self.keys.branch or found.closing:
@@ -166,13 +166,13 @@ class PageDb(PageReader):
         if is_whole and writer.boundary < first:
             for segment in (*segments, writer.end):
                 table.add(segment, self.keys.slot(segment.slot))
-        else:  # others wrote or applied something meanwhile
+        else:  # others wrote or applied something in the meantime
             super().refresh()
         writer.on_commit = self._take
         self._writer = GroupCommit(writer, clock=self.clock, ids=self.ids)
 
     def refresh(self) -> int:
-        """Look at the root. What is in the log is known, as long as nobody else has taken over."""
+        """Read the root. The log is already known, as long as nobody else has taken over."""
         with self._lock:
             if self._group.writer.stopped is not None:
                 return super().refresh()
@@ -180,13 +180,13 @@ class PageDb(PageReader):
             return self.head_lsn
 
     def write(self, pages: Mapping[str, bytes | None], *, txn: str | None = None) -> int:
-        """Commit pages together (None deletes one); returns the LSN from which on they are seen."""
+        """Commit pages together (None deletes one); returns the LSN from which they are visible."""
         return self.append_wal(self._records(pages), txn=txn)
 
     def append_wal(self, records: Iterable[JsonObject], *, txn: str | None = None) -> int:
-        """Commit records together; returns the commit LSN. A transaction id that is among the newest of the log when
-        this writer was opened, or that it has committed itself, is not committed again: its LSN is returned. With
-        other content it is `Invalid`."""
+        """Commit records together; returns the commit LSN. A known transaction id is not committed again: its LSN is
+        returned. Known are the newest ids that the log had when this writer was opened, and the ids that it committed
+        itself. With other content, it is `Invalid`."""
         listed = self._checked(records)
         result, is_ours = self._retries.begin(txn, listed)
         if not is_ours:
@@ -204,8 +204,8 @@ class PageDb(PageReader):
     def submit(
         self, pages: Mapping[str, bytes | None], *, records: Sequence[JsonObject] = (), txn: str | None = None
     ) -> Future[int]:
-        """Like `write`, without waiting; the future has the LSN. Flushing is the caller's: `flush_if_due`. `records`
-        come before those of the pages; checking them is the caller's, too."""
+        """Like `write`, without waiting; the future has the LSN. The caller has to flush (`flush_if_due`). `records`
+        come before those of the pages; the caller has to check them, too."""
         listed, base = [*records, *self._records(pages)], self._view.branch.base
         result, is_ours = self._retries.begin(txn, listed)
         if not is_ours:
@@ -229,14 +229,15 @@ class PageDb(PageReader):
         return result
 
     def flush(self) -> int:
-        """Put what is in memory into layers; returns the LSN up to which layers have it. Anybody may."""
+        """Write what is in memory into layers; returns the LSN up to which layers have everything. Any process may do
+        this."""
         with self._flushing:
             view = self._take_root(self.root.read())
             flush = view.table.frozen(self.name, view.branch)
             self._flushed = self.clock.monotonic()
             try:
                 pages = self._flusher.run(view.layers.pages, flush)
-            except Fenced:  # applied by somebody else, and collected since
+            except Fenced:  # applied by another process, and collected since then
                 pages = self.root.read()
                 if pages.branch(self.name).slot < flush.slot:
                     raise
@@ -248,7 +249,7 @@ class PageDb(PageReader):
 
     @property
     def stopped(self) -> WormError | None:
-        """Why this writer takes no more commits."""
+        """Why this writer accepts no more commits."""
         return self._group.writer.stopped
 
     @property
@@ -262,32 +263,34 @@ class PageDb(PageReader):
 
     @property
     def is_contested(self) -> bool:
-        """Did others want to become the writer at the same time?"""
+        """Whether others wanted to become the writer at the same time."""
         return self._group.writer.is_contested
 
     @property
     def unflushed(self) -> int:
-        """How many segments of the log are in no layer yet."""
+        """The number of log segments that are not in a layer yet."""
         view = self._view
         return view.table.slot - view.branch.slot
 
     @property
     def is_overtaken(self) -> bool:
-        """Has the log, as far as it is known here, anything behind our last commit? Ask while none is on its way."""
+        """Whether the log, as known here, has anything after our last commit. Call it while no commit is in
+        progress."""
         with self._lock:
             return self._view.table.slot > self._group.writer.end.slot
 
     def stop(self, reason: WormError) -> None:
-        """Take no more commits, for this reason; those that wait are told so."""
+        """Accept no more commits, for this reason; waiting commits get it as their error."""
         self._group.writer.stop(reason)
 
     def maintain(self) -> CompactReport:
-        """Apply, compact and collect all branches, until nothing is due: for people without the workers."""
+        """Apply, compact and collect all branches, until nothing is due: for use without the workers."""
         self.flush()
         return maintain(self.store, self.root.keys.db_id, clock=self.clock, ids=self.ids)
 
     def close(self) -> None:
-        """Take no more commits. What is committed and not flushed is in the log, and who comes next applies it."""
+        """Accept no more commits. Commits that are not flushed are in the log, and the next writer or worker applies
+        them."""
         if self._background is not None:
             self._background.close()
         self._group.close()
@@ -310,7 +313,7 @@ class PageDb(PageReader):
             raise Invalid(
                 f"pages must be a mapping from ids to bytes, not {type_name(given)}", hint='for example {"a/1": b"one"}'
             )
-        ordered = sorted(check_page(page) for page in given)  # the same pages are the same transaction, in any order
+        ordered = sorted(check_page(page) for page in given)  # the same pages in any order are the same transaction
         return [page_record(page, given[page], max_bytes=self.config.page_max_bytes) for page in ordered]
 
     def _checked(self, records: Iterable[JsonObject]) -> list[JsonObject]:
@@ -326,7 +329,7 @@ class PageDb(PageReader):
         return listed
 
     def _take(self, writer: LogWriter) -> None:
-        """Our own commit, in the order of the log."""
+        """Add our own commit, in the order of the log."""
         segment = writer.end
         with self._lock:
             self._view.table.add(segment, self.keys.slot(segment.slot))
@@ -334,7 +337,7 @@ class PageDb(PageReader):
             self._background.wake()
 
     def flush_if_due(self) -> None:
-        """Flush if enough is waiting, or for long enough. For whoever commits by `submit`."""
+        """Flush if enough is waiting, or if it has waited long enough. For callers that commit with `submit`."""
         table = self._view.table
         waited = self.clock.monotonic() - self._flushed >= self.config.flush_interval_seconds
         if table.bytes >= self.config.flush_threshold_bytes or (waited and table.bytes):
@@ -342,7 +345,7 @@ class PageDb(PageReader):
                 return
             try:
                 self.flush()
-            except WormError as failure:  # the commit is durable whatever becomes of the flush; `_check_room` tells
+            except WormError as failure:  # the commit is durable even if the flush fails; `_check_room` reports it
                 self.flush_failure, self._flushed = failure, self.clock.monotonic()
 
     # In the background
@@ -369,18 +372,18 @@ class PageDb(PageReader):
         limit = min(self.config.compaction_max_bytes, COMPACT_BYTES)
         compactor = Compactor(self.store, self.root.keys.db_id, clock=self.clock, ids=self.ids, max_bytes=limit)
         try:
-            with suppress(Fenced):  # another one compacts this branch
+            with suppress(Fenced):  # another process compacts this branch
                 compactor.run(self.name, left=self._time_left)
             self._take_root(self.root.read())
             self.compact_failure = None
-        except WormError as failure:  # reads only ask more layers; the next round tries again
+        except WormError as failure:  # reads just ask more layers; the next round tries again
             self.compact_failure = failure
 
     def _time_left(self) -> float:
         return 0.0 if self._background is not None and self._background.is_closed else 1.0
 
     def _check_room(self) -> None:
-        """A memory that nobody flushes any more ends commits before they are made."""
+        """If memory is full because flushing fails, refuse commits before they are made."""
         limit = ROOM_FACTOR * self.config.flush_threshold_bytes
         if self._view.table.bytes >= limit:
             self.flush()

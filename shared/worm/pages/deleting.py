@@ -1,9 +1,9 @@
 """Deleting a database of any kind, and bringing it back for a while.
 
-Deleting marks the root, then fences every writer: the next commit of one that is open fails, and nobody can open it any
-more. The objects stay for `gc_min_age_seconds`, in which time `undelete_database` brings the database back; the next
-upkeep after that removes them, the root last. A slot that were free earlier would be taken for a commit by a writer
-that slept.
+Deleting marks the root, then fences every writer: the next commit of an open writer fails, and nobody can open the
+database. The objects stay for `gc_min_age_seconds`; during that time, `undelete_database` brings the database back. The
+next upkeep after that removes them, the root last. If a slot were freed earlier, a writer that slept would take it for
+a commit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from worm.store.base import Store
 
 
 def delete_database(store: Store, db_id: str, *, clock: Clock | None = None, ids: Ids | None = None) -> None:
-    """No commit to it is acknowledged any more. `NotFound` if there is none."""
+    """Delete the database: no further commit is acknowledged. `NotFound` if there is none."""
     clock = clock or SystemClock()
     ids = ids or Ids.system(clock)
     keys = DbKeys(db_id)
@@ -42,7 +42,7 @@ def delete_database(store: Store, db_id: str, *, clock: Clock | None = None, ids
 
 
 def undelete_database(store: Store, db_id: str, *, clock: Clock | None = None, ids: Ids | None = None) -> None:
-    """Bring it back, as long as its objects are there."""
+    """Bring it back, as long as its objects exist."""
     clock = clock or SystemClock()
     ids = ids or Ids.system(clock)
     _root(store, DbKeys(db_id), clock, ids)
@@ -54,7 +54,7 @@ def undelete_database(store: Store, db_id: str, *, clock: Clock | None = None, i
 
 
 def purge_database(store: Store, db_id: str, *, clock: Clock | None = None, ids: Ids | None = None) -> int:
-    """Remove the objects of a database that was deleted long enough ago; returns how many."""
+    """Remove the objects of a database that was deleted long enough ago; returns the number."""
     clock = clock or SystemClock()
     ids = ids or Ids.system(clock)
     keys = DbKeys(db_id)

@@ -1,12 +1,12 @@
-"""Which pages a layer cannot have: a Bloom filter, so that most layers are not asked at all.
+"""Bloom filters that say which pages a layer cannot have, so that most layers need not be read.
 
 A key's places are `a + i * b` modulo the number of bits (double hashing), with `a` and `b` from one BLAKE2b of its
-UTF-8 bytes: the same on every machine, for ever. Sixteen bits a key let about one key in 2,000 pass that is not there;
-a key that is there always passes. As text it is base64 of
+UTF-8 bytes: the same on every machine, forever. With sixteen bits per key, about one absent key in 2,000 passes; a
+present key always passes. As text, it is base64 of
 
     version, 1 byte | hashes, 1 | number of bits, 8 | bits | CRC-32 of all before, 4
 
-with numbers little-endian. A bit that was lost would hide a page, so the CRC is checked wherever the text comes from.
+with numbers little-endian. A lost bit would hide a page, so the CRC is always checked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HASHES = struct.Struct("<QQ")
 
 
 class KeyFilter:
-    """A filter over a set of names. Of none, it lets nothing pass and takes no bytes."""
+    """A filter over a set of names. Without names, it lets nothing pass and takes no bytes."""
 
     __slots__ = ("_bits", "_count", "_hashes")
 
@@ -41,14 +41,14 @@ class KeyFilter:
 
     @classmethod
     def build(cls, keys: Collection[str], bits_per_key: int) -> KeyFilter:
-        """With 0 bits per key it lets everything pass, whatever the number of keys."""
+        """With 0 bits per key, it lets everything pass, however many keys there are."""
         if not 0 <= bits_per_key <= BITS_PER_KEY_MAX:
             raise Invalid(f"bits per key must be 0 to {BITS_PER_KEY_MAX}, not {bits_per_key}")
         if keys and not bits_per_key:
             return cls(b"\xff" * (_BITS_MIN // 8), _BITS_MIN, 1)
         hashes = max(1, round(bits_per_key * math.log(2)))
         count = max(_BITS_MIN, (len(keys) * bits_per_key + 7) // 8 * 8) if keys else 0
-        digits = bytearray(b"0") * count  # the last is bit 0; text becomes bits faster than they are set one by one
+        digits = bytearray(b"0") * count  # the last is bit 0; converting text is faster than setting bits one by one
         for key in keys:
             place, step = _places(key, count)
             for at in range(place, place + hashes * step, step):
@@ -57,15 +57,15 @@ class KeyFilter:
 
     @property
     def size(self) -> int:
-        """Its bits in bytes."""
+        """The size of its bits in bytes."""
         return len(self._bits)
 
     def may_have(self, key: str) -> bool:
-        """False: the key is not there. True: it most likely is."""
+        """False: the key is absent. True: it is most likely present."""
         return self.may_have_hashed(hashed(key))
 
     def may_have_hashed(self, key: tuple[int, int]) -> bool:
-        """`may_have` of a key that was hashed before, for whoever asks many filters."""
+        """`may_have` for a key that was already hashed, for callers that check many filters."""
         bits, count = self._bits, self._count
         if not count:
             return False
@@ -101,7 +101,8 @@ class KeyFilter:
 
 
 def hashed(key: str) -> tuple[int, int]:
-    """What the places of a key are made of in every filter. What is no UTF-8 is no key, but may be asked for."""
+    """The two numbers that give the places of a key in every filter. Text that is not UTF-8 is never a key, but may be
+    looked up."""
     first, second = _HASHES.unpack(blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest())
     return first, second
 

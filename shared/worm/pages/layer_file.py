@@ -1,23 +1,23 @@
-"""Layer files: sorted versions of pages in immutable objects, written at once and read by single blocks.
+"""Layer files: sorted versions of pages in immutable objects, written in one piece and read by single blocks.
 
     block | block | … | index, sealed | where the index begins, 8 bytes | magic, 8
 
 - A *block* holds versions of pages, sorted by page and LSN, that are read and kept together: about `block_bytes` before
-  compression; a version larger than that has one of its own. The versions of a page may stand in several blocks, and
-  always in one layer. Inside, a block is columns, so that one `unpack` reads all numbers:
+  compression; a larger version has its own block. The versions of a page may be in several blocks, but always in one
+  layer. A block is organized in columns, so that one `unpack` reads all numbers:
 
       count, 4 bytes | marks, 8 each | lengths of data, 4 each | lengths of names, 2 each | names | data
 
-  A *mark* is twice the LSN, and one more where the version is a deletion. A version becomes an object only when it is
-  asked for.
-- The *index* is canonical JSON: the first version and the length of each block, figures of the layer, a filter of its
-  pages. Blocks fill the object from its first byte up to the index, so their lengths say where they are; a reader who
-  knows nothing of an object finds the index by its last 16 bytes.
+  A *mark* is twice the LSN, plus one if the version is a deletion. A version becomes an object only when it is
+  requested.
+- The *index* is canonical JSON: the first version and the length of each block, numbers about the layer, and a filter
+  of its pages. Blocks fill the object from its first byte up to the index, so their lengths give their positions. A
+  reader that knows nothing about an object finds the index through its last 16 bytes.
 - Blocks and index are *sealed*: a flag (1 byte: 0 stored, 1 deflated), the payload, and the CRC-32 of both (4). A
-  deflated payload says first how large it is when inflated (4), and no more is ever inflated.
+  deflated payload starts with its inflated size (4), and no more than that is ever inflated.
 
-Numbers are little-endian, names UTF-8, whose order by bytes is that of code points. Equal versions and settings give
-equal bytes wherever the same zlib compresses. Whatever is not as it was written is `Corrupt` when it is read.
+Numbers are little-endian, names UTF-8, whose order by bytes is that of code points. With the same zlib, equal versions
+and settings give equal bytes. Any damage is `Corrupt` when it is read.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ from worm.pages.filters import BITS_PER_KEY_MAX, KeyFilter
 PAGE_BYTES_MAX = 1024
 LSN_END = 2**63
 DATA_BYTES_MAX = 64 * 1024 * 1024
-"""Of one version; also the most that a block is asked to hold."""
+"""The limit of one version; also the maximum target size of a block."""
 HINT = "layers never change: something changed or truncated the object; restore an older version of it, or a copy"
 _STORED, _DEFLATED = 0, 1
 _LEVEL = 1
-_GROWTH_MAX = 1032  # what deflate can make of a byte
+_GROWTH_MAX = 1032  # the most bytes that deflate can make of one byte
 _NUMBER = struct.Struct("<I")
 _SEAL_BYTES = 1 + _NUMBER.size
 _RECORD_BYTES = 8 + 4 + 2
-_VERSION_SIZE = 130  # of a record in memory, beside its bytes: its numbers, in lists
+_VERSION_SIZE = 130  # a record in memory without its bytes: its numbers, in lists
 _BLOCK_SIZE = 600
 MAGIC = b"WORMLAY1"
 FORMAT = 1
 _TAIL = struct.Struct("<Q8s")
 TAIL_BYTES = _TAIL.size
 _INDEX_SIZE = 1000
-_REF_SIZE = 400  # of a block in memory, beside the name of its page
+_REF_SIZE = 400  # a block in memory, without the name of its page
 
 
 @dataclass(frozen=True, slots=True)
 class PageVersion:
-    """One version of a page. `page`: 1 to 1024 bytes of UTF-8; `lsn`: 1 to 2^63-1; `data`: None where it is deleted."""
+    """One version of a page. `page`: 1 to 1024 bytes of UTF-8; `lsn`: 1 to 2^63-1; `data`: None if it is deleted."""
 
     page: str
     lsn: int
@@ -71,9 +71,9 @@ class PageVersion:
 
 @dataclass(frozen=True, slots=True)
 class BuiltLayer:
-    """A layer to be stored. `index_length`: from `index_offset` to the end; `low`, `high`: first and last page; the
-    LSNs are the least and the greatest of its versions, 0 where it has none; `raw_bytes`: of all pages' names and data;
-    `digest`: SHA-256 of `body`, in hex; `filter`: the one inside its index."""
+    """A layer to store. `index_length`: from `index_offset` to the end. `low`, `high`: first and last page. The LSNs
+    are the lowest and the highest of its versions, 0 if it has none. `raw_bytes`: of all pages' names and data.
+    `digest`: SHA-256 of `body`, in hex. `filter`: the one inside its index."""
 
     body: bytes
     index_offset: int
@@ -92,10 +92,10 @@ class BuiltLayer:
 def build_layers(
     versions: Iterable[PageVersion], *, target_bytes: int, block_bytes: int, bits_per_key: int
 ) -> Iterator[BuiltLayer]:
-    """Layers of about `target_bytes`, one at a time: only one is in memory. Of no versions, one empty layer.
+    """Layers of about `target_bytes`, one at a time: only one is in memory. Without versions, one empty layer.
 
-    Versions come sorted by page and LSN, none twice, else `Invalid`. A new layer begins with the first page after the
-    blocks of the last one, the unfinished one as it is before compression, have reached `target_bytes`.
+    Versions must be sorted by page and LSN, without duplicates; otherwise `Invalid`. A new layer begins with the first
+    page after the blocks of the last one have reached `target_bytes` (the unfinished block counts uncompressed).
     """
     if target_bytes < 1 or not 1 <= block_bytes <= DATA_BYTES_MAX or not 0 <= bits_per_key <= BITS_PER_KEY_MAX:
         raise Invalid(
@@ -131,7 +131,7 @@ def _layers(
 
 
 def _checked_name(page: str, before: str | None) -> bytes:
-    """Its UTF-8, or `Invalid`."""
+    """The name as UTF-8, or `Invalid`."""
     if page <= (before or ""):
         raise Invalid(f"the page {page!r} follows {before!r}: pages must be in order and have a name")
     try:
@@ -210,7 +210,7 @@ class _Building:
 
 
 def encode_block(marks: Sequence[int], names: Sequence[bytes], data: Sequence[bytes]) -> bytes:
-    """The block of these versions: of each its mark, its page and its bytes (none where it is deleted)."""
+    """The block of these versions. Each has its mark, its page and its bytes (none if it is deleted)."""
     count = len(marks)
     lengths = (*map(len, data), *map(len, names))
     numbers = struct.pack(f"<I{count}Q{count}I{count}H", count, *marks, *lengths)
@@ -218,7 +218,7 @@ def encode_block(marks: Sequence[int], names: Sequence[bytes], data: Sequence[by
 
 
 def encode_index(firsts: Sequence[tuple[str, int]], lengths: Sequence[int], of: LayerCounts, names: KeyFilter) -> bytes:
-    """The end of a layer, from the first byte of its index on."""
+    """The end of a layer, starting with the first byte of its index."""
     shape: JsonObject = {
         "format": FORMAT,
         "versions": of.versions,
@@ -249,7 +249,7 @@ class BlockRef(NamedTuple):
 
 
 class LayerCounts(NamedTuple):
-    """What a layer holds. `high`: its last page; LSNs are 0 where there is no version."""
+    """What a layer holds. `high`: its last page; LSNs are 0 if there is no version."""
 
     versions: int
     pages: int
@@ -260,7 +260,7 @@ class LayerCounts(NamedTuple):
 
 
 class LayerIndex:
-    """An index that was read. `counts`: of the whole layer; `size`: bytes that it takes in memory, about."""
+    """An index that was read. `counts`: of the whole layer; `size`: its approximate bytes in memory."""
 
     __slots__ = ("_firsts", "blocks", "counts", "filter", "size")
 
@@ -273,7 +273,7 @@ class LayerIndex:
 
     @classmethod
     def decode(cls, body: bytes, key: str) -> LayerIndex:
-        """From the end of the object `key`, exactly from the first byte of the index on."""
+        """From the end of the object `key`, starting exactly with the first byte of the index."""
         last = len(body) - TAIL_BYTES
         if last < 0 or not body.endswith(MAGIC):
             raise damaged(f"its last {len(body)} bytes are not the end of a layer, or are truncated", key)
@@ -297,14 +297,14 @@ class LayerIndex:
         return self.blocks[at] if at >= 0 and page <= self.counts.high else None
 
     def blocks_between(self, start: str, end: str | None) -> Sequence[BlockRef]:
-        """The blocks that may hold pages from `start` on up to before `end`, or up to the last."""
+        """The blocks that may hold pages from `start` to before `end`, or to the last page."""
         if start > self.counts.high or (end is not None and end <= start):
             return ()
         stop = len(self._firsts) if end is None else bisect_left(self._firsts, (end, 0))
         return self.blocks[self._before((start, 1)) : stop]
 
     def _before(self, place: tuple[str, int]) -> int:
-        """The block in which the first version at or after the place may stand: one that begins before has the rest."""
+        """The block that may have the first version at or after the place: it may begin before the place."""
         at = bisect_left(self._firsts, place)
         is_first = at < len(self._firsts) and self._firsts[at] == place
         return at if is_first else max(0, at - 1)
@@ -342,7 +342,7 @@ def _whole(value: JsonValue) -> int:
 
 
 class Block:
-    """A block that was read. `size`: bytes that it takes in memory, about."""
+    """A block that was read. `size`: its approximate bytes in memory."""
 
     __slots__ = ("_data_ends", "_key", "_marks", "_name_ends", "_offset", "_raw", "size")
 
@@ -380,7 +380,7 @@ class Block:
         return [self._version(at, self._text(at)) for at in range(len(self._marks))]
 
     def _place(self, at: int) -> tuple[bytes, int]:
-        """What versions are sorted by; calls nothing, since `find` needs it a dozen times."""
+        """The sort key of a version. It makes no calls, because `find` needs it a dozen times."""
         return self._raw[self._name_ends[at] : self._name_ends[at + 1]], self._marks[at]
 
     def _name(self, at: int) -> bytes:
@@ -406,7 +406,7 @@ def _named(offset: int) -> str:
 
 
 def seal(raw: bytes) -> bytes:
-    """With flag and CRC; deflated where that makes it smaller."""
+    """The payload with flag and CRC, deflated if that makes it smaller."""
     deflated = zlib.compress(raw, _LEVEL)
     if _NUMBER.size + len(deflated) < len(raw):
         body = b"".join((bytes((_DEFLATED,)), _NUMBER.pack(len(raw)), deflated))
@@ -416,7 +416,7 @@ def seal(raw: bytes) -> bytes:
 
 
 def unseal(body: bytes | memoryview, key: str, what: str) -> bytes:
-    """What was sealed, once every byte of it was found to be as it was written. `what` and where it is, for errors."""
+    """The payload, after every byte was checked. `what` and its place are for errors."""
     view = memoryview(body)
     cut = len(view) - _NUMBER.size
     if cut < 1:
@@ -442,5 +442,5 @@ def unseal(body: bytes | memoryview, key: str, what: str) -> bytes:
 
 
 def damaged(what: str, key: str) -> Corrupt:
-    """The error for a layer that is not as it was written."""
+    """The error for a damaged layer."""
     return Corrupt(what, key=key, hint=HINT)

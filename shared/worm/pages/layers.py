@@ -1,12 +1,12 @@
 """Layers: storing one, and finding versions of pages in those that the root names.
 
-The root tells which layers may know a page: by range of pages, by LSNs, and by a filter for each delta that is newer
-than the images. From the newest to the oldest, an image is the floor. A layer that is asked takes two ranged GETs, its
-index and one block, each kept in the cache; so does a read of a page in a database of any size, since filters leave one
-layer to ask. A small layer is read whole, with one GET: a request costs more than its bytes. Candidates that may turn
-out not to have it are asked together with the next.
+The root says which layers may have a page: by range of pages, by LSNs, and by a filter for each delta that is newer
+than the images. Layers are asked from the newest to the oldest, down to an image. Asking a layer takes two ranged GETs,
+its index and one block, each kept in the cache. The same holds for a read of a page in a database of any size, because
+filters leave one layer to ask. A small layer is read completely, with one GET: a request costs more than its bytes. If
+a candidate may turn out not to have the page, it is asked together with the next one.
 
-For scans and compactions, all pages are cut into *ranges*, each with the layers that together say what is in it.
+For scans and compactions, all pages are divided into *ranges*, each with the layers that together give its content.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from worm.store.parallel import in_parallel
 Bounds = tuple[str, str | None]
 TOGETHER_MAX = 4
 WHOLE_BYTES = 512 * 1024
-"""The longest layer that is read whole: what a store sends in a fraction of the time that it takes to answer at all."""
+"""The largest layer that is read in one piece: sending it takes a store a fraction of its response time."""
 RUN_BYTES = 4 * 1024 * 1024
-"""Of a layer that is read from end to end, so much comes with one request."""
+"""How many bytes one request gets when a layer is read from end to end."""
 
 
 class LayerGone(Unavailable):
-    """A layer is not there (any more): another root may say why."""
+    """A layer is missing: a newer root may say why."""
 
     def __init__(self, layer: Layer, key: str) -> None:
         super().__init__(
@@ -46,21 +46,21 @@ class LayerGone(Unavailable):
         self.layer = layer
 
     def check(self, pages: Pages) -> None:
-        """`Corrupt` if the root of now still names it."""
+        """Raise `Corrupt` if the current root still names it."""
         if any(self.layer.path == layer.path for branch in pages.branches.values() for layer in branch.layers):
             raise Corrupt("a layer that the root names is gone", key=self.key, hint=BY_HAND) from self
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A layer, and the LSN up to which it counts."""
+    """A layer, and the LSN up to which its versions count."""
 
     layer: Layer
     lsn: int
 
     @property
     def is_sure(self) -> bool:
-        """Will it know, as far as the root can tell?"""
+        """Whether it will have the page, according to the root."""
         return self.layer.is_image or (self.layer.filter is not None and self.layer.high_lsn <= self.lsn)
 
 
@@ -84,7 +84,8 @@ class Layers:
     def candidates(self, name: str, page: str, lsn: int) -> list[Candidate]:
         """The layers that may have the newest version up to the LSN, newest first."""
         found: list[Candidate] = []
-        hashes: tuple[int, int] | None = None  # once for all filters: they are most of the time of a read from memory
+        # Computed once for all filters: hashing takes most of the time of a read from memory.
+        hashes: tuple[int, int] | None = None
         for current, _, at in self.pages.lineage(name, lsn):
             image = self.image(current, page, at)
             floor = -1 if image is None else image.high_lsn
@@ -117,8 +118,8 @@ class Layers:
 
 
 def put_layer(store: Store, keys: DbKeys, name: LayerName, built: BuiltLayer) -> Layer:
-    """Store a layer under its name, which nobody else has; what the root will say of it. An image covers, until it is
-    told its range, only the pages that it has."""
+    """Store a layer under its unique name. Returns its description for the root. Until an image gets its range, it only
+    covers the pages that it has."""
     key = f"{keys.directory}{name}"
     outcome = store.put_if_absent(key, built.body)
     if isinstance(outcome, Lost) and outcome.current.body != built.body:
@@ -142,7 +143,7 @@ def put_layer(store: Store, keys: DbKeys, name: LayerName, built: BuiltLayer) ->
 
 
 class LayerReader:
-    """Reads layers of a database. For several threads."""
+    """Reads layers of a database. Thread-safe."""
 
     def __init__(self, store: Store, keys: DbKeys, cache: BlockCache) -> None:
         self.cache = cache
@@ -150,7 +151,7 @@ class LayerReader:
         self._directory = keys.directory
 
     def find_many(self, layers: Layers, branch: str, pages: Sequence[str], lsn: int) -> dict[str, PageVersion | None]:
-        """The newest version of each page up to the LSN; None where there is none. Requests go out together."""
+        """The newest version of each page up to the LSN; None if there is none. Requests are sent concurrently."""
         waiting = {page: layers.candidates(branch, page, lsn) for page in dict.fromkeys(pages)}
         found: dict[str, PageVersion | None] = dict.fromkeys(waiting)
         while waiting := {page: candidates for page, candidates in waiting.items() if candidates}:
@@ -167,7 +168,7 @@ class LayerReader:
         return found
 
     def _answers(self, asked: Sequence[tuple[str, Candidate]]) -> list[PageVersion | None]:
-        """What each of these layers has of the page; first all indexes are read, then all blocks."""
+        """What each of these layers has for the page: first all indexes are read, then all blocks."""
         layers = {one.layer.path: one.layer for _, one in asked}
         indexes = dict(zip(layers, in_parallel(self.index, layers.values()), strict=True))
         places: list[tuple[str, int] | None] = []
@@ -208,8 +209,8 @@ class LayerReader:
             refs = refs[len(run) :]
 
     def _piece(self, layer: Layer, start: int, length: int) -> bytes:
-        """Of a small layer all comes at once, and the next piece is there then. Of a damaged one each piece by itself:
-        others than those that are damaged stay readable."""
+        """A small layer is read in one piece, so the next piece is already there. In a damaged layer, each piece is
+        read separately, so that undamaged ones stay readable."""
         if layer.size <= WHOLE_BYTES:
             key = self._directory + layer.path
             with suppress(Corrupt):
@@ -235,7 +236,7 @@ class LayerReader:
 
 
 def _together(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-    """Up to the first that will know."""
+    """The candidates up to the first that is sure to have the page."""
     for at, one in enumerate(candidates[:TOGETHER_MAX], start=1):
         if one.is_sure:
             return candidates[:at]
@@ -243,7 +244,7 @@ def _together(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
 
 
 def _run(refs: Sequence[BlockRef]) -> Sequence[BlockRef]:
-    """Blocks from the first on that lie behind one another, for one request."""
+    """The adjacent blocks from the first one on, for one request."""
     first, at = refs[0], 1
     while at < len(refs):
         before, ref = refs[at - 1], refs[at]
@@ -255,7 +256,7 @@ def _run(refs: Sequence[BlockRef]) -> Sequence[BlockRef]:
 
 @dataclass(frozen=True, slots=True)
 class PageRange:
-    """Pages from `start` up to `end`, and the layers that together say what is in them."""
+    """Pages from `start` up to `end`, and the layers that together give their content."""
 
     start: str
     end: str | None
@@ -263,8 +264,8 @@ class PageRange:
 
 
 def page_ranges(pages: Pages, name: str, lsn: int, start: str = "", end: str | None = None) -> list[PageRange]:
-    """These pages at the LSN (without what is not applied yet), in order. Of what an image covers nothing older is
-    asked: it may have pages that are deleted, and no layer that says so any more."""
+    """These pages at the LSN (without what is not applied yet), in order. Nothing older than an image is read for the
+    pages that it covers: older layers may have deleted pages whose deletion is no longer in any layer."""
     found = _ranges(list(pages.lineage(name, lsn)), (start, end), [])
     return sorted(found, key=lambda one: one.start)
 
@@ -298,7 +299,7 @@ def _range_of(bounds: Bounds, candidates: Sequence[Candidate]) -> PageRange:
 
 
 def within(one: Bounds, other: Bounds) -> Bounds | None:
-    """What two ranges of pages have in common."""
+    """The intersection of two ranges of pages."""
     start = max(one[0], other[0])
     ends = [end for end in (one[1], other[1]) if end is not None]
     end = min(ends, default=None)
@@ -306,7 +307,7 @@ def within(one: Bounds, other: Bounds) -> Bounds | None:
 
 
 def without(gap: Bounds, start: str, end: str | None) -> Iterator[Bounds]:
-    """What is left of a range of pages when another is taken out of it."""
+    """The parts of a range of pages outside another one."""
     low, high = gap
     if (high is not None and start >= high) or (end is not None and end <= low):
         yield gap
@@ -318,7 +319,8 @@ def without(gap: Bounds, start: str, end: str | None) -> Iterator[Bounds]:
 
 
 def newest(versions: Iterator[tuple[PageVersion, int]]) -> Iterator[PageVersion]:
-    """Of versions with the LSN up to which they count, sorted by page: the newest of each page, deleted ones too."""
+    """From versions sorted by page, with the LSN up to which they count: the newest of each page, including
+    deletions."""
     best: PageVersion | None = None
     for version, limit in versions:
         if version.lsn > limit:

@@ -1,8 +1,8 @@
-"""What the root says of a page store, as values: its settings, branches, their live layers, what is applied, what may
-still be read. It is the member `pages` of `manifest.json`; `root.py` reads and swaps it.
+"""What the root says about a page store, as values: its settings, branches, their live layers, what is applied, and
+what can still be read. It is the member `pages` of `manifest.json`; `root.py` reads and swaps it.
 
-LSNs are those of the database: a branch's own log counts from 1, and `base`, where it was forked, is added. Settings
-are kept in the root, so that every worker keeps to the same; their names and defaults are those of the format.
+LSNs count through the whole database: a branch's own log counts from 1, and `base`, the LSN of its fork, is added.
+Settings are in the root, so that every worker uses the same ones; their names and defaults come from the format.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ MAIN = "main"
 WINDOW = "`pitr_window_seconds` sets how long the past is kept; a pin keeps one state longer"
 MARKS_MAX = 512
 LEVELS = ("flushed", "merged", "image")
-"""What a layer of each level is."""
+"""The name of each level."""
 Count = Annotated[int, Field(ge=0)]
 DAY = 24 * 3600.0
 
 
 def branch_name(name: str) -> str:
-    """The trunk is `main`, and the empty text means it, too."""
+    """The trunk is `main`; the empty string means it, too."""
     given: object = name
     if not isinstance(given, str):
         raise Invalid(f"a branch's name must be a string, not {shown(given)}")
@@ -38,7 +38,7 @@ def branch_name(name: str) -> str:
 
 
 class PageConfig(BaseModel):
-    """Settings of a page store. They are kept in its root, so that every worker keeps to the same."""
+    """Settings of a page store. They are in its root, so that every worker uses the same ones."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -62,7 +62,7 @@ class PageConfig(BaseModel):
 
     @model_validator(mode="after")
     def _ages_agree(self) -> PageConfig:
-        """Log and layers are collected by one run; the shorter of the two ages would be a trap."""
+        """One run collects both log and layers, so two different ages would be a trap."""
         if self.log.gc_min_age_seconds != self.gc_min_age_seconds:
             object.__setattr__(self, "log", self.log.model_copy(update={"gc_min_age_seconds": self.gc_min_age_seconds}))
         return self
@@ -77,8 +77,9 @@ class _Part(BaseModel):
 class Layer(_Part):
     """A live layer. `path` is below the database's directory. `level`: 0 flushed, 1 merged, 2 image.
 
-    Of a delta, `low` to `high` are the pages that it has, and the LSNs are those that it has. An image says what is in
-    every page from `start` up to `end` (None: to the last) as of `high_lsn`; what it does not have does not exist.
+    For a delta, `low` to `high` are its pages, and the LSNs are those of its versions. An image gives the content of
+    every page from `start` to before `end` (None: to the last one) as of `high_lsn`; a page that it lacks does not
+    exist.
     """
 
     path: str
@@ -102,20 +103,20 @@ class Layer(_Part):
         return self.level == 2
 
     def spans(self, page: str) -> bool:
-        """May it know something about the page?"""
+        """Whether it may have something about the page."""
         if self.level == 2:
             return self.start <= page and (self.end is None or page < self.end)
         return self.low <= page <= self.high
 
     def overlaps(self, start: str, end: str | None) -> bool:
-        """Does it touch the pages from `start` up to `end`?"""
+        """Whether it overlaps the pages from `start` to before `end`."""
         if self.level == 2:
             return (end is None or self.start < end) and (self.end is None or start < self.end)
         return (end is None or self.low < end) and start <= self.high
 
 
 class Mark(_Part):
-    """At this time of the store the log was written up to this LSN and slot."""
+    """At this time, by the store's clock, the log was written up to this LSN and slot."""
 
     ms: int
     lsn: Count
@@ -123,7 +124,7 @@ class Mark(_Part):
 
 
 class Dropped(_Part):
-    """A layer that no read needs any more; deleted when it is old enough."""
+    """A layer that no read needs; it is deleted when it is old enough."""
 
     path: str
     ms: int
@@ -138,7 +139,7 @@ class Pin(_Part):
 
 
 class Written(_Part):
-    """Bytes since the beginning: pages as they were written, and what was stored for them."""
+    """Total bytes since the beginning: pages as they were written, and what was stored for them."""
 
     applied: Count = 0
     flushed: Count = 0
@@ -147,9 +148,9 @@ class Written(_Part):
 
 
 class PageBranch(_Part):
-    """One line of history. `id` is the name of its directory, empty for main. `slot` and `lsn`: applied up to there.
-    Below `horizon` only pinned states and forks can be read. `compaction` is the epoch of its newest compaction.
-    `closing`: it is being deleted, and nobody may write."""
+    """One line of history. `id` is the name of its directory, empty for main. `slot` and `lsn`: it is applied up to
+    there. Below `horizon`, only pinned states and forks can be read. `compaction` is the epoch of its newest
+    compaction. `closing`: it is being deleted, and nobody may write."""
 
     id: str = ""
     parent: str | None = None
@@ -166,7 +167,7 @@ class PageBranch(_Part):
     written: Written = Written()
 
     def marked(self, mark: Mark) -> tuple[Mark, ...]:
-        """The marks with a new one. Times never go back; when there are too many, every other old one goes."""
+        """The marks with a new one. Times never go backward; if there are too many, every other old one is removed."""
         newest = self.marks[-1].ms if self.marks else 0
         marks = (*self.marks, mark.model_copy(update={"ms": max(mark.ms, newest)}))
         if len(marks) > MARKS_MAX:
@@ -176,7 +177,7 @@ class PageBranch(_Part):
 
 
 class Pages(_Part):
-    """The whole."""
+    """The whole page store."""
 
     format: Literal[1] = 1
     config: PageConfig = PageConfig()
@@ -207,7 +208,7 @@ class Pages(_Part):
             current = branch.parent
 
     def points(self, name: str) -> set[int]:
-        """LSNs of a branch that must stay readable whatever its horizon: forks and pins."""
+        """LSNs of a branch that must stay readable below its horizon, too: forks and pins."""
         forks = {branch.base for branch in self.children(name).values()}
         return forks | {pin.lsn for pin in self.pins.values() if pin.branch == name}
 
@@ -236,8 +237,8 @@ def pages_of(root: LogRoot | None, key: str) -> Pages | None:
 
 
 def trimmed(layers: Sequence[Layer], filter_bytes: int) -> tuple[Layer, ...]:
-    """The layers with filters for the newest deltas, as many as the root has room for, and none below an image that
-    covers them: what is read there is the past."""
+    """The layers with filters for the newest deltas, as many as fit in the root, but not below an image that covers
+    them: reads there are reads of the past."""
     room = filter_bytes
     floors = [layer for layer in layers if layer.is_image]
     kept: list[Layer] = []

@@ -1,4 +1,4 @@
-"""`worm.open_pages`: a page store by its url and name, for reading and writing."""
+"""`worm.open_pages`: opens a page store by its URL and name, for reading and writing."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ def open_pages(
     clock: Clock | None = None,
     ids: Ids | None = None,
 ) -> PageDb:
-    """The page store, made where it is not there; with `create=False` that is `NotFound`. You become the only writer of
-    the branch: the previous one is fenced. `PageReader.open` reads without that. `config` is for a new store.
+    """Open a page store, and create it if it does not exist; with `create=False`, that is `NotFound`. You become the
+    only writer of the branch: the previous one is fenced. To read without that, use `PageReader.open`. `config` is for
+    a new store.
 
     Examples:
         >>> with worm.open_pages("memory://pages", "main") as pages:
@@ -40,6 +41,6 @@ def open_pages(
     store = open_store(url, endpoint_url=endpoint_url, clock=clock, ids=ids)
     ensure_safe_once(store, ids=ids)
     if create:
-        with suppress(Conflict):  # it is there already
+        with suppress(Conflict):  # it already exists
             create_database(store, name, config, clock=clock, ids=ids)
     return PageDb.open(store, name, branch=branch, cache_directory=cache_directory, clock=clock, ids=ids)

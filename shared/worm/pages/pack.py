@@ -1,10 +1,11 @@
 """A database of any kind as one file, and back: `worm db pack`, `worm db unpack`.
 
-The file is a tar archive of the database's objects, the root last. The root is read first: whatever it names is there
-for `gc_min_age_seconds`, and the log goes on behind it. The lease stays behind: who opens the copy takes a new epoch.
-Of a copy, commits after the last flush have the time at which it was unpacked.
+The file is a tar archive of the database's objects, the root last. The root is read first: everything that it names
+exists for `gc_min_age_seconds`, and the log continues after it. The lease is not included: a process that opens the
+copy takes a new epoch. In a copy, commits after the last flush have the time at which it was unpacked.
 
-A module of its own because `worm pack` is for directories, whose log is a file; a database is objects of any store.
+It is a separate module because `worm pack` is for directories, whose log is a file; a database consists of objects in
+any store.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class PackedDatabase:
 
 
 def pack_database(store: Store, db_id: str, file: Path) -> PackedDatabase:
-    """Write a database into a file that must not exist. Beside writers: all that is committed before is in it."""
+    """Write a database into a file that must not exist. Writers may continue: everything committed before is in it."""
     keys, clock = DbKeys(db_id), SystemClock()
     root = root_file(store, keys, clock=clock, ids=Ids.system(clock))
     found = root.read()
@@ -63,12 +64,12 @@ def _objects(store: Store, keys: DbKeys) -> Iterator[tuple[str, bytes]]:
     for listed in store.list(keys.directory):
         path = listed.key.removeprefix(keys.directory)
         stored = None if path == ROOT_NAME or path.endswith(LEFT_OUT) else store.get(listed.key)
-        if stored is not None:  # else it is no part of it, or was collected: nothing that the root names
+        if stored is not None:  # otherwise it was collected, and the root does not name it
             yield path, stored.body
 
 
 def unpack_database(store: Store, file: Path, db_id: str) -> PackedDatabase:
-    """Make a database of a packed one. `Conflict` if there is anything of this name."""
+    """Create a database from a packed one. `Conflict` if anything with this name exists."""
     keys = DbKeys(db_id)
     if next(iter(store.list(keys.directory, limit=1)), None) is not None:
         raise Conflict(f"database {db_id!r} already exists", key=keys.root)

@@ -1,6 +1,6 @@
-"""Looking back: which LSN was the newest at a time, how two states differ, bringing an old one back, and pins.
+"""The past: which LSN was the newest at a time, how two states differ, restoring an old one, and pins.
 
-Times are those at which the store took a slot of the log, never those of a writer's clock.
+Times are when a log slot was written, by the store's clock, never by a writer's clock.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class BranchPoint:
 
 @dataclass(frozen=True, slots=True)
 class PageDifference:
-    """A page that two states have differently; None: it does not exist there."""
+    """A page that differs between two states; None: it does not exist there."""
 
     page: str
     before: bytes | None
@@ -54,13 +54,13 @@ class Past:
         self.root = PagesRoot(store, db_id, clock=self._clock, ids=self._ids)
 
     def lsn_at(self, at: Position, branch: str = MAIN) -> int:
-        """The LSN of a position that can be read; of a time, the newest that the branch had then."""
+        """The LSN of a readable position; for a time, the newest LSN that the branch had then."""
         lsn = self._lsn_of(at, branch_name(branch))
         self.root.read().check_readable(branch, lsn)
         return lsn
 
     def state(self, branch: str = MAIN, at: Position | None = None) -> BranchPoint:
-        """A state with everything up to it applied; by default all that is committed now."""
+        """A state with everything up to it applied; by default everything that is committed now."""
         branch = branch_name(branch)
         lsn = None if at is None else self._lsn_of(at, branch)
         applied = Applier(self._store, self._db_id, clock=self._clock, ids=self._ids).run(branch, upto=lsn)
@@ -69,8 +69,8 @@ class Past:
         return BranchPoint(branch, applied.lsn if lsn is None else lsn)
 
     def differences(self, before: BranchPoint, after: BranchPoint) -> Iterator[PageDifference]:
-        """The pages that are different in two states, in order. Where the deltas since their common past are kept, only
-        pages that were written since are looked at."""
+        """The pages that differ between two states, in order. If the deltas since their common ancestor are kept, only
+        pages that were written since then are compared."""
         pages = self.root.read()
         one, other = self._open(before.branch), self._open(after.branch)
         written = self._written_since_fork(pages, before, after)
@@ -82,8 +82,9 @@ class Past:
             yield from (PageDifference(page, old[page], new[page]) for page in chunk if old[page] != new[page])
 
     def restore(self, db: PageDb, at: Position) -> int:
-        """Bring the pages of an older position back by new commits; returns how many changed. What fits into a segment
-        of the log is one transaction; more are several, and running it again finishes what was interrupted."""
+        """Restore the pages of an older position with new commits; returns how many changed. If they fit in a segment
+        of the log, it is one transaction; otherwise there are several, and running it again finishes an interrupted
+        one."""
         before, now = self.state(db.name, at), self.state(db.name)
         room = db.config.log.log_segment_max_bytes // 2
         batch: dict[str, bytes | None] = {}
@@ -100,14 +101,14 @@ class Past:
         return changed
 
     def pin(self, at: Position, *, branch: str = MAIN, seconds: float) -> str:
-        """Keep a position readable for so long, whatever the window; returns the pin's id."""
+        """Keep a position readable for this long, regardless of the window; returns the pin's id."""
         pin_id, branch = self._ids.ulid(), branch_name(branch)
         lsn = self.state(branch, at).lsn
         until = store_time(self._store, self.root.keys) + timedelta(seconds=seconds)
 
         def added(pages: Pages) -> Pages | None:
             if pin_id in pages.pins:
-                return None  # it was stored already, and the answer was lost
+                return None  # it was already stored, and the answer was lost
             pages.check_readable(branch, lsn)
             name, at = next((name, at) for name, _, at in pages.lineage(branch, lsn))
             pinned = Pin(branch=name, lsn=at, until=int(until.timestamp() * 1000))
@@ -134,7 +135,7 @@ class Past:
         return PageReader.open(self._store, self._db_id, branch=branch, clock=self._clock, ids=self._ids)
 
     def _written_since_fork(self, pages: Pages, one: BranchPoint, other: BranchPoint) -> Sequence[str] | None:
-        """Pages that were written on either way from the common past of two states; None: that is not kept."""
+        """Pages that were written on either path from the common ancestor of two states; None if that is not kept."""
         ways = [
             {name: (branch.base, at) for name, branch, at in pages.lineage(state.branch, state.lsn)}
             for state in (one, other)
@@ -161,5 +162,5 @@ class Past:
                 try:
                     written |= {one.page for one in reader.versions(layer) if after < one.lsn <= upto}
                 except LayerGone:
-                    return None  # merged and collected since; whoever scans is told if more is wrong
+                    return None  # merged and collected since then; a scan reports any other problem
         return sorted(written)

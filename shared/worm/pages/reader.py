@@ -1,8 +1,8 @@
 """Reading a page store: pages by id, each at any LSN inside the window, on one branch of a database.
 
-A reader needs no lease. It sees what it knew when it last looked (`refresh`): what the log had beyond the layers is in
-memory (`apply.py`), the rest is found through the root (`layers.py`), without any request but those for blocks that it
-has not seen yet.
+A reader needs no lease. It sees what it knew at its last `refresh`: what the log had beyond the layers is in memory
+(`apply.py`), the rest is found through the root (`layers.py`). It only sends requests for blocks that it has not seen
+yet.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROUNDS_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What is known: a root, and what the log has beyond it."""
+    """What is known: a root, and the part of the log beyond it."""
 
     layers: Layers
     branch: PageBranch
@@ -66,7 +66,7 @@ def lsn_at(store: Store, root: PagesRoot, name: str, moment: datetime, *, clock:
 
 
 class PageReader:
-    """One branch of a page store, open for reading. For several threads."""
+    """One branch of a page store, open for reading. Thread-safe."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class PageReader:
         known: PageReader | None = None,
         kind: DatabaseKind | None = None,
     ) -> None:
-        """`known`: a reader of the same branch whose blocks, root and place in the log this one begins with."""
+        """`known`: a reader of the same branch. This one starts with its blocks, root and place in the log."""
         self.store = store
         self.name = branch_name(branch)
         self.root: PagesRoot = PagesRoot(store, db_id, clock=clock, ids=ids, kind=kind) if known is None else known.root
@@ -111,13 +111,13 @@ class PageReader:
         return self._look_again() if seen is None else seen
 
     def copied_view(self) -> _View:
-        """What is known here, for another reader: its memory goes its own way from here."""
+        """A copy of what is known here, for another reader, which develops independently."""
         with self._lock:
             view = self._view
             return _View(view.layers, view.branch, view.table.copy())
 
     def _look_again(self) -> _View:
-        """In a forked child: another thread of the parent may have been in the middle of a change."""
+        """Called in a forked child: another thread of the parent may have been in the middle of a change."""
         with self._lock:
             if self._seen is None:
                 self._seen = self._view_of(self.root.read(), None)
@@ -140,8 +140,8 @@ class PageReader:
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> Self:
-        """Open for reading. `cache_directory` is used where the store's `cache_tier` is `disk`. With `kind`, any other
-        one is refused; by default the pages of a space can be read, too."""
+        """Open for reading. `cache_directory` is used if the store's `cache_tier` is `disk`. With `kind`, any other
+        kind is refused; by default, the pages of a space can be read, too."""
         clock = clock or SystemClock()
         ids = ids or Ids.system(clock)
         db = cls(store, db_id, branch, cache_directory=cache_directory, clock=clock, ids=ids, kind=kind)
@@ -159,20 +159,20 @@ class PageReader:
         return self._view.layers.pages
 
     def refresh(self) -> int:
-        """Look for what is new; returns its LSN. At least two requests, none of them a listing."""
+        """Look for new commits; returns the newest LSN. At least two requests, none of them a listing."""
         with self._lock:
             for _ in range(ROUNDS_MAX):
                 try:
                     with self.root.while_there(self.name, self.keys.branch):
                         if self._follow():
                             return self.head_lsn
-                except Expired:  # applied and collected: the root says so now
+                except Expired:  # applied and collected: the new root says so
                     self._take_root(self.root.read())
         raise Unavailable("the log changed faster than it could be read", key=self.keys.log, hint="try again")
 
     def _follow(self) -> bool:
-        """To the end of the log, and then the root, which the reader of the log has just read where it is the same one.
-        False: layers have what would have to be read from the log."""
+        """Read to the end of the log, then the root, which the log's reader has just read if it is the same one. False:
+        layers have what would have to be read from the log."""
         if not self._has_log_root:
             self._take_root(self.root.read())
         table = self._view.table
@@ -185,17 +185,16 @@ class PageReader:
         return True
 
     def get_page(self, page: str, at: Position | None = None) -> bytes | None:
-        """The page as it was at a position: an LSN or a time (default: the newest known here); None: it does not
-        exist."""
+        """The page at a position: an LSN or a time (default: the newest known here). None if it does not exist."""
         return self.get_pages([page], at)[page]
 
     def get_pages(self, pages: Iterable[str], at: Position | None = None) -> dict[str, bytes | None]:
-        """Several pages at one position; requests go out together."""
+        """Several pages at one position; requests are sent concurrently."""
         found = self.find(pages, at)
         return {page: None if version is None else version.data for page, version in found.items()}
 
     def find(self, pages: Iterable[str], at: Position | None = None) -> dict[str, PageVersion | None]:
-        """Like `get_pages`, with the LSN of each version; a page that was deleted lately is a version without data."""
+        """Like `get_pages`, with the LSN of each version; a recently deleted page is a version without data."""
         given: object = pages
         if isinstance(given, str) or not isinstance(given, Iterable):
             raise Invalid(f"pages must be a list of ids, not {type_name(given)}")
@@ -242,7 +241,7 @@ class PageReader:
         return newest(merge(stored, unflushed, key=lambda item: (item[0].page, item[0].lsn)))
 
     def lsn_of(self, at: Position | None) -> int:
-        """The LSN of a position that can be read; None is the newest that is known here."""
+        """The LSN of a readable position; None is the newest that is known here."""
         if at is None:
             return self.head_lsn
         place = position_of(at)
@@ -256,8 +255,8 @@ class PageReader:
         return place
 
     def _after(self, gone: LayerGone, lsn: int, *, is_head: bool) -> int:
-        """A layer was not there: does the root of now still name it? Where to read on: who asked for the newest that is
-        known gets what is newest now."""
+        """A layer was missing: check whether the current root still names it. Returns where to continue: a read of the
+        newest known state gets what is newest now."""
         self.refresh()
         gone.check(self.pages)
         if is_head:

@@ -1,9 +1,9 @@
-"""Pages in the commit log: `{"op":"page","page":"a/1","text":"…"}`, `"data"` (base64) for bytes that are no text, or
+"""Pages in the commit log: `{"op":"page","page":"a/1","text":"…"}`, `"data"` (base64) for bytes that are not text, or
 `"delete":true`. One record of op `space` stands for all pages of a space's commit (`space_record.py`). Records of other
-ops are other rooms' and are passed over.
+ops belong to other rooms and are skipped.
 
-All pages of a transaction have the LSN of its last record, its commit LSN: whatever LSN is read, a transaction is seen
-whole or not at all. Of several writes of one page in it the last counts.
+All pages of a transaction have the LSN of its last record, its commit LSN: a read at any LSN sees all of a transaction
+or nothing. If it writes a page several times, the last write counts.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def page_record(page: str, data: bytes | None, *, max_bytes: int) -> JsonObject:
         return {**record, "delete": True}
     check_data(page, data, max_bytes)
     controls = len(data) - len(data.translate(None, _CONTROLS))
-    if 15 * controls <= len(data):  # each takes six bytes as text, so that base64 is shorter when there are many
+    if 15 * controls <= len(data):  # each takes six bytes as text, so base64 is shorter if there are many
         with suppress(UnicodeDecodeError):
             return {**record, "text": data.decode()}
     return {**record, "data": b64encode(data).decode()}
@@ -95,7 +95,7 @@ def pages_of(record: Mapping[str, object]) -> Mapping[str, bytes | None]:
 
 
 def versions_of(segment: Segment, base: int, key: str) -> Iterator[PageVersion]:
-    """What a segment does to pages, in the order of LSNs; `base` is added to those of a branch's log."""
+    """The changes of a segment to pages, in the order of LSNs; `base` is added to the LSNs of a branch's log."""
     pages: dict[str, bytes | None] = {}
     for at, entry in enumerate(segment.entries):
         try:

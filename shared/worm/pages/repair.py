@@ -1,15 +1,14 @@
-"""Rebuilding a lost or damaged root from what is there.
+"""Rebuilds a lost or damaged root from the remaining objects.
 
-The root is the only object of a database that cannot be computed from the others in every case, so two copies help:
-- a bucket with versions has the lost root itself: its newest version that can be read;
-- `manifest.backup.json` is the root as it was when the database was made, and again before objects were last deleted
-  (`collect.py`). All layers that it names are there, and so is the log after what they hold: nothing but the collector
-  deletes. What was committed since is in the log, and is applied again.
-Without either the log must be complete from its first slot on, and everything is applied from there. Otherwise nothing
-is rebuilt: `Corrupt`. What cannot be brought back is reported (`lost`). Layers that the rebuilt root does not name are
-garbage: what they hold is in the log.
+The root is the only object of a database that cannot always be recomputed from the others, so two copies help:
+- a bucket with versions has the lost root itself: its newest readable version;
+- `manifest.backup.json` is the root as it was when the database was created, updated before each deletion of objects
+  (`collect.py`). All layers that it names exist, and so does the log after them: only the collector deletes. Later
+  commits are in the log, and are applied again. Without either, the log must be complete from its first slot, and
+  everything is applied from there. Otherwise nothing is rebuilt: `Corrupt`. The report lists what cannot be restored
+  (`lost`). Layers that the rebuilt root does not name are garbage: their content is in the log.
 
-A branch that was made after the copy is known by its pointer (`branches/<name>.json`) and has all of its log.
+A branch that was created after the copy is found by its pointer (`branches/<name>.json`) and has its complete log.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ Source = Literal["version", "backup", "log"]
 
 @dataclass(frozen=True, slots=True)
 class RootRepair:
-    """What a repair did; in a dry run, what it would do. `source` None: the root is there and can be read."""
+    """What a repair did; in a dry run, what it would do. `source` None: the root exists and can be read."""
 
     kind: DatabaseKind
     source: Source | None = None
@@ -49,7 +48,7 @@ class RootRepair:
 
 @dataclass
 class _Found:
-    """What lies below the database's directory. `slots` and `epochs` by the id of the branch."""
+    """What the database's directory holds. `slots` and `epochs` by the id of the branch."""
 
     paths: set[str] = field(default_factory=set)
     slots: dict[str, list[int]] = field(default_factory=dict)
@@ -76,8 +75,8 @@ class _Found:
 def repair_root(
     store: Store, db_id: str, *, dry_run: bool = False, clock: Clock | None = None, ids: Ids | None = None
 ) -> RootRepair:
-    """Rebuild the root of a database if it is gone or damaged, and those of its branches' logs. `NotFound` if there is
-    nothing of such a database."""
+    """Rebuild the root of a database if it is gone or damaged, and those of its branches' logs. `NotFound` if nothing
+    is left of such a database."""
     clock = clock or SystemClock()
     return _Repair(store, DbKeys(db_id), dry_run, clock, ids or Ids.system(clock)).run()
 
@@ -135,7 +134,7 @@ class _Repair:
         return "log", LogRoot(kind=kind, members=members)
 
     def _kind(self, found: _Found) -> DatabaseKind:
-        """What the records say, or the layers."""
+        """The kind, according to the records or the layers."""
         for slot in sorted(found.slots.get("", ())):
             stored = self._store.get(self._keys.slot(slot))
             segment = None if stored is None else Segment.decode(stored.body, slot, stored.key)
@@ -172,8 +171,8 @@ class _Repair:
         return replace(root, members={**root.members, MEMBER: pages.encode()}), lost
 
     def _boundary(self, keys: DbKeys, known: int, slots: list[int], applied: int | None) -> int:
-        """Up to which slot the log is collected. `applied`: what layers have; None: there are none, it is a bare log.
-        Gaps further up stay gaps, for `worm log repair`."""
+        """The slot up to which the log is collected. `applied`: what layers have; None: there are no layers, it is a
+        bare log. Later gaps stay gaps, for `worm log repair`."""
         first = min((slot for slot in slots if slot > known), default=known + 1)
         if applied is not None and first - 1 > max(known, applied):
             what = f"slots {max(known, applied) + 1} to {first - 1} are gone, and no known layer holds them"
@@ -183,7 +182,7 @@ class _Repair:
     # Branches
 
     def _without_deleted(self, pages: Pages, found: _Found) -> Pages:
-        """Branches that were deleted since the copy was made."""
+        """Remove branches that were deleted after the copy was made."""
         kept = {
             name: branch
             for name, branch in pages.branches.items()
@@ -197,7 +196,7 @@ class _Repair:
         return held is not None and held.writer == DELETING
 
     def _new_branches(self, root: LogRoot, found: _Found, lost: list[str]) -> Iterator[tuple[str, PageBranch]]:
-        """Those that the copy does not know. Their logs are whole: nothing was collected since."""
+        """The branches that the copy does not know. Their logs are complete: nothing was collected since then."""
         pages = pages_of(root, self._keys.root)
         if pages is None:
             return

@@ -1,8 +1,8 @@
 """The root of a page store, read and swapped: `manifest.json` of the database with its member `pages` parsed.
 
 One object decides for all branches and for the log of main. So a flush, a compaction, a collection, a new branch and a
-raised boundary are ordered by compare-and-swap (`store/cas.py`), and what always holds is asked before each of them: of
-the log's part by `log/invariants.py`, of the pages by `invariants.py`.
+raised boundary are ordered by compare-and-swap (`store/cas.py`). Invariants are checked before each of them: those of
+the log by `log/invariants.py`, those of the pages by `invariants.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from worm.store.cas import CasFile, Invariant, Rules
 
 @dataclass(frozen=True, slots=True)
 class _Manifest:
-    """The whole object, and what it says of pages; None: the database has only a log."""
+    """The whole object, and what it says about pages; None: the database has only a log."""
 
     root: LogRoot
     pages: Pages | None
@@ -74,7 +74,7 @@ _RULES = Rules(
 
 
 class PagesRoot:
-    """The root of a page store. For several threads. With `kind`, one of another kind is refused (`Invalid`)."""
+    """The root of a page store. Thread-safe. With `kind`, another kind is refused (`Invalid`)."""
 
     def __init__(self, store: Store, db_id: str, *, clock: Clock, ids: Ids, kind: DatabaseKind | None = None) -> None:
         self.keys = DbKeys(db_id)
@@ -92,7 +92,7 @@ class PagesRoot:
             return self._there(self._file.read())
 
     def find(self) -> Pages | None:
-        """Like `read`; None where there is no page store, or a deleted one. `Corrupt` if only its root is gone."""
+        """Like `read`; None if there is no page store, or a deleted one. `Corrupt` if only its root is gone."""
         with self._lock:
             found = self._file.read()
             if found is None:
@@ -101,24 +101,24 @@ class PagesRoot:
 
     @property
     def kind(self) -> DatabaseKind:
-        """As it was read last: no request."""
+        """The kind as it was last read: no request."""
         with self._lock:
             found = self._file.held.value
             return "pages" if found is None else found.root.kind
 
     def read_root(self) -> LogRoot | None:
-        """All of it, as the log sees it. One conditional GET."""
+        """The whole root, as the log sees it. One conditional GET."""
         with self._lock:
             found = self._file.read()
             return None if found is None else found.root
 
     def known(self) -> Pages:
-        """As it was read last, by whoever did: no request."""
+        """The root as it was last read by any caller: no request."""
         with self._lock:
             return self._there(self._file.held.value)
 
     def create(self, pages: Pages, kind: DatabaseKind = "pages") -> bool:
-        """False: there is one already. What it was made with is kept a second time, for a repair."""
+        """Create the root. False: there is already one. A copy of it is kept for a repair."""
         with self._lock:
             found = self._file.read()
             if found is None and fence.is_blank(self._store, self.keys, self._file.read):
@@ -131,7 +131,7 @@ class PagesRoot:
             return False
 
     def back_up(self) -> Pages:
-        """Keep the root as it is now a second time, unless a newer one is kept; returns its pages."""
+        """Write a copy of the current root, unless there is a newer copy; returns its pages."""
 
         def newer(kept: LogRoot | None) -> LogRoot | None:
             return None if kept is not None and kept.version >= root.version else root
@@ -147,7 +147,8 @@ class PagesRoot:
             return pages
 
     def change(self, change: Callable[[Pages], Pages | None]) -> Pages:
-        """Change it until that is stored; None: nothing to do. The change must be idempotent. Returns what is there."""
+        """Apply the change until it is stored; None means nothing to do. It must be idempotent. Returns the stored
+        pages."""
 
         def changed(found: _Manifest | None) -> _Manifest | None:
             before = self._there(found)
@@ -159,8 +160,8 @@ class PagesRoot:
 
     @contextmanager
     def while_there(self, name: str, branch_id: str) -> Iterator[None]:
-        """For work on the log of a branch. When a branch is deleted, its log goes piece by piece. That looks like
-        damage, and is `Fenced`."""
+        """For work on the log of a branch. When a branch is deleted, its log disappears piece by piece. That looks like
+        damage, but is `Fenced`."""
         try:
             yield
         except Corrupt as damage:

@@ -1,10 +1,10 @@
-"""A commit of a space in the log: one record that holds each document once, and from which its pages follow.
+"""A commit of a space in the log: one record that holds each document once, and determines its pages.
 
     {"op":"space","seq":9,"at":1767225600000,"session":"01JG…","local":4,
      "ops":[{"op":"set","id":"a","value":{…}}],"heads":[[2,3,2,9,40,9]]}
 
-What a page holds depends on the record alone, so every reader and every worker makes the same pages of it, without
-knowing what a space means. Names of branches, entities and sessions have no tabs; a tab separates.
+The content of a page depends only on the record. So every reader and every worker makes the same pages from it, without
+knowing what a space means. Names of branches, entities and sessions have no tabs; a tab separates them.
 
     m                                   the end of the order of commits
     c <seq>                             a commit
@@ -17,9 +17,9 @@ knowing what a space means. Names of branches, entities and sessions have no tab
 
 The space itself also writes `x <hash>`, a blob: its row, and where its bytes are.
 
-An *item* stands for a revision: seq, op index and *kind* (the place of its op in `OPS`, plus `SNAPPED` if there is a
+An *item* describes a revision: seq, op index and *kind* (the place of its op in `OPS`, plus `SNAPPED` if there is a
 snapshot of that commit). A head has the newest items; `RUN` of them become a page, a *run*. Runs of an entity are
-numbered, so any of them is found by name.
+numbered, so any run can be found by name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DATA = {"set": "value", "patch": "patches"}
 SNAPPED = 4
 RUN = 8
 COMMIT = ("seq", "at", "session", "local", "branch", "ops", "reads", "resolved", "more")
-"""The members of a record that its commit page has."""
+"""The members of a record that its commit page contains."""
 NEWEST = "m"
 Item = list[int]
 
@@ -104,8 +104,8 @@ class ItemRun:
 
 @dataclass
 class EntityHead:
-    """What the head page of an entity says: how many revisions there are, the seq of the first, how many there were up
-    to the newest snapshot and the seq of that (0 without one), and the items that are in no run."""
+    """The content of an entity's head page: the number of revisions, the seq of the first, the number up to the newest
+    snapshot and its seq (0 without one), and the items that are not in a run."""
 
     count: int = 0
     first: int = 0
@@ -134,7 +134,7 @@ class EntityHead:
         return self.count // RUN
 
     def add(self, item: Item) -> ItemRun | None:
-        """Appends; returns the run that is full now."""
+        """Append an item; returns the run if one is full now."""
         self.first = self.first or item[0]
         self.items.append(item)
         self.count += 1
@@ -146,9 +146,10 @@ class EntityHead:
         return run
 
     def short(self, seq: int) -> list[JsonValue]:
-        """As the record of commit `seq` has it, in small numbers: nothing of a new entity; else `count`, `first`, the
-        revisions and the commits since the newest snapshot, then a *code* for each item: 8 times the commits up to the
-        next item (to `seq` for the last one) plus its kind; code and op index in a list where that index is not 0."""
+        """The head as the record of commit `seq` has it, in small numbers: nothing for a new entity; otherwise `count`,
+        `first`, the revisions and the commits since the newest snapshot, then a *code* for each item: 8 times the
+        commits up to the next item (to `seq` for the last one) plus its kind. If the op index is not 0, code and op
+        index are in a list."""
         if not self.count:
             return []
         codes: list[JsonValue] = []
@@ -178,9 +179,9 @@ def space_record(
     snapshots: Mapping[str, JsonValue],
     row: JsonObject | None,
 ) -> JsonObject:
-    """The record of a commit. `heads` are those before it, of every entity that it writes in the order of its
-    operations. `snapshots` are of the documents after it; True: the value of the entity's last operation. `row` is
-    there if the commit makes, ends or first writes its branch."""
+    """The record of a commit. `heads` are the heads before it, of every entity that it writes, in the order of its
+    operations. `snapshots` are of the documents after it; True: the value of the entity's last operation. `row` is set
+    if the commit creates, ends or first writes its branch."""
     seq = cast(int, commit["seq"])
     record: JsonObject = {"op": OP, **commit}
     if heads:

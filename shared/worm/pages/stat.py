@@ -1,4 +1,4 @@
-"""Figures of a page store, and a picture of its layers: pages from left to right, LSNs from the newest down."""
+"""Statistics of a page store, and a picture of its layers: pages from left to right, LSNs from the newest down."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAMPLES = 200
 
 @dataclass(frozen=True, slots=True)
 class LayerSum:
-    """Layers of one kind."""
+    """The layers of one kind."""
 
     kind: str
     layers: int
@@ -30,8 +30,8 @@ class LayerSum:
 
 @dataclass(frozen=True, slots=True)
 class BranchStat:
-    """`lsn` is applied, `head_lsn` is committed. `read_max` and `read_mean`: layers that a read of the newest version
-    of a page may have to ask, by range alone; `write_amplification`: bytes stored for each byte of pages."""
+    """`lsn` is applied, `head_lsn` is committed. `read_max` and `read_mean`: how many layers a read of a page's newest
+    version may have to ask, by range alone. `write_amplification`: bytes stored per byte of pages."""
 
     name: str
     parent: str | None
@@ -52,7 +52,7 @@ class BranchStat:
 def branch_stat(
     store: Store, db_id: str, name: str = MAIN, *, clock: Clock | None = None, ids: Ids | None = None
 ) -> BranchStat:
-    """Figures of a branch. Lists its log, so it is for people."""
+    """Statistics of a branch. It lists the log, so it is only meant for people."""
     clock = clock or SystemClock()
     ids = ids or Ids.system(clock)
     pages = PagesRoot(store, db_id, clock=clock, ids=ids).read()
@@ -87,7 +87,7 @@ def _sum(branch: PageBranch, level: int) -> LayerSum:
 
 
 def _depths(pages: Pages, name: str) -> list[int]:
-    """How many layers lie over a page, for pages at which layers begin or end. Filters are left out of account."""
+    """The number of layers that cover a page, for pages at which layers begin or end. Filters are ignored."""
     bare = {
         one: branch.model_copy(
             update={"layers": tuple(layer.model_copy(update={"filter": None}) for layer in branch.layers)}

@@ -1,8 +1,8 @@
-"""Upkeep of a page store: apply what is only in the log, compact, collect garbage. One call does it all (`maintain`):
-for the `compact` worker, for `worm db maintain`, and for people without either.
+"""Upkeep of a page store: apply what is only in the log, compact, and collect garbage. One call does all of it
+(`maintain`): for the `compact` worker, for `worm db maintain`, and for programs without either.
 
 A process that writes does the most urgent part by itself, in the background (`Background`): it flushes what has waited
-for `flush_interval_seconds`, also if no commit comes any more, and merges its own flushed layers when there are enough.
+for `flush_interval_seconds`, even if no further commit comes, and merges its own flushed layers when there are enough.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from worm.pages.deleting import purge_database
 from worm.store.base import Store
 
 PAUSE_SECONDS = 0.02
-"""Pause after a piece of work that changed nothing."""
+"""The pause after work that changed nothing."""
 END_SECONDS = 10.0
-"""So long `close` waits for what is being done. Cut short anywhere, it does no harm."""
+"""How long `close` waits for running work. Interrupting it at any point does no harm."""
 
 
 @dataclass
 class CompactReport:
-    """What a run came to for one database. `finished` is False when the deadline came first, or another compaction."""
+    """The result of a run for one database. `finished` is False if the deadline or another compaction came first."""
 
     database: str
     branches: int = 0
@@ -60,15 +60,16 @@ class Maintainer:
         self._ids = ids or Ids.system(self._clock)
 
     def run(self, report: CompactReport, left: Deadline, *, is_named: bool = True, purges: bool = False) -> bool:
-        """Do what is due within the time. False: there is no page store of this name, or it was deleted. `purges`: what
-        was deleted long enough ago is removed, its root too, which the worker may not."""
+        """Do what is due within the time. False: there is no page store with this name, or it was deleted. `purges`:
+        also remove databases that were deleted long enough ago, including their root, which the worker is not allowed
+        to do."""
         applier = Applier(self._store, report.database, clock=self._clock, ids=self._ids)
         pages = applier.root.find()
         if pages is None:
             if purges:
                 report.deleted = purge_database(self._store, report.database, clock=self._clock, ids=self._ids)
             if is_named and not report.deleted:
-                applier.root.read()  # says what is the case
+                applier.root.read()  # raises the right error
             return bool(report.deleted)
         for branch in sorted(pages.branches):
             try:
@@ -88,7 +89,7 @@ class Maintainer:
     def _compact_branch(self, applier: Applier, branch: str, report: CompactReport, left: Deadline) -> None:
         report.applied += applier.run(branch, left=left).segments
         compactor = Compactor(self._store, report.database, clock=self._clock, ids=self._ids)
-        while left() > 0:  # a compaction does a bounded amount of work: more of them as long as there is time
+        while left() > 0:  # a compaction does a limited amount of work: repeat while there is time
             try:
                 done = compactor.run(branch, left=left)
             except Fenced:
@@ -119,8 +120,8 @@ def maintain(store: Store, db_id: str, *, clock: Clock | None = None, ids: Ids |
 
 
 class Background:
-    """A thread that does what is due, and lives only while something is waiting. `due` says in how many seconds the
-    next work is to be done (None: there is none); `work` does it, and raises nothing."""
+    """A thread that does what is due, and lives only while something is waiting. `due` returns the seconds until the
+    next work (None: there is none); `work` does it and never raises."""
 
     def __init__(self, due: Callable[[], float | None], work: Callable[[], None]) -> None:
         self._due, self._work = due, work
@@ -135,8 +136,8 @@ class Background:
         self._wake = threading.Event()
 
     def wake(self, *, is_sooner: bool = False) -> None:
-        """There may be something to do, or (`is_sooner`) it is due earlier than what is waited for. Costs next to
-        nothing while the thread lives."""
+        """There may be something to do, or (`is_sooner`) it is due earlier than the work that is waited for. Costs
+        almost nothing while the thread lives."""
         if is_sooner:
             self._wake.set()
         if self._thread is None and not self.is_closed:
@@ -146,7 +147,7 @@ class Background:
                     self._thread.start()
 
     def close(self) -> None:
-        """Begin nothing more, and wait for what is being done."""
+        """Start nothing more, and wait for running work."""
         self.is_closed = True
         self._wake.set()
         thread = self._thread

@@ -1,7 +1,7 @@
-"""Checking a page store: every byte that a read could meet. The root, the layers of all branches (checksums, indexes,
+"""Checking a page store: every byte that a read could use. The root, the layers of all branches (checksums, indexes,
 blocks, filters), the logs from their boundary on, pins, and the copy of the root that a repair would need.
 
-Reads only, and beside writers at work: what a newer root does not name any more is no problem.
+It only reads, and writers may continue: objects that a newer root no longer names are not a problem.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROOT, LAYER, LOG, COPY = "root-damaged", "layer-damaged", "log-damaged", "copy-d
 def verify_pages(
     store: Store, db_id: str, *, clock: Clock | None = None, ids: Ids | None = None
 ) -> Iterator[LogProblem]:
-    """What is wrong with a page store or a space, one problem after the other. `NotFound` if there is none."""
+    """The problems of a page store or a space, one by one. `NotFound` if it does not exist."""
     clock = clock or SystemClock()
     ids = ids or Ids.system(clock)
     root = PagesRoot(store, db_id, clock=clock, ids=ids)
@@ -115,7 +115,7 @@ def _holds(layer: Layer, page: str, lsn: int) -> bool:
 
 
 def _filter_problems(key: str, layer: Layer, index: LayerIndex, pages: set[str]) -> Iterator[LogProblem]:
-    """A page that its filter denies is never found."""
+    """If the filter denies a page, reads never find it."""
     filters = [] if layer.is_image else [index.filter]
     if layer.filter is not None:
         try:
@@ -129,7 +129,7 @@ def _filter_problems(key: str, layer: Layer, index: LayerIndex, pages: set[str])
 def _log_problems(
     store: Store, keys: DbKeys, name: str, branch: PageBranch, root: PagesRoot, clock: Clock, ids: Ids
 ) -> Iterator[LogProblem]:
-    """Damage of the log, records that are no pages, and an end before what is applied."""
+    """Damage of the log, records that are not pages, and a log that ends before the applied slot."""
     last = 0
     try:
         with root.while_there(name, branch.id):

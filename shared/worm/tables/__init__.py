@@ -1,1 +1,1 @@
-"""Manifests, indexes, and the fold that keeps them equal to what is recorded."""
+"""Manifests, indexes, and the fold that keeps them in line with the recorded history."""

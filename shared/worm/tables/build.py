@@ -1,12 +1,13 @@
-"""Building a table from the source: the rows that the recorded state of every entity gives.
+"""Builds a table from the source: one row from the recorded state of every entity.
 
-For a model with oplog the source is the newest entry of each entity and the document version that it names; what is
-uploaded but not yet recorded is not in it (capture's business), so a build equals what folding every recorded change
-gives, byte for byte. For a model without oplog the source is the current documents. So it is for a damaged entity,
-whose newest entry is unknown or unreadable: its document is served, and the change says why. Damage costs one entity.
+For a model with an oplog, the source is the newest entry of each entity and the document version that it names. Uploads
+that are not recorded yet are not in it (capture records them). So a build gives exactly the same bytes as folding every
+recorded change. For a model without an oplog, the source is the current documents. The same holds for a damaged entity,
+whose newest entry is unknown or unreadable: its document is served, and the change says why. Damage affects only one
+entity.
 
-Rebuilds run beside live folds: what was folded since the source was read stays (`manifest_anew`, `heads_anew`). A fold
-brings news to a table: recorded changes of a model with oplog, or current documents of a model without.
+Rebuilds run while folds go on: what was folded since the source was read stays (`manifest_anew`, `heads_anew`). A fold
+brings *news* to a table: recorded changes of a model with an oplog, or current documents of a model without one.
 """
 
 from __future__ import annotations
@@ -32,20 +33,21 @@ CHUNK = 500
 ENTRY_SHARE = 4
 """An entry may hold its document three times: before, after, and whole."""
 Progress = Callable[[int, int | None], None]
-"""Called with how many entities are done, and of how many where that is known."""
+"""Called with the number of finished entities, and the total if it is known."""
 
 Judge = Callable[[str, Object], Document | None]
-"""The document of a stored object that counts; None where it is none."""
+"""The document of a stored object; None if it is not a valid one."""
 
 
 def silent(done: int, total: int | None) -> None:
-    """Nobody looks."""
+    """Reports nothing."""
 
 
 def recorded_changes(
     collection: Collection, progress: Progress = silent, within: IdRange | None = None
 ) -> Iterator[Change]:
-    """The newest state of every entity that has an oplog, ids ascending; of damaged ones, that of their document."""
+    """The newest state of every entity that has an oplog, ids ascending; for damaged ones, the state of their
+    document."""
     recorded = collection.recorded_seqs(within or IdRange())
     yield from _changes(collection, recorded, progress)
     progress(len(recorded), len(recorded))
@@ -79,8 +81,8 @@ def _changes_of(collection: Collection, recorded: Mapping[str, Seqs], turns: Por
 
 
 def _newest(collection: Collection, entity_id: str, seqs: Seqs) -> int | Corrupt:
-    """The seq of the newest entry, or why it is unknown. A listing of many pages may miss what was written or
-    archived between two of them, so the entity is listed again."""
+    """The seq of the newest entry, or why it is unknown. A listing of many pages may miss entries that were written or
+    archived between two pages, so the entity is listed again."""
     try:
         return collection.oplog.newest_seq(entity_id, seqs)
     except Corrupt:
@@ -92,7 +94,7 @@ def _newest(collection: Collection, entity_id: str, seqs: Seqs) -> int | Corrupt
 
 
 def _served(collection: Collection, entity_id: str, damage: Corrupt, found: Object | None) -> Change:
-    """What a table says of a damaged entity: what its document says, if that is valid."""
+    """The table's state of a damaged entity: its document, if that is valid."""
     if found is None:
         return Change(entity_id, None, None, damage)
     row = collection.row(_valid(collection, entity_id, found))
@@ -112,7 +114,7 @@ def build_manifest(
     progress: Progress = silent,
     judge: Judge | None = None,
 ) -> Manifest:
-    """The manifest from the source. `carry` is the stored one, whose revision a model without oplog carries on, and
+    """The manifest from the source. `carry` is the stored one, whose revision a model without an oplog continues.
     `judge` sees every document of such a model."""
     if collection.definition.oplog:
         empty = empty_manifest(collection)
@@ -155,7 +157,8 @@ def _build_from_documents(collection: Collection, carry: Manifest, progress: Pro
 
 
 def _state(collection: Collection, entity_id: str, entry: OplogEntry, current: Object | None) -> Document | None:
-    """The document of the entry: the current object if it is the one recorded, else that version, else a replay."""
+    """The document of the entry: the current object if it is the recorded one, otherwise that version, otherwise a
+    replay."""
     if entry.op == "delete":
         return None
     document: Document | None = None
@@ -167,7 +170,7 @@ def _state(collection: Collection, entity_id: str, entry: OplogEntry, current: O
 
 
 def _valid(collection: Collection, entity_id: str, found: Object) -> Document | None:
-    """A raw upload that breaks the schema has no row; `worm verify` lists it with the reason."""
+    """A raw upload that violates the schema has no row; `worm verify` lists it with the reason."""
     try:
         return collection.document_of(entity_id, found)
     except Invalid:
@@ -175,7 +178,7 @@ def _valid(collection: Collection, entity_id: str, found: Object) -> Document | 
 
 
 def _read_all(collection: Collection, keys: list[str], turns: Portions, share: int = 1) -> list[Object | None]:
-    """Concurrent reads. An object over the size limit, times `share`, reads as absent: it cannot be a valid one."""
+    """Concurrent reads. An object larger than the size limit times `share` counts as absent: it cannot be valid."""
     found: list[Object | None] = []
     for item in collection.store.get_many([Read(key) for key in keys], max_bytes=share * collection.max_bytes):
         if isinstance(item, Exception) and not isinstance(item, Invalid):
@@ -189,7 +192,7 @@ def _read_all(collection: Collection, keys: list[str], turns: Portions, share: i
 
 
 def manifest_anew(collection: Collection, stored: Manifest | None, changes: Sequence[Change]) -> Manifest | None:
-    """The rebuilt manifest with what was folded since the source was read; None when that is what is stored."""
+    """The rebuilt manifest with what was folded since the source was read; None if the stored one is the same."""
     built = empty_manifest(collection).folded(changes) or empty_manifest(collection)
     if stored is None or is_stale(collection.definition, stored):
         return built
@@ -208,7 +211,7 @@ def manifest_anew(collection: Collection, stored: Manifest | None, changes: Sequ
 
 
 def heads_anew(collection: Collection, stored: Heads | None, changes: Sequence[Change]) -> Heads | None:
-    """The rebuilt heads with what was folded since; None when that is what is stored."""
+    """The rebuilt heads with what was folded since; None if the stored ones are the same."""
     built = Heads(collection.name).folded(changes) or Heads(collection.name)
     for entity_id, head in (stored.heads if stored is not None else {}).items():
         known = built.heads.get(entity_id)
@@ -219,15 +222,15 @@ def heads_anew(collection: Collection, stored: Heads | None, changes: Sequence[C
 
 
 def whole_heads(stored: Heads, changes: Sequence[Change]) -> Heads:
-    """The heads of a lost file, with those that were still missing."""
+    """The heads after their file was lost, completed with the missing ones."""
     return replace(stored.folded(changes) or stored, partial=False)
 
 
 def is_recorded(collection: Collection, entity_id: str, seq: int) -> bool:
-    """Is there such an entry? A row of a seq that nobody recorded has no source."""
+    """Whether there is such an entry. A row with a seq that was never recorded has no source."""
     try:
         return collection.store.head(collection.oplog.key(entity_id, seq)) is not None
-    except Invalid:  # what lies in its place is no entry, or a seq that no entry can have
+    except Invalid:  # the object is not an entry, or no entry can have this seq
         return False
 
 
@@ -236,7 +239,8 @@ def is_recorded(collection: Collection, entity_id: str, seq: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RecordedNews(Generic[T]):
-    """Changes that are in the oplog, for manifest or heads. Idempotent and order-free: the newest seq of an id wins."""
+    """Changes that are in the oplog, for manifest or heads. Idempotent and independent of order: the newest seq of an
+    id wins."""
 
     empty: T
     changes: Sequence[Change]
@@ -250,7 +254,7 @@ class RecordedNews(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class DocumentNews:
-    """The rows of documents as they were read. A fold that lost its race reads them again."""
+    """The rows of documents as they were read. A fold that loses a race reads them again."""
 
     model: str
     rows: dict[str, ReadRow]

@@ -1,22 +1,22 @@
-"""Column files: what the partitions of a spread manifest say, column by column and compressed, so that a scan reads
-fewer bytes. `partition-3-<hash>.columns` stands beside `partition-3-<hash>.json`.
+"""Column files: the content of the partitions of a partitioned manifest, column by column and compressed, so that a
+scan reads fewer bytes. `partition-3-<hash>.columns` is beside `partition-3-<hash>.json`.
 
-They are never needed for the truth. Whoever finds one missing or damaged reads the partition, and a rebuild writes it
-again. They are written before the root names their partition and deleted when no root has named it for a day.
+They are never the source of truth. If one is missing or damaged, readers use the partition, and a rebuild writes it
+again. They are written before the root names their partition, and deleted after no root has named it for a day.
 
     magic, 8 bytes | length of the header, 4 | CRC-32 of the header, 4 | header, JSON | blocks
 
-A *block* holds the cells of one column as one JSON array, deflated; the header says in which order the blocks come and
-how long they are, so that they fill the file exactly. Every `group` cells the compressor starts afresh, so a reader
-inflates a whole column in one go, or only the group that a row stands in. Where a row may lack a field, each cell of
-the column is in an array of its own, and an empty one says that there is none. Where a column has few different values,
-the array holds each of them once, and what follows it is a byte per row that says which; such a block is one group.
+A *block* holds the cells of one column as one JSON array, deflated. The header gives the order and the lengths of the
+blocks, so that they fill the file exactly. After every `group` cells, the compressor starts over. So a reader can
+inflate a whole column in one call, or only the group that contains a row. If rows may lack a field, each cell of the
+column is in its own array, and an empty array means that there is no value. If a column has few distinct values, the
+array holds each of them once; after it comes one byte per row that selects the value. Such a block is one group.
 
-Equal content gives equal bytes wherever the same zlib compresses. Whatever is not as it was written is `Corrupt`: bytes
-when the file is opened, a header that was written wrong at the latest when a column is inflated.
+With the same zlib, equal content gives equal bytes. Any damage is `Corrupt`: changed bytes are found when the file is
+opened, and a wrong header at the latest when a column is inflated.
 
-The rest of the library sees a file as a `ColumnPart`: every value is the one that parsing the partition would give, and
-a row has its keys in the same order. Reading takes nothing but zlib and orjson.
+The rest of the library sees a file as a `ColumnPart`: every value is the same as in the parsed partition, and a row has
+its keys in the same order. Reading needs only zlib and orjson.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from worm.values import dataclass
 
 MAGIC = b"WORMCOL1"
 GROUP = 128
-"""Cells that are inflated to read one of them."""
+"""How many cells are inflated to read one of them."""
 CODED_SHARE = 8
-"""Rows for each value of a column that is stored by its values, at least."""
+"""The minimum number of rows per value for a column that is stored by its values."""
 COLUMNS_MAX = 1000
-"""Documents may hold any fields, so rows may have any number of different names: with more, a partition has no column
-file, which would have a cell for each of them in every row."""
+"""Documents may have any fields, so rows may have any number of different names. If there are more than this, a
+partition has no column file, because it would need a cell for each name in every row."""
 VERSION = 2
 REPAIR = "run `worm repair` to rebuild it"
 _LEVEL = 6
 _RAW = -zlib.MAX_WBITS  # no zlib header: a group in the middle has none either
 _LENGTH_AT, _CRC_AT, _HEADER_AT = 8, 12, 16
-_CELL_BYTES = 4  # brackets and comma around a cell that may be missing
+_CELL_BYTES = 4  # brackets and comma around an optional cell
 _REST_BYTES = 64
-_DEFLATE_MAX = 1032  # no deflated byte becomes more bytes
+_DEFLATE_MAX = 1032  # one deflated byte never becomes more bytes than this
 _BLOCK = {"bytes": WHOLE, "crc32": WHOLE, "groups": list_of(WHOLE)}, {"optional": FLAG, "values": WHOLE}
 _COLUMN = record("a column", *_BLOCK)
 HEADER = record(
@@ -76,8 +76,8 @@ Cells: TypeAlias = "list[JsonValue | Missing]"
 
 @dataclass(frozen=True, slots=True)
 class ColumnBlock:
-    """Where the cells of one column lie. `size`: when inflated; `optional`: may cells be missing? `values`: how many
-    bytes the array of different values has when inflated; 0 where the array is the cells."""
+    """Where the cells of one column are. `size`: when inflated. `optional`: whether cells may be missing. `values`: the
+    inflated bytes of the array of distinct values; 0 if the array holds the cells."""
 
     name: str
     start: int
@@ -107,7 +107,7 @@ class Contents:
 
     @property
     def blocks(self) -> tuple[ColumnBlock, ...]:
-        """In the order of the file."""
+        """The blocks in the order of the file."""
         return (self.ids, self.seqs, self.etags, self.others, *self.fields)
 
 
@@ -145,7 +145,7 @@ def encode_columns(part: Manifest, of: str) -> bytes:
 
 
 def _packed(cells: Sequence[JsonValue | Missing]) -> tuple[JsonObject, bytes]:
-    """A block, and what the header says of it."""
+    """A block, and its description in the header."""
     optional = any(cell is MISSING for cell in cells)
     coded = Coded.of(cells, CODED_SHARE)
     texts = _texts(_wrapped(cells, optional)) if coded is None else [_coded_text(coded, optional)]
@@ -171,7 +171,7 @@ def _wrapped(cells: Sequence[JsonValue | Missing], optional: bool) -> list[JsonV
 
 
 def _texts(values: list[JsonValue]) -> list[bytes]:
-    """One array, group by group."""
+    """The text of one array, group by group."""
     texts = [dumps(values[start : start + GROUP])[1:-1] for start in range(0, len(values), GROUP)]
     return [(b"," if at else b"[") + text + (b"" if at < len(texts) - 1 else b"]") for at, text in enumerate(texts)]
 
@@ -184,7 +184,7 @@ def _coded_text(coded: Coded, optional: bool) -> bytes:
 
 
 def decode_header(body: bytes, key: str) -> Contents:
-    """What is in the file, once every byte of it was found to be as it was written."""
+    """The content of the file, after every byte was checked."""
     end = _HEADER_AT + int.from_bytes(body[_LENGTH_AT:_CRC_AT], "big")
     header = body[_HEADER_AT:end]
     if body[:_LENGTH_AT] != MAGIC or zlib.crc32(header) != int.from_bytes(body[_CRC_AT:_HEADER_AT], "big"):
@@ -268,7 +268,7 @@ def group_of(body: bytes, block: ColumnBlock, number: int, count: int, key: str)
 
 
 def _inflated(view: memoryview, most: int, key: str) -> bytes:
-    """No more than `most` bytes, whatever the block would grow to."""
+    """Inflates at most `most` bytes, however large the block would become."""
     try:
         inflater = zlib.decompressobj(_RAW)
         text = inflater.decompress(view, most + 1)
@@ -298,8 +298,8 @@ def _unwrapped(cells: list[JsonValue], block: ColumnBlock, key: str) -> Cells:
 
 
 class ColumnPart:
-    """An intact column file: a field is inflated and parsed when it is asked for, a row with its group. `of`: the hash
-    in the partition's name; `size`: the bytes of the partition. No column can be much larger than those, so nothing
+    """An intact column file. A field is inflated and parsed when it is first used, a row with its group. `of`: the hash
+    in the partition's name. `size`: the bytes of the partition. No column can be much larger than that, so nothing
     larger is inflated."""
 
     def __init__(self, body: bytes, key: str, of: str, size: int) -> None:
@@ -326,7 +326,7 @@ class ColumnPart:
         return self._as_ids(self._inflated(self._contents.ids))
 
     def id(self, at: int) -> str:
-        """With its group. Once as many groups were parsed as there are, all ids are, and kept."""
+        """Parses its group. After as many groups as there are, all ids are parsed and kept."""
         if "ids" in self.__dict__ or self._id_groups_left <= 0:
             return self.ids[at]
         self._id_groups_left -= 1
@@ -342,7 +342,7 @@ class ColumnPart:
         return cast("dict[str, str]", self._by_id(self._contents.etags, ETAGS))
 
     def cells(self, field: str) -> list[Cell]:
-        """What the field's path finds in each row."""
+        """The cell of the field in each row."""
         found = self._fields.get(field)
         if found is None:
             names = (field, field.partition(".")[0])
@@ -350,7 +350,7 @@ class ColumnPart:
         return found
 
     def coded(self, field: str) -> Coded | None:
-        """The cells by their values, where they are stored so. Not of a path, which may lead into an object."""
+        """The cells by their values, if they are stored that way. Not for a path, which may lead into an object."""
         block = self._blocks.get(field)
         return None if block is None or not block.values or "." in field else self._by_values(block)
 
@@ -361,7 +361,7 @@ class ColumnPart:
                 self.cells(field)
 
     def row(self, at: int) -> Row:
-        """The caller's own. Once as many groups were parsed as there are, all columns are, and kept."""
+        """A row that the caller may change. After as many groups as there are, all columns are parsed and kept."""
         number, place = divmod(at, self._contents.group)
         if self._groups_left <= 0:
             return _row([(name, self._column(name)) for name in self._blocks], at)
@@ -386,7 +386,7 @@ class ColumnPart:
         return self._inflated(self._contents.seqs), self._inflated(self._contents.etags)
 
     def manifest(self, model: str) -> Manifest:
-        """Everything that it says, as the partition says it. Columns must say the same whole and group by group."""
+        """The whole content as in the partition. Columns must be the same as a whole and group by group."""
         columns = [(block.name, self._column(block.name)) for block in self._contents.fields]
         for block, (name, cells) in zip(self._contents.fields, columns, strict=True):
             groups = range(0 if block.values else len(block.groups))
@@ -407,7 +407,7 @@ class ColumnPart:
         return found
 
     def _part(self, block: ColumnBlock, number: int) -> Cells:
-        """One group of a column, from the whole column where that is there."""
+        """One group of a column, taken from the whole column if that is loaded."""
         whole, start = self._cells.get(block.name), number * self._contents.group
         end = start + self._contents.group
         if whole is None and block.values:
@@ -460,7 +460,7 @@ def column_file(file: str) -> str:
 
 
 def column_files(pieces: Iterable[Piece]) -> set[str]:
-    """The column files that there must be."""
+    """The column files that must exist."""
     return {column_file(piece.file) for piece in pieces if piece.columns}
 
 
@@ -473,8 +473,8 @@ class ColumnFiles:
         self._sizes: dict[str, int] = {}
 
     def drafted(self, file: str, part: Manifest) -> tuple[int, bytes | None]:
-        """The size of the column file of a partition, and its bytes unless it is known to exist. Deltas get none: they
-        are small and read whole anyhow."""
+        """The size of the column file of a partition, and its bytes unless it is known to exist. Deltas have none: they
+        are small and always read completely."""
         if not file.startswith("partition-"):
             return 0, None
         if file in self._sizes:
@@ -485,7 +485,7 @@ class ColumnFiles:
         return len(body), body
 
     def put(self, file: str, body: bytes) -> None:
-        """Not conditional: whoever wrote it before wrote the same, and what is damaged is mended."""
+        """Unconditional: any earlier writer wrote the same bytes, and this replaces a damaged file."""
         self._store.put(self._key(file), body)
         self._sizes[file] = len(body)
 
@@ -494,17 +494,17 @@ class ColumnFiles:
         self._sizes |= {piece.file: piece.columns for piece in pieces if piece.columns}
 
     def keep(self, pieces: Iterable[Piece]) -> None:
-        """Forget what is known of all others."""
+        """Forget all other files."""
         named = {piece.file for piece in pieces}
         self._sizes = {file: size for file, size in self._sizes.items() if file in named}
 
     def get(self, pieces: Sequence[Piece], fields: Sequence[str] = ()) -> list[ColumnPart | Corrupt]:
-        """Concurrent reads; `Corrupt` in the place of one that is gone or damaged. Whichever thread read one checks it
+        """Concurrent reads; `Corrupt` in place of a file that is gone or damaged. The thread that read a file checks it
         and decodes the cells of the fields, while others wait for theirs."""
         return in_parallel(lambda piece: self._read(piece, fields), pieces, READERS)
 
     def audit(self, pieces: Iterable[Piece], partitions: Iterable[Manifest]) -> Iterator[tuple[str, str, str]]:
-        """What differs between column files and their partitions: kind, key, detail."""
+        """The differences between column files and their partitions: kind, key, detail."""
         for piece, partition in zip(pieces, partitions, strict=True):
             key = self._key(piece.file)
             try:

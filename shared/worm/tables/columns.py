@@ -1,13 +1,14 @@
-"""Columns: the rows of one or several parts turned on their side, one list per field, made at the first use and kept.
+"""Columns: the rows of one or several parts, transposed to one list per field. A list is made at its first use and
+kept.
 
 Vocabulary
-- *cell*: what a field's path finds in one row (see `parts.py`).
-- *facet*: a column with the same length and one meaning, in which everything else is replaced by something that never
-  compares true. So `facet[i] > 5` needs no test of types, and a scan is one pass without a Python function per row.
+- *cell*: the value that a field's path finds in one row (see `parts.py`).
+- *facet*: a copy of a column that keeps only values of one type; all others are replaced by an object that never
+  compares true. So `facet[i] > 5` needs no type check, and a scan is one pass without a Python function call per row.
 
-Here is also the one order of JSON values, used by sort, cursors, and `min`/`max`: values of different types sort by
-type: null, numbers, strings, arrays and objects (by their canonical JSON), booleans. Numbers compare as numbers
-whatever their type, strings by code points.
+This module also defines the one order of JSON values, used by sort, cursors, and `min`/`max`. Values of different types
+sort by type: null, numbers, strings, arrays and objects (by their canonical JSON), booleans. Numbers compare by value
+whatever their type, and strings by code points.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ NULL, NUMBER, STRING, NESTED, BOOLEAN = range(5)
 
 
 def sort_key(value: object) -> SortKey:
-    """The place of a value in the order; keys of any two values can be compared."""
+    """The sort key of a value; the keys of any two values can be compared."""
     if value is None:
         return NULL, 0
     if isinstance(value, bool):
@@ -42,7 +43,7 @@ def sort_key(value: object) -> SortKey:
 
 
 class _Never:
-    """Compares false with everything, and has no part. Stands in a facet where a row has no value of its type."""
+    """Compares false with everything and contains nothing. A facet has it where a row has no value of its type."""
 
     __slots__ = ()
 
@@ -56,12 +57,12 @@ NEVER = _Never()
 TRUE, FALSE = object(), object()  # `True == 1` in Python, but not in JSON
 _NAN = float("nan")
 _NUMBERS = frozenset({int, float})
-_FEW = 4  # for less than this part of the rows it does not pay to look at all of them first
-_FEW_IDS = 64  # for less than this part of the ids it does not pay to have all of them
+_FEW = 4  # below this share of the rows, it does not pay to look at all of them first
+_FEW_IDS = 64  # below this share of the ids, it does not pay to load all of them
 
 
 class Column:
-    """The cells of one field, and their facets. `coded`: the same by their values, where there are few."""
+    """The cells of one field, and their facets. `coded`: the same by their values, if there are few."""
 
     def __init__(self, cells: list[Cell] | Coded) -> None:
         self.coded = cells if isinstance(cells, Coded) else None
@@ -75,14 +76,14 @@ class Column:
 
     @cached_property
     def values(self) -> list[JsonValue | Missing]:
-        """One value per row; a path through an array has no single value, so it is missing there."""
+        """One value per row. A path through an array has no single value, so it counts as missing there."""
         if Several not in self.kinds:
             return cast("list[JsonValue | Missing]", self.cells)
         return [MISSING if isinstance(cell, Several) else cell for cell in self.cells]
 
     @cached_property
     def nested(self) -> list[int]:
-        """The positions of arrays, objects and several values, which no facet holds."""
+        """The positions of arrays, objects and multiple values, which no facet contains."""
         if self.kinds.isdisjoint(CONTAINERS):
             return []
         return [at for at, cell in enumerate(self.cells) if type(cell) in CONTAINERS]
@@ -99,7 +100,7 @@ class Column:
 
     @cached_property
     def equality(self) -> list[object]:
-        """Hashable, and equal exactly where JSON is: missing counts as null, true is not 1."""
+        """Hashable, and equal exactly if the JSON is equal: missing counts as null, and true is not 1."""
         if self.kinds <= {int, float, str, type(None)}:
             return cast("list[object]", self.cells)
         return [comparable(cell) for cell in self.cells]
@@ -123,7 +124,7 @@ class Column:
 
     @cached_property
     def rank(self) -> int | None:
-        """The type's place in the order when all values there are have one type, else None."""
+        """The type's place in the order if all values have the same type, otherwise None."""
         kinds = self.kinds - {Missing, Several}
         if kinds <= _NUMBERS:
             return NUMBER
@@ -131,13 +132,14 @@ class Column:
 
     @cached_property
     def sort_keys(self) -> list[object]:
-        """What to compare: the values themselves when they have one `rank`, else their keys. Not where missing."""
+        """What to compare: the values themselves if they have one `rank`, otherwise their keys. Not for missing
+        values."""
         if self.rank is not None:
             return cast("list[object]", self.values)
         return [MISSING if value is MISSING else sort_key(value) for value in self.values]
 
     def present(self, positions: Sequence[int]) -> Sequence[int]:
-        """Those of the positions where there is a value."""
+        """The positions that have a value."""
         if self.kinds.isdisjoint({Missing, Several}):
             return positions
         values = self.values
@@ -145,7 +147,7 @@ class Column:
 
 
 def comparable(cell: Cell) -> object:
-    """The cell as it stands in a column's `equality`."""
+    """The cell as in a column's `equality`."""
     if cell is MISSING:
         return None
     if isinstance(cell, bool):
@@ -154,8 +156,8 @@ def comparable(cell: Cell) -> object:
 
 
 class _Rows(Sequence[Row]):
-    """The rows of all parts. Each is parsed when it is asked for; only when as many were asked for as there are, all of
-    them are parsed once more and kept."""
+    """The rows of all parts. Each row is parsed on request. Once the number of requests reaches the number of rows, all
+    rows are parsed again and kept."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = parts
@@ -177,14 +179,14 @@ class _Rows(Sequence[Row]):
         return self.parsed(at) if self.is_short_of(1) else self._all[at]
 
     def is_short_of(self, count: int) -> bool:
-        """Is so much more parsing still less than parsing everything? Then it is counted."""
+        """Whether this much more parsing is still less than parsing everything. If so, it is counted."""
         if count > self._left:
             return False
         self._left -= count
         return True
 
     def parsed(self, at: int) -> Row:
-        """The caller's own."""
+        """A row that the caller may change."""
         part = bisect_right(self._starts, at) - 1
         return self._parts[part].row(at - self._starts[part])
 
@@ -204,13 +206,13 @@ class _Rows(Sequence[Row]):
 
 
 class Columns:
-    """The rows of parts, one part after the other. Rows need not hold their id; it is the field `id` all the same."""
+    """The rows of parts, one part after the other. Rows need not contain their id; the field `id` still returns it."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = parts
         self._columns: dict[str, Column] = {}
         self.rows: Sequence[Row]
-        """What they hold belongs to the parts: readers copy before they change."""
+        """The values belong to the parts: copy them before you change them."""
         if len(parts) == 1 and isinstance(parts[0], ParsedPart):
             self.rows = parts[0].rows
         else:
@@ -218,7 +220,7 @@ class Columns:
 
     @classmethod
     def of(cls, ids: Sequence[str], rows: Sequence[Row]) -> Columns:
-        """Of rows in memory, in any order."""
+        """From rows in memory, in any order."""
         return cls([ParsedPart(ids, rows)])
 
     def __len__(self) -> int:
@@ -226,12 +228,12 @@ class Columns:
 
     @property
     def is_in_memory(self) -> bool:
-        """Are the rows at hand, with nothing left to decode?"""
+        """Whether the rows are in memory, with nothing left to decode."""
         return not isinstance(self.rows, _Rows)
 
     @cached_property
     def ids(self) -> Sequence[str]:
-        """All ids. Whoever needs those of some rows asks `ids_at`."""
+        """All ids. For the ids of some rows, use `ids_at`."""
         return self._parts[0].ids if len(self._parts) == 1 else list(chain(*(part.ids for part in self._parts)))
 
     def ids_at(self, positions: Sequence[int]) -> list[str]:
@@ -245,7 +247,7 @@ class Columns:
 
     @cached_property
     def cut(self) -> Sequence[int]:
-        """The positions of rows that lack something of their documents, ascending."""
+        """The positions of rows that lack values of their documents, ascending."""
         starts = accumulate((part.count for part in self._parts), initial=0)
         return [start + at for start, part in zip(starts, self._parts, strict=False) for at in part.cut]
 
@@ -256,7 +258,7 @@ class Columns:
         return found
 
     def prepare(self, fields: Iterable[str]) -> None:
-        """All of these will be asked for: to be said once, before, so that one pass decodes them all."""
+        """Announce that all these fields will be used, so that one pass decodes them all."""
         wanted = [field for field in fields if field != "id" and field not in self._columns]
         for part in self._parts if wanted else ():
             part.prepare(wanted)
@@ -280,18 +282,18 @@ class Columns:
         return not self.is_in_memory or all(map(lt, self.ids, islice(self.ids, 1, None)))
 
     def in_id_order(self, positions: Sequence[int]) -> Sequence[int]:
-        """Ascending positions, ordered by their ids instead."""
+        """Ascending positions, reordered by their ids."""
         return positions if self._is_in_id_order else sorted(positions, key=self.ids.__getitem__)
 
     @cached_property
     def nested_fields(self) -> frozenset[str]:
-        """The keys under which any row holds an array or an object: what a copy of a row must copy too."""
+        """The keys under which a row holds an array or an object. A copy of a row must copy those, too."""
         return frozenset(name for row in self.rows for name, value in row.items() if type(value) in CONTAINERS)
 
     def copies(self, positions: Sequence[int]) -> list[Row]:
-        """Rows with their ids for the caller, who may change them: the rows themselves belong to the cache."""
+        """Copies of rows with their ids, which the caller may change. The rows themselves belong to the cache."""
         rows = self.rows
-        if isinstance(rows, _Rows) and rows.is_short_of(len(positions)):  # parsed for the caller, so copies already
+        if isinstance(rows, _Rows) and rows.is_short_of(len(positions)):  # parsed for the caller: already copies
             parsed = zip(self.ids_at(positions), map(rows.parsed, positions), strict=True)
             return [{"id": entity_id, **row} for entity_id, row in parsed]
         ids = self.ids

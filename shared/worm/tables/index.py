@@ -1,17 +1,17 @@
-"""Field indexes: value → ids, one JSON file per indexed field. An index is a pure function of the manifest.
+"""Field indexes: value → ids, one JSON file per indexed field. An index depends only on the manifest.
 
-Because it is computed whole from one manifest and carries that manifest's `revision`, an index is never half updated:
-it is written only if its stored revision is lower, and so it can lag behind the manifest but not contradict it.
+An index is computed completely from one manifest and has that manifest's `revision`, so it is never half updated. It is
+written only if its stored revision is lower, so it can lag behind the manifest, but not contradict it.
 
-Entry keys: a string stands for itself unless it starts with `=`; every other value is `=` followed by its canonical
-JSON (`=1`, `=true`, `=null`, `="=x"`), so `1`, `"1"`, `true` and `"true"` never collide. Whole floats are written as
-integers, because equality of numbers does not look at their type. A key of more than `KEY_BYTES_MAX` bytes is `=#` and
-its SHA-256 instead. Rows that lack the field because it is too large for them are under `=cut`: a look-up names them
-whatever the value is, and their documents decide. JSON starts neither with `#` nor with `c`.
+Entry keys: a string is its own key unless it starts with `=`; the key of every other value is `=` followed by its
+canonical JSON (`=1`, `=true`, `=null`, `="=x"`), so `1`, `"1"`, `true` and `"true"` never collide. Whole floats are
+written as integers, because numbers are equal whatever their type. A key of more than `KEY_BYTES_MAX` bytes is replaced
+by `=#` and its SHA-256. Rows that lack the field because it is too large are under `=cut`: a lookup returns them for
+any value, and their documents decide. JSON starts neither with `#` nor with `c`.
 
-The index of a table that is spread over files (`root.py`) is cut into parts by ranges of entry keys, which the root
-names; the file of the index is then a *stub* that only says that it is `partitioned`. The stub comes before the root
-names parts, so no reader believes entries that nobody keeps up to date.
+If a table is spread over files (`root.py`), its index is divided into parts by ranges of entry keys, and the root names
+the parts. The file of the index is then a *stub* that only says that it is `partitioned`. The stub is written before
+the root names parts, so no reader trusts entries that are no longer kept up to date.
 """
 
 from __future__ import annotations
@@ -55,21 +55,21 @@ INDEX = record(
 
 
 def entry_key(value: JsonValue) -> str:
-    """The name of a value among an index's entries: collision-free, and of a bounded size."""
+    """The name of a value among an index's entries: free of collisions, and of limited size."""
     key = exact_key(value)
     text = key.encode("utf-8", "surrogatepass")
     return key if len(text) <= KEY_BYTES_MAX else f"=#{sha256(text).hexdigest()}"
 
 
 def exact_key(value: JsonValue) -> str:
-    """The same of any size, which tells the value."""
+    """The same of any size, which contains the value."""
     if isinstance(value, str) and not value.startswith("="):
         return value
     return "=" + dumps(normal(value)).decode()
 
 
 def entry_keys(definition: IndexDef, row: Row) -> list[str]:
-    """The entries under which a row stands."""
+    """The entry keys of a row."""
     if definition.field not in row:
         return [CUT_KEY] if is_cut(row, definition.field) else []
     value = row[definition.field]
@@ -99,23 +99,23 @@ class Index:
         return gathered.index(manifest.model, manifest.last_updated, manifest.revision)
 
     def is_current(self, wanted: Index, definition: IndexDef) -> bool:
-        """Is it of the manifest that `wanted` is of, or of a newer one?"""
+        """Whether it belongs to the same manifest as `wanted`, or to a newer one."""
         same_definition = (self.type, self.unique) == (definition.type, definition.unique)
         return same_definition and self.revision >= wanted.revision
 
     def stub(self) -> Index:
-        """What stands in the index's place while its entries lie in parts, which the table's root names."""
+        """What replaces the index while its entries are in parts, which the table's root names."""
         return dataclasses.replace(self, entries={}, conflicts={}, partitioned=True)
 
     def part(self, keys: Iterable[str]) -> Index:
-        """Some of its entries. Times and revisions are the root's business: an unchanged part stays as it is."""
+        """Some of its entries. The root has the times and revisions, so an unchanged part stays the same."""
         entries = {key: self.entries[key] for key in keys}
         conflicts = {key: self.conflicts[key] for key in entries if key in self.conflicts}
         return dataclasses.replace(self, last_updated="", revision=0, entries=entries, conflicts=conflicts)
 
     @property
     def postings(self) -> int:
-        """How many pairs of a value and an id it holds."""
+        """The number of pairs of value and id."""
         return sum(len(self.ids_under(key)) for key in self.entries)
 
     def ids(self, value: JsonValue) -> list[str]:
@@ -163,7 +163,7 @@ class Index:
 
 
 class IndexEntries:
-    """The entries of an index, gathered from rows that come in the order of their ids, some at a time."""
+    """The entries of an index, collected from batches of rows in the order of their ids."""
 
     def __init__(self, definition: IndexDef) -> None:
         self.definition = definition
@@ -182,7 +182,7 @@ class IndexEntries:
         conflicts: dict[str, list[str]] = {}
         if self.definition.unique:
             conflicts = {key: holders for key, holders in self._ids.items() if len(holders) > 1}
-            # null is no value, and what was cut may be any: any number of documents may have them
+            # null is not a value, and a cut value may be any: any number of documents may have them
             several = {key: conflicts.pop(key) for key in (NULL_KEY, CUT_KEY) if key in conflicts}
             entries = {key: holders[0] for key, holders in self._ids.items()}
             entries.update(several)
@@ -195,8 +195,8 @@ class IndexEntries:
 
 @dataclass(frozen=True, slots=True)
 class NewIndex:
-    """An index of a spread table before it is stored. `parts` is empty where they are stored already; `is_split`: the
-    table was whole or is new."""
+    """An index of a partitioned table before it is stored. `parts` is empty if they are already stored. `is_split`: the
+    table was one file or is new."""
 
     index: Index
     is_split: bool
@@ -208,7 +208,7 @@ class NewIndex:
 
 
 def new_index(index: Index, parts_max: int, *, is_split: bool) -> NewIndex:
-    """Cut into parts."""
+    """The index divided into parts."""
     keys = sorted(index.entries)
     starts = balanced_starts(keys, parts_wanted(index.postings, parts_max), parts_max)
     cut_keys = enumerate(zip(starts, cut(keys, starts), strict=True))
@@ -220,12 +220,12 @@ def new_part(number: int, start: str, part: Index) -> NewFile[Index]:
 
 
 def parts_wanted(postings: int, parts_max: int) -> int:
-    """Into how many parts an index is cut that has so many pairs of a value and an id."""
+    """How many parts an index with this many pairs of value and id has."""
     return min(parts_max, -(-postings // POSTINGS_PER_PART))
 
 
 class IndexFiles:
-    """One index: its file, and the parts of its entries while the table is spread."""
+    """One index: its file, and the parts of its entries while the table is partitioned."""
 
     def __init__(self, collection: Collection, definition: IndexDef) -> None:
         store, key = collection.store, collection.resolver.index_key(collection.name, definition.field)
@@ -242,19 +242,19 @@ class IndexFiles:
         return self.file.key
 
     def conflicts(self) -> set[str]:
-        """Entry keys that several documents have, as of what was written last. No request."""
+        """Entry keys that several documents have, as of the last write. No request."""
         held = self.file.held.value
         return self._conflicts if held is None or held.partitioned else set(held.conflicts)
 
     def is_whole(self) -> bool:
-        """Does its file hold entries? Of a spread table it must not: readers would believe them."""
+        """Whether its file holds entries. For a partitioned table it must not: readers would trust them."""
         stored = self.file.read()
         return stored is not None and not stored.partitioned
 
-    # Of a whole table
+    # A table in one file
 
     def fold(self, manifest: Manifest) -> None:
-        """Write the file unless it is of this manifest or a newer one."""
+        """Write the file unless it belongs to this manifest or a newer one."""
         wanted = Index.of(manifest, self.definition)
         self.file.update(
             lambda stored: None if stored is not None and stored.is_current(wanted, self.definition) else wanted
@@ -265,18 +265,19 @@ class IndexFiles:
         wanted = Index.of(manifest, self.definition)
         self.file.update(lambda stored: None if stored == wanted else wanted)
 
-    # Of a spread table
+    # A partitioned table
 
     def put(self, new: NewIndex) -> None:
-        """The stub, then the parts."""
+        """Write the stub, then the parts."""
         self.stub(new.index, is_split=new.is_split)
         if new.parts:
             self._conflicts = set(new.index.conflicts)
             self.pieces.keep({self.pieces.put(part).file for part in new.parts})
 
     def stub(self, index: Index, *, is_split: bool = True) -> None:
-        """Before the table is spread, or an index of a spread one is made: whoever reads the index from now on asks the
-        table's root. A split raises the revision, so that no fold of before it brings the entries back."""
+        """Called before the table is split, or before an index of a partitioned one is made: from now on, readers of
+        the index go to the table's root. A split raises the revision, so that no earlier fold brings the entries
+        back."""
 
         def change(stored: Index | None) -> Index | None:
             is_stub = stored is not None and stored.partitioned
@@ -286,7 +287,7 @@ class IndexFiles:
         self.file.update(change)
 
     def index_of_delta(self, delta: Manifest) -> Index:
-        """What the deltas say, computed once per delta."""
+        """The entries of the deltas, computed once per delta."""
         if self._of_delta is None or self._of_delta[0] is not delta:
             self._of_delta = delta, Index.of(delta, self.definition)
         return self._of_delta[1]
@@ -295,7 +296,7 @@ class IndexFiles:
         return self.pieces.get([piece.file for piece in pieces])
 
     def joined(self, root: Root[Manifest]) -> Index | None:
-        """The index of the base, put together from its parts."""
+        """The index of the base, combined from its parts."""
         known = root.indexes.get(self.definition.field)
         if known is None:
             return None

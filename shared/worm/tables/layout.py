@@ -1,12 +1,12 @@
-"""How a table is laid out over files, and what a change of its root comes to. Everything here is pure: no request.
+"""How a table is laid out over files, and how a change of its root is computed. Everything here is pure: no requests.
 
 A change of a root is a function from the root to an *edit*: the new root, and the immutable files that must be stored
-before it. `Tree.publish` stores the files and swaps the root; where another was quicker, the function is applied to the
-newer root. What a change needs to know (the source, the whole of a spread table) is read before it and given to it.
+before it. `Tree.publish` stores the files and swaps the root; if another writer was faster, the function is applied to
+the newer root. Everything that a change needs (the source, all of a partitioned table) is read first and passed to it.
 
 The files of a new base may be too many to hold. An `EditStream` yields them a few at a time, to be stored as they come,
-and ends in the edit. A base made partition by partition (`new_base` of `regrouped` parts) thus takes memory for two
-partitions, all ids and the entries of the indexes, and gives the files that `formed` gives of the whole table.
+and ends with the edit. A base that is made partition by partition (`new_base` of `regrouped` parts) needs memory for
+two partitions, all ids and the entries of the indexes. It gives the same files as `formed` for the whole table.
 """
 
 from __future__ import annotations
@@ -42,23 +42,24 @@ from worm.values import dataclass
 
 INLINE_PARTITIONS = 64
 SPREAD_BYTES = 8 << 20
-"""A table of more is spread, however few ids it has."""
+"""A larger table is partitioned, however few ids it has."""
 FOLD_BYTES = 64 << 10
-"""A file of more is not written again for a change of much less: the table is spread until it is quiet."""
+"""A larger file is not rewritten for a much smaller change: the table is partitioned until it is quiet."""
 PARTITION_BYTES = 16 << 20
-"""No partition has many more, and no deltas are merged into a larger one: a fold or a merge holds a few at a time."""
+"""Partitions are not much larger than this, and merged deltas are not larger: a fold or a merge holds a few at a
+time."""
 HEADS_PER_PART = 1000
 HEADS_PARTS_MAX = 100_000
 
 
 class Keyed(Counted, Protocol):
-    """What a tree holds: anything by id, of which parts merge by the newest seq."""
+    """What a tree holds: items by id, whose parts merge by the newest seq."""
 
     @property
     def known(self) -> int: ...
     def ids(self) -> list[str]: ...
     def weight(self, entity_id: str) -> int:
-        """About how many bytes it has for an id."""
+        """The approximate number of bytes for an id."""
         ...
 
     def folded(self, changes: Iterable[Change]) -> Self | None: ...
@@ -78,7 +79,7 @@ ColumnDraft = Callable[[str, Manifest], tuple[int, bytes | None]]
 
 @dataclass(frozen=True, slots=True)
 class NewFiles(Generic[T]):
-    """Files to store in this order, those of `pieces` at the same time."""
+    """Files to store in this order; those of `pieces` concurrently."""
 
     pieces: Sequence[NewFile[T]] = ()
     directory: NewFile[tuple[Piece, ...]] | None = None
@@ -87,7 +88,7 @@ class NewFiles(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Edit(Generic[T]):
-    """What a change comes to: the new root, and the files that it needs and that may not be stored yet. `by` says what
+    """The result of a change: the new root, and the files that it needs and that may not be stored yet. `by` says what
     the change does, for the invariants of `root.check`."""
 
     root: Root[T]
@@ -99,19 +100,19 @@ EditStream = Generator[NewFiles[T], None, Edit[T]]
 
 
 class News(Protocol[T]):
-    """What one fold brings, in the two forms that a root may ask for."""
+    """The content of one fold, in the two forms that a root may need."""
 
     def onto(self, stored: T) -> T | None:
-        """The whole table with it; None when nothing changes."""
+        """The whole table with the news; None if nothing changes."""
         ...
 
     def delta(self, revision: int) -> T:
-        """Only what it touches."""
+        """Only what the news touches."""
         ...
 
 
 class Layout(ABC, Generic[T]):
-    """One kind of table: how it is encoded and cut, and when."""
+    """One kind of table: how it is encoded and partitioned, and when."""
 
     stem = "partition"
     writers = 2
@@ -124,7 +125,7 @@ class Layout(ABC, Generic[T]):
         self.definition = definition
         self.model = definition.name
         self.threshold = definition.manifest.partition_threshold
-        """The count past which the table is spread."""
+        """The number of ids above which the table is partitioned."""
         self.decode = kind.decode
         self._kind = kind
 
@@ -132,7 +133,7 @@ class Layout(ABC, Generic[T]):
     def decode_root(self, body: bytes, key: str) -> Root[T]: ...
     @abstractmethod
     def ranges(self, count: int) -> tuple[int, int]:
-        """How many partitions are wanted for so many ids, and how many there may be."""
+        """How many partitions this many ids should have, and how many they may have."""
 
     def root(self, whole: T) -> Root[T]:
         """The root of a table that is one file."""
@@ -143,27 +144,27 @@ class Layout(ABC, Generic[T]):
         return {}
 
     def finished(self, whole: T, root: Root[T]) -> T:
-        """The merged table, or a part of it, with what only the root knows."""
+        """The merged table, or a part of it, with the values that only the root has."""
         return whole
 
     def is_stale(self, made: MadeRows) -> bool:
-        """Must it be made from the source, because the schema changed?"""
+        """Whether it must be rebuilt from the source because the schema changed."""
         return False
 
     def joined(self, parts: Iterable[T]) -> T:
         return self._kind.joined(self.model, parts)
 
     def is_whole(self, known: int, weight: int) -> bool:
-        """Is a quiet table that knows so many ids, deleted ones too, one file?"""
+        """Whether a quiet table with this many ids, including deleted ones, is one file."""
         return known <= self.threshold and weight <= SPREAD_BYTES
 
     def may_be_whole(self, root: Root[T]) -> bool:
-        """The same of a spread one, as far as its root tells: it does not count deleted ids."""
+        """The same for a partitioned table, judged by its root, which does not count deleted ids."""
         few = root.partition_count <= max(1, self.ranges(self.threshold)[0])
         return few and self.is_whole(root.count, root.size)
 
     def starts(self, ids: Sequence[str], weights: Sequence[int], carried: Sequence[str]) -> list[str]:
-        """The first ids of the partitions. `carried`: of those that there are."""
+        """The first ids of the partitions. `carried`: the first ids of the existing partitions."""
         starts = balanced_starts(ids, *self.ranges(len(ids)), carried)
         balanced = Balanced(starts, weights_between(ids, weights, starts))
         of_carried = weights_between(ids, weights, carried) if carried else ()
@@ -234,7 +235,7 @@ class HeadsLayout(Layout[Heads]):
 
 
 def folded(layout: Layout[T], root: Root[T], news: News[T]) -> Edit[T] | None:
-    """With what a fold brings: in the table itself, or as one more delta. None when it is in it already."""
+    """The root with the news of a fold: in the table itself, or as one more delta. None if it already has the news."""
     if root.whole is not None:
         whole = news.onto(root.whole)
         return None if whole is None else Edit(layout.root(whole), "fold")
@@ -246,7 +247,7 @@ def folded(layout: Layout[T], root: Root[T], news: News[T]) -> Edit[T] | None:
 
 
 def merged_deltas(root: Root[T] | None, gone: Sequence[Piece], merged: NewFile[T]) -> Edit[T] | None:
-    """With one delta in the place of several; None where they are not all there any more."""
+    """The root with one delta in place of several; None if some of them are gone."""
     taken = {piece.file for piece in gone}
     if root is None or not taken <= {piece.file for piece in root.deltas}:
         return None
@@ -255,14 +256,14 @@ def merged_deltas(root: Root[T] | None, gone: Sequence[Piece], merged: NewFile[T
 
 
 def rebased(layout: Layout[T], root: Root[T] | None, start: Root[T], base: Root[T]) -> Edit[T] | None:
-    """With the base that was made of `start`; what was folded since stays a delta. None where that is not possible any
-    more, because another was quicker."""
+    """The root with the base that was made from `start`; what was folded since stays a delta. None if that is no longer
+    possible because another writer was faster."""
     if root is None or not root.is_spread or root.base != start.base:
         return None
     taken = {piece.file for piece in start.deltas}
     rest = tuple(piece for piece in root.deltas if piece.file not in taken)
     if not layout.keeps_seqs and len(root.deltas) - len(rest) != len(taken):
-        return None  # some of ours were merged with newer ones meanwhile; without seqs nothing tells their order
+        return None  # some of ours were merged with newer ones in the meantime; without seqs, their order is unknown
     if not base.is_spread:
         return None if rest else Edit(base, "base")
     newest = max(base.last_updated, root.last_updated)
@@ -273,8 +274,8 @@ def rebased(layout: Layout[T], root: Root[T] | None, start: Root[T], base: Root[
 def formed(
     layout: Layout[T], whole: T, root: Root[T] | None, carried: Sequence[str], by: By, *, spread: bool = False
 ) -> EditStream[T]:
-    """The root of this table: itself, or a spread one, where it is large or is to be `spread` in any case. `carried`:
-    the first ids of the partitions of `root`."""
+    """The root of this table: one file, or partitioned if it is large or `spread` is set. `carried`: the first ids of
+    the partitions of `root`."""
     ids = whole.ids()
     weights = [whole.weight(one) for one in ids]
     if not spread and layout.is_whole(whole.known, sum(weights)):
@@ -287,7 +288,7 @@ def formed(
 
 def remade(layout: Layout[T], root: Root[T], parts: Iterable[T], starts: Sequence[str]) -> EditStream[T]:
     """The root with every delta merged into the base. `parts`: the partitions of `root` with its deltas; they may be
-    read as they are asked for."""
+    read lazily."""
     finished = (layout.finished(part, root) for part in parts)
     made = yield from new_base(layout, regrouped(layout, finished, starts), root.last_updated, is_split=False)
     return Edit(made if layout.keeps_seqs else replace(made, revision=root.revision), "base")
@@ -296,8 +297,8 @@ def remade(layout: Layout[T], root: Root[T], parts: Iterable[T], starts: Sequenc
 def new_base(
     layout: Layout[T], parts: Iterable[tuple[str, T]], last_updated: str, *, is_split: bool
 ) -> Generator[NewFiles[T], None, Root[T]]:
-    """The root that names these partitions, which come with the first id of their range. `is_split`: the table was
-    whole or is new."""
+    """The root that names these partitions, which come with the first id of their range. `is_split`: the table was one
+    file or is new."""
     gathered = [IndexEntries(definition) for definition in layout.indexes]
     pieces: list[Piece] = []
     revision = 0
@@ -323,7 +324,7 @@ def new_base(
 def of_pieces(
     layout: Layout[T], pieces: Sequence[Piece], revision: int, last_updated: str
 ) -> tuple[Root[T], NewFile[tuple[Piece, ...]] | None]:
-    """The root of a base of these partitions, without its indexes, and the directory where there are many."""
+    """The root of a base of these partitions, without its indexes, and the directory if there are many."""
     count, size = sum(piece.count for piece in pieces), sum(piece.size for piece in pieces)
     root: Root[T] = Root(layout.model, count, size, revision, last_updated, tuple(pieces))
     root = replace(root, fields=layout.fields, oplog=layout.keeps_seqs)
@@ -336,7 +337,7 @@ def of_pieces(
 
 
 def regrouped(layout: Layout[T], parts: Iterable[T], starts: Sequence[str]) -> Iterator[tuple[str, T]]:
-    """Partitions of other ranges, in order."""
+    """The same rows in partitions with other ranges, in order."""
     number, pending = 0, list[T]()
     for part in parts:
         for at, ids in enumerate(cut(part.ids(), starts)):

@@ -1,24 +1,28 @@
 """The manifest: one JSON file per collection with a row for every live document.
 
-`seqs` holds the newest folded oplog seq of every entity, deleted ones too: a change applies only if its seq is newer,
-so folding is idempotent and order-free, and a late older change cannot bring a deleted row back. `revision` is the sum
-of the seqs; it grows with every change, so a manifest's bytes never repeat. `lastUpdated` is the time of the newest
-folded change, never the clock's, so that a rebuild gives the same bytes.
+`seqs` holds the newest folded oplog seq of every entity, including deleted ones. A change applies only if its seq is
+newer. So folding is idempotent and independent of order, and a late, older change cannot bring back a deleted row.
+`revision` is the sum of the seqs; it grows with every change, so a manifest's bytes never repeat. `lastUpdated` is the
+time of the newest folded change, never the current time, so that a rebuild gives the same bytes.
 
-A row may lack values that are too large for it, and says so (`entries.CUT`). `cut` is the number of such rows, absent
-where there are none, so that readers of small rows need not look.
+A row may lack values that are too large for it, and says so (`entries.CUT`). `cut` is the number of such rows. It is
+absent if there are none, so that readers need not check the rows.
 
-`fields` are those that the rows were made with (`ModelDef.row_form`), `oplog` says whether from the oplog. When a push
-changes either, the manifest is stale: queries read the documents, and the next fold or sweep rebuilds it.
+`fields` are the fields that the rows were made with (`ModelDef.row_form`); `oplog` says whether they come from the
+oplog. If a push changes either, the manifest is stale: queries read the documents, and the next fold or sweep rebuilds
+it.
 
-A model without oplog has no seqs. It has the `etags` that its rows were read at instead, so that a sweep finds what no
-event reported by listing alone; its `revision` counts the writes of the manifest, and a rebuild carries it on.
+A model without an oplog has no seqs. Instead it has the `etags` of the documents that its rows were read from, so that
+a sweep finds changes without an event by listing alone. Its `revision` counts the writes of the manifest, and a rebuild
+continues it.
 
-So it is with a *damaged* entity of a model with oplog, whose history cannot be continued: its row is that of its
-document, and it has an etag instead of a seq. As soon as its history is whole again, its newest entry counts again.
+The same holds for a *damaged* entity of a model with an oplog, whose history cannot be continued: its row comes from
+its document, and it has an etag instead of a seq. As soon as its history is complete again, its newest entry counts
+again.
 
-A large table is spread over partitions and deltas (`root.py`). Each of them is a manifest too: of a range of ids, or
-of the ids that one fold touched. In a delta of a model without oplog the number of the fold stands for the seq.
+A large table is spread over partitions and deltas (`root.py`). Each of them is a manifest too: of a range of ids, or of
+the ids that one fold touched. In a delta of a model without an oplog, the number of the fold takes the place of the
+seq.
 """
 
 from __future__ import annotations
@@ -51,7 +55,8 @@ MANIFEST = record(
 
 @dataclass(frozen=True, slots=True)
 class ReadRow:
-    """A document's row as it was read: `etag` None when there is no document, `row` None also when it is invalid."""
+    """A document's row as it was read: `etag` is None if there is no document; `row` is also None if the document is
+    invalid."""
 
     row: Row | None
     etag: str | None
@@ -77,12 +82,12 @@ class Manifest:
 
     @property
     def cut(self) -> int:
-        """How many rows lack something of their documents."""
+        """The number of rows that lack values of their documents."""
         return sum(CUT in row for row in self.entities.values())
 
     @property
     def known(self) -> int:
-        """How many ids it knows of, deleted ones too."""
+        """The number of known ids, including deleted ones."""
         both = len(self.seqs.keys() | self.etags.keys()) if self.seqs and self.etags else len(self.seqs or self.etags)
         return max(len(self.entities), both)
 
@@ -90,7 +95,7 @@ class Manifest:
         return row_weight(entity_id, self.entities.get(entity_id))
 
     def folded(self, changes: Iterable[Change]) -> Manifest | None:
-        """With the newer ones of the changes; None when all of them are folded already."""
+        """The manifest with the newer changes; None if all of them are already folded."""
         entities, seqs, etags = dict(self.entities), dict(self.seqs), dict(self.etags)
         last_updated, revision, is_changed = self.last_updated, self.revision, False
         for change in changes:
@@ -113,7 +118,8 @@ class Manifest:
         return Manifest(self.model, entities, seqs, last_updated, revision, etags, self.fields, self.oplog)
 
     def with_documents(self, read: Mapping[str, ReadRow]) -> Manifest | None:
-        """For a model without oplog: the rows of documents as they were read. None when nothing differs."""
+        """For a model without an oplog: the manifest with the rows of documents as they were read. None if nothing
+        differs."""
         entities, etags, last_updated = dict(self.entities), dict(self.etags), self.last_updated
         for entity_id, found in read.items():
             entities.pop(entity_id, None)
@@ -141,11 +147,11 @@ class Manifest:
         )
 
     def ids(self) -> list[str]:
-        """All that it knows of, deleted ones too, in order."""
+        """All known ids, including deleted ones, in order."""
         return sorted({*self.entities, *self.seqs, *self.etags})
 
     def merged(self, others: Iterable[Manifest]) -> Manifest:
-        """With what the others know newer of an id."""
+        """This manifest with newer rows from the others."""
         entities, seqs, etags = dict(self.entities), dict(self.seqs), dict(self.etags)
         last_updated, revision = self.last_updated, self.revision
         for other in others:
@@ -162,7 +168,7 @@ class Manifest:
 
     @classmethod
     def joined(cls, model: str, parts: Iterable[Manifest]) -> Manifest:
-        """Parts of disjoint ranges, together."""
+        """Combines parts with disjoint ranges."""
         whole = cls(model)
         for part in parts:
             whole.entities.update(part.entities)
@@ -171,7 +177,7 @@ class Manifest:
         return replace(whole, revision=sum(whole.seqs.values()))
 
     def part(self, ids: Iterable[str]) -> Manifest:
-        """What it knows of these ids. Times and revisions are the root's business: an unchanged part stays as it is."""
+        """The part with these ids. The root has the times and revisions, so an unchanged part stays the same."""
         part = Manifest(self.model)
         for entity_id in ids:
             _take(part.entities, entity_id, self.entities)
@@ -218,13 +224,13 @@ class Manifest:
 
 
 def _is_served(change: Change, entities: Mapping[str, Row], etags: Mapping[str, str]) -> bool:
-    """Is the document of a damaged entity in the table as it is?"""
+    """Whether the table has the current document of a damaged entity."""
     row: JsonValue = change.row
     return etags.get(change.id) == change.etag and dumps(entities.get(change.id)) == dumps(row)
 
 
 class MadeRows(Protocol):
-    """What tells how rows were made."""
+    """Says how rows were made."""
 
     @property
     def fields(self) -> tuple[str, ...]: ...
@@ -233,12 +239,12 @@ class MadeRows(Protocol):
 
 
 def is_stale(definition: ModelDef, root: MadeRows) -> bool:
-    """Were its rows made with other fields than the schema names today, or from another source?"""
+    """Whether its rows were made with other fields than the schema has today, or from another source."""
     return (root.fields, root.oplog) != (definition.row_form, definition.oplog)
 
 
 def _take(target: dict[str, V], entity_id: str, source: Mapping[str, V]) -> None:
-    """What the source has under the id, or nothing where it has nothing."""
+    """Copy what the source has under the id, if it has anything."""
     if entity_id in source:
         target[entity_id] = source[entity_id]
     else:

@@ -1,21 +1,21 @@
-"""Parts: the rows of one file or range of ids, however they are kept.
+"""Parts: the rows of one file or range of ids, in different representations.
 
-Between the bytes of a table and a row stand three things: parts, the view of a table (`view.py`) that has them, and the
-columns (`columns.py`) that queries read.
+There are three layers between the bytes of a table and a row: parts, the view of a table (`view.py`) that holds them,
+and the columns (`columns.py`) that queries read.
 
 - `ParsedPart`: rows in memory.
 - `RawPart`: one JSON file, kept as the bytes that were read. Opening it finds where each row starts and ends. The cells
-  of a field are decoded for all rows in one pass when the field is asked for, a whole row when the row is.
+  of a field are decoded for all rows in one pass at its first use; a whole row is decoded when it is requested.
 - `ColumnPart` (`column_format.py`): a column file.
-- `MergedPart`: a partition, and what deltas know newer of its ids.
+- `MergedPart`: a partition, and newer rows of its ids from deltas.
 Each gives the values that parsing the JSON file gives.
 
-A *cell* is what a field's path finds in one row: a value, `MISSING`, or `Several` where the path goes through an array
-and so ends at several places, or at none. A column with few different values may be `Coded`.
+A *cell* is what a field's path finds in one row: a value, `MISSING`, or `Several` if the path goes through an array and
+so ends at several places, or at none. A column with few distinct values may be `Coded`.
 
-`RawPart` needs the package msgspec (extra `fast`), which is imported when the first file is opened. Without it
-`is_available` is False and readers parse whole files; the Lambda functions change tables, need all of each file, and
-parse it anyway.
+`RawPart` needs the package msgspec (extra `fast`), which is imported when the first file is opened. Without it,
+`is_available` is False and readers parse whole files. The Lambda functions change tables and need all of each file, so
+they parse it anyway.
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ _SCALARS = frozenset({str, int, bool, type(None), Missing})
 
 @dataclass(frozen=True, slots=True)
 class Coded:
-    """A column with few different values: each of them once, and for every row a byte that gives its position. So a
-    condition is tested once per value and not once per row."""
+    """A column with few distinct values: each of them once, and for every row a byte with its position. So a condition
+    is tested once per value instead of once per row."""
 
     values: Sequence[Scalar]
     codes: bytes
 
     @classmethod
     def of(cls, cells: Sequence[JsonValue | Missing], share: int) -> Coded | None:
-        """None for cells that are no scalars, or that have more values than one for every `share` of them."""
+        """None if some cells are not scalars, or if there is more than one distinct value per `share` cells."""
         most = min(VALUES_MAX, len(cells) // share)
-        if not most or not are_scalars(cells) or len(set(cells[: 2 * most])) > most:  # most columns have more at once
+        if not most or not are_scalars(cells) or len(set(cells[: 2 * most])) > most:  # most columns exceed this early
             return None
         numbers = _numbered(cells)
         return cls(list(numbers), bytes(map(numbers.__getitem__, cells))) if len(numbers) <= most else None
 
     @classmethod
     def joined(cls, parts: Sequence[Coded]) -> Coded | None:
-        """One column of several; None where they have too many values together."""
+        """Combines several columns; None if they have too many values together."""
         values = [value for part in parts for value in part.values]
         numbers = _numbered(values)
         if len(numbers) > VALUES_MAX or not are_scalars(values):
@@ -77,21 +77,21 @@ class Coded:
         return list(map(self.values.__getitem__, self.codes[start:end]))
 
     def where(self, holds: Callable[[Scalar], bool], candidates: Sequence[int]) -> list[int]:
-        """Those of the candidates whose values hold. They are ascending; a range stands for all rows."""
+        """The candidates whose values match. They are ascending; a range means all rows."""
         marks = self.codes.translate(_table(map(holds, self.values)))
         is_whole = isinstance(candidates, range)
         return list(compress(candidates, marks if is_whole else map(marks.__getitem__, candidates)))
 
 
 def are_scalars(cells: Iterable[object]) -> TypeGuard[Sequence[Scalar]]:
-    """Are they equal in Python exactly where they are as JSON? So no floats (0.0 and -0.0), and not both booleans and
-    integers (true and 1)."""
+    """Whether they are equal in Python exactly if they are equal as JSON. So no floats (0.0 and -0.0), and not both
+    booleans and integers (true and 1)."""
     kinds = set(map(type, cells))
     return kinds <= _SCALARS and not kinds >= {bool, int}
 
 
 def _numbered(values: Iterable[Scalar]) -> dict[Scalar, int]:
-    """Different values in the order in which they come."""
+    """The distinct values in order of appearance."""
     return {value: number for number, value in enumerate(dict.fromkeys(values))}
 
 
@@ -103,7 +103,7 @@ def _table(numbers: Iterable[int]) -> bytes:
 
 
 class Several:
-    """All that a dotted path finds in the objects of an array on its way; nothing when the array has no objects."""
+    """All values that a dotted path finds in the objects of an array on its way; empty if the array has no objects."""
 
     __slots__ = ("cells",)
 
@@ -118,7 +118,7 @@ CONTAINERS = frozenset({list, dict, Several})
 def reader(field: str) -> Callable[[Mapping[str, JsonValue]], Cell]:
     """The function that finds a field's cell in a row or a document.
 
-    A key with exactly this name wins over descending at the dots, because rows keep dotted names.
+    A key with exactly this name takes precedence over descending at the dots, because rows keep dotted names.
     """
     first, *rest = field.split(".")
     if not rest:
@@ -144,7 +144,7 @@ def descend(value: JsonValue | Missing, parts: Sequence[str]) -> Cell:
 
 
 def _found_in(array: list[JsonValue], parts: Sequence[str]) -> list[JsonValue | Missing]:
-    """Only the objects of an array are looked into, as deep as the document is nested."""
+    """Only descends into the objects of an array, as deep as the document is nested."""
     found: list[JsonValue | Missing] = []
     for item in array:
         if isinstance(item, dict):
@@ -157,7 +157,7 @@ def _found_in(array: list[JsonValue], parts: Sequence[str]) -> list[JsonValue | 
 
 
 def with_descent(field: str, found: Mapping[str, list[JsonValue | Missing]]) -> list[Cell]:
-    """The cells of a field from those of its name and, where it is dotted, of the object that it may lead into."""
+    """The cells of a field, from the cells of its name and, if it is dotted, of the object that it may lead into."""
     first, *rest = field.split(".")
     if not rest:
         return cast("list[Cell]", found[field])
@@ -168,7 +168,7 @@ def with_descent(field: str, found: Mapping[str, list[JsonValue | Missing]]) -> 
 
 
 def copied(value: JsonValue) -> JsonValue:
-    """The value with arrays and objects of its own."""
+    """A deep copy of the value."""
     if isinstance(value, dict):
         return {name: copied(item) if type(item) in CONTAINERS else item for name, item in value.items()}
     return [copied(item) if type(item) in CONTAINERS else item for item in value] if isinstance(value, list) else value
@@ -177,7 +177,7 @@ def copied(value: JsonValue) -> JsonValue:
 # Kinds of parts
 
 Stamp: TypeAlias = "tuple[int | None, str | None]"
-"""Seq and etag of a row, as far as its table has them."""
+"""The seq and etag of a row, if its table has them."""
 
 
 class Part(Protocol):
@@ -185,7 +185,7 @@ class Part(Protocol):
 
     @property
     def count(self) -> int:
-        """Of rows."""
+        """The number of rows."""
         ...
 
     @property
@@ -196,21 +196,21 @@ class Part(Protocol):
     @property
     def etags(self) -> Mapping[str, str]: ...
     def row(self, at: int) -> Row:
-        """The caller's own."""
+        """A row that the caller may change."""
         ...
 
     def stamp(self, at: int) -> Stamp: ...
     @property
     def cut(self) -> Sequence[int]:
-        """The positions of rows that lack something of their documents (`entries.CUT`), ascending."""
+        """The positions of rows that lack values of their documents (`entries.CUT`), ascending."""
         ...
 
     def cells(self, field: str) -> list[Cell]:
-        """What the field's path finds in each row."""
+        """The cell of the field in each row."""
         ...
 
     def coded(self, field: str) -> Coded | None:
-        """The cells by their values, where they are kept so."""
+        """The cells by their values, if they are kept that way."""
         ...
 
     def prepare(self, fields: Iterable[str]) -> None:
@@ -219,8 +219,8 @@ class Part(Protocol):
 
 
 class ParsedPart:
-    """Rows in memory: of a file that was parsed or that this process wrote, or of documents. `rows` belong to whoever
-    gave them."""
+    """Rows in memory: from a file that was parsed or that this process wrote, or from documents. `rows` belong to the
+    caller."""
 
     def __init__(
         self,
@@ -256,7 +256,7 @@ class ParsedPart:
     def cells(self, field: str) -> list[Cell]:
         if "." not in field:
             try:
-                return list(map(itemgetter(field), self.rows))  # quick, as long as every row has the field
+                return list(map(itemgetter(field), self.rows))  # fast, as long as every row has the field
             except KeyError:
                 return [row.get(field, MISSING) for row in self.rows]
         return list(map(reader(field), self.rows))
@@ -265,11 +265,11 @@ class ParsedPart:
         return None
 
     def prepare(self, fields: Iterable[str]) -> None:
-        """The rows are at hand."""
+        """Does nothing: the rows are in memory."""
 
 
 class MergedPart:
-    """A partition and what deltas know newer of its ids. Positions are of both together, the partition's first."""
+    """A partition and newer rows of its ids from deltas. Positions count through both, the partition first."""
 
     def __init__(self, base: Part, newer: Manifest) -> None:
         self._base = base
@@ -282,7 +282,7 @@ class MergedPart:
 
     @classmethod
     def of(cls, base: Part, delta: Manifest) -> Part:
-        """Only what is newer counts. A partition of a model without oplog has no seqs: everything is newer."""
+        """Only newer rows count. A partition of a model without an oplog has no seqs: every row is newer."""
         if not delta.seqs:
             return base
         newer = [entity_id for entity_id, seq in delta.seqs.items() if seq > base.seqs.get(entity_id, 0)]
@@ -331,8 +331,8 @@ class MergedPart:
 
 
 class FallbackPart:
-    """A part in another form than the table's own, such as a column file. Where it turns out to be damaged, `instead`
-    gives the one that answers from then on."""
+    """A part in another form than the table's own, such as a column file. If it turns out to be damaged, `instead`
+    returns the part that replaces it."""
 
     def __init__(self, part: Part, instead: Callable[[Corrupt], Part]) -> None:
         self._part = part
@@ -382,19 +382,19 @@ class FallbackPart:
 
 
 HASH_BESIDE_BYTES = 1 << 20
-"""From this size on a file is hashed while it is opened; below it the thread costs more than the hash."""
+"""From this size, a file is hashed while it is opened; below it, the thread costs more than the hash."""
 NAMES_MAX = 32
-"""Looking a key up costs a comparison per wanted name; for more names a row is better parsed whole."""
+"""Looking up a key costs one comparison per name; for more names, it is faster to parse the whole row."""
 
 
 @cache
 def is_available() -> bool:
-    """Is msgspec installed?"""
+    """Whether msgspec is installed."""
     return find_spec("msgspec") is not None
 
 
 class _File(Protocol):
-    """The members of a manifest file that concern readers; rows, seqs and etags as they are written."""
+    """The members of a manifest file that readers need; rows, seqs and etags stay undecoded."""
 
     version: int
     revision: int
@@ -408,8 +408,8 @@ class _File(Protocol):
 
 
 class RawPart:
-    """The rows of an intact manifest or partition. Decoded cells are kept, rows are not. What is not as a manifest must
-    be is `Corrupt` when the file is opened, or when the cells, rows or seqs that are wrong are asked for."""
+    """The rows of an intact manifest or partition. Decoded cells are kept, rows are not. Anything wrong in a manifest
+    is `Corrupt` when the file is opened, or when the wrong cells, rows or seqs are used."""
 
     def __init__(self, body: bytes, key: str) -> None:
         self._key = key
@@ -421,8 +421,8 @@ class RawPart:
 
     @classmethod
     def of_root(cls, body: bytes, key: str, fields: Sequence[str] = ()) -> RawPart | None:
-        """A whole table. None where the root has to be parsed: without msgspec, when the table is spread over files, or
-        when something is wrong, so that parsing says what. The cells of `fields` are decoded while a large one is
+        """A table in one file. None if the root has to be parsed: without msgspec, if the table is partitioned, or if
+        something is wrong, so that parsing reports it. The cells of `fields` are decoded while a large file is
         hashed."""
         if not is_available():
             return None
@@ -431,7 +431,7 @@ class RawPart:
                 return cls(body, key) if is_intact(body) else None
             from concurrent.futures import ThreadPoolExecutor
 
-            with ThreadPoolExecutor(1, "worm-hash") as beside:  # hashing leaves the interpreter to the opening
+            with ThreadPoolExecutor(1, "worm-hash") as beside:  # hashing runs while the file is opened
                 intact = beside.submit(is_intact, body)
                 opened = cls(body, key)
                 opened.prepare(fields)
@@ -475,7 +475,7 @@ class RawPart:
         return self.ids[at]
 
     def row(self, at: int) -> Row:
-        """Parsed for each call: it is the caller's."""
+        """Parsed for each call, so the caller may change it."""
         return loads_own(memoryview(self._raws[at]), self._key)
 
     def stamp(self, at: int) -> Stamp:
@@ -486,7 +486,7 @@ class RawPart:
         return [at for at in range(self.count) if CUT in self.row(at)] if self._file.cut else []
 
     def cells(self, field: str) -> list[Cell]:
-        """What the field's path finds in each row."""
+        """The cell of the field in each row."""
         self.prepare((field,))
         return self._cells[field]
 
@@ -551,8 +551,8 @@ def _file_decoder() -> Callable[[bytes], object]:
 
 @lru_cache(maxsize=256)
 def _row_decoder(names: tuple[str, ...]) -> Callable[[Raw], object] | None:
-    """Rows to objects with an attribute per name, MISSING where the row has no such key; None for names that msgspec
-    does not take (quotes, backslashes, control characters, lone surrogates)."""
+    """Converts rows to objects with an attribute per name, MISSING if the row lacks the key. None for names that
+    msgspec does not accept (quotes, backslashes, control characters, lone surrogates)."""
     import msgspec
 
     try:

@@ -1,7 +1,7 @@
 """Immutable files of a table, named by their content: `<stem>-<16 hex of the SHA-256>.json`.
 
-Equal content has an equal name, so writing one that exists already is no conflict but the same file. A file that does
-not hash to its name is damaged. Files are deleted long after no root names them any more.
+Equal content has an equal name, so writing a file that already exists is not a conflict: it is the same file. A file
+whose hash does not match its name is damaged. Files are deleted long after the last root that named them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ HASH_DIGITS = 16
 
 @dataclass(frozen=True, slots=True)
 class NewFile(Generic[T]):
-    """A file before it is stored: what a root says of it, its bytes and what they mean. `beside`: the bytes of its
-    column file, where that is not known to be stored either."""
+    """A file before it is stored: its description in a root, its bytes, and their meaning. `beside`: the bytes of its
+    column file, if that is not known to be stored either."""
 
     piece: Piece
     body: bytes
@@ -39,7 +39,7 @@ def new_file(stem: str, body: bytes, value: T, *, count: int, start: str = "", l
 
 
 class Pieces(Generic[T]):
-    """The files of one directory. What was read or written is kept parsed, until `keep` forgets it."""
+    """The files of one directory. Files that were read or written stay parsed until `keep` forgets them."""
 
     def __init__(self, store: Store, directory: str, decode: Callable[[bytes, str], T]) -> None:
         self.directory = directory
@@ -55,7 +55,7 @@ class Pieces(Generic[T]):
         return self.directory + file
 
     def put(self, new: NewFile[T]) -> Piece:
-        """Write the file unless it is known to exist. Not conditional: whoever wrote it before wrote the same."""
+        """Write the file unless it is known to exist. Unconditional: any earlier writer wrote the same bytes."""
         file = new.piece.file
         if file not in self._known:
             self._store.put(self.key(file), new.body)
@@ -63,7 +63,7 @@ class Pieces(Generic[T]):
         return new.piece
 
     def get(self, files: Sequence[str]) -> list[T]:
-        """Concurrent reads of those not known yet; `Corrupt` when one is gone or damaged."""
+        """Concurrent reads of those not known yet; `Corrupt` if one is gone or damaged."""
         unknown = [file for file in dict.fromkeys(files) if file not in self._known]
         found = self._store.get_many([Read(self.key(file)) for file in unknown])
         for file, item in zip(unknown, found, strict=True):
@@ -77,7 +77,7 @@ class Pieces(Generic[T]):
         return sum(file not in self._known for file in files)
 
     def listed(self, prefix: str = "") -> set[str]:
-        """The files that there are."""
+        """The existing files."""
         return {one.key.removeprefix(self.directory) for one in self._store.list(self.directory + prefix)}
 
     def keep(self, files: set[str]) -> None:
@@ -85,10 +85,10 @@ class Pieces(Generic[T]):
         self._known = {file: value for file, value in self._known.items() if file in files}
 
     def collect(self, prefix: str, is_named: Callable[[], set[str] | None], clock: Clock, dry_run: bool) -> int:
-        """Delete files that no root names and that are older than any writer can be slow. Returns how many.
+        """Delete files that no root names and that are older than the slowest possible writer. Returns the number.
 
-        The root is read after the listing: a file that was listed and is not named by it then is not coming back soon.
-        Without a root (`is_named` gives None) nothing is deleted: somebody may be about to write one.
+        The root is read after the listing: a listed file that it does not name will not be named soon. Without a root
+        (`is_named` gives None), nothing is deleted: a writer may be about to write one.
         """
         before = clock.now() - ORPHAN_AGE
         listed = [one for one in self._store.list(self.directory + prefix) if one.last_modified < before]

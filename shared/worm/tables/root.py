@@ -1,16 +1,16 @@
-"""The root of a table: the one mutable file of a manifest or of heads, changed by compare-and-swap only.
+"""The root of a table: the one mutable file of a manifest or of heads, changed only by compare-and-swap.
 
-A small table stands in its root (`Root.whole`). A large one is spread over immutable files that the root names:
+A small table is inside its root (`Root.whole`). A large one is spread over immutable files that the root names:
 
 - *partitions*: the rows of balanced, disjoint ranges of ids; together the *base*.
-- *deltas*: what was folded since. The newest seq of an id wins, whichever file it is in.
+- *deltas*: changes folded since then. The newest seq of an id wins, in whichever file it is.
 - *indexes*: the index entries of the base, by ranges of values.
-- *directory*: where there are many partitions, the file that lists them, so that the root stays small.
+- *directory*: if there are many partitions, a file that lists them, so that the root stays small.
 
-Folding writes one delta and a new root, whatever the size of the table. Files are named by their content, so equal
-content is written once, and two workers that do the same work write the same bytes.
+Folding writes one delta and a new root, however large the table is. Files are named by their content, so equal content
+is written once, and two workers that do the same work write the same bytes.
 
-`check` holds what is true of every change of a root; a change that breaks it is not written (`InvariantBroken`).
+`check` has the invariants of every change of a root; a change that breaks one is not written (`InvariantBroken`).
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ ROOT = record(
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One immutable file. `start`: the first key of its range (partitions and index parts); `level`: of a delta;
-    `columns`: bytes of the column file beside it, 0 where there is none; `cut`: rows that lack something of their
-    documents (of a directory both are sums over what it lists)."""
+    """One immutable file. `start`: the first key of its range (partitions and index parts). `level`: of a delta.
+    `columns`: bytes of its column file, 0 if there is none. `cut`: rows that lack values of their documents. For a
+    directory, both are sums over the files that it lists."""
 
     file: str
     count: int
@@ -104,7 +104,7 @@ class Piece:
 
     @property
     def scan_size(self) -> int:
-        """Bytes that a scan reads of it."""
+        """The bytes that a scan reads of it."""
         return self.columns or self.size
 
     @classmethod
@@ -134,7 +134,7 @@ class IndexPieces:
 
 
 class Counted(Protocol):
-    """What every form of a table tells of itself."""
+    """What every form of a table knows about itself."""
 
     @property
     def count(self) -> int: ...
@@ -150,9 +150,9 @@ W = TypeVar("W", bound=Counted)
 
 @dataclass(frozen=True, slots=True)
 class Root(Generic[T_co]):
-    """A root. `whole`: the table itself; None where it is spread. Of a spread one `count`, `base_size` (bytes),
-    `revision` and the indexes are of the base; `last_updated` is of everything. A model without oplog counts its folds
-    in `revision`. `fields` and `oplog` tell how rows were made; heads have no fields."""
+    """A root. `whole`: the table itself; None if it is partitioned. For a partitioned table, `count`, `base_size`
+    (bytes), `revision` and the indexes describe the base; `last_updated` describes everything. A model without an oplog
+    counts its folds in `revision`. `fields` and `oplog` say how rows were made; heads have no fields."""
 
     model: str
     count: int
@@ -173,7 +173,7 @@ class Root(Generic[T_co]):
 
     @property
     def base(self) -> tuple[tuple[Piece, ...], Piece | None]:
-        """What tells one base from another."""
+        """What distinguishes one base from another."""
         return self.partitions, self.directory
 
     @property
@@ -186,24 +186,24 @@ class Root(Generic[T_co]):
 
     @property
     def size(self) -> int:
-        """Bytes of all files that hold rows beside the root."""
+        """The bytes of all files with rows, without the root."""
         return self.base_size + self.delta_size
 
     @property
     def cut(self) -> int:
-        """How many rows of its files lack something of their documents; one that deltas have again counts again."""
+        """How many rows of its files lack values of their documents; a row that is also in a delta counts twice."""
         base = self.partitions if self.directory is None else (self.directory,)
         return sum(piece.cut for piece in (*base, *self.deltas))
 
     @property
     def scan_size(self) -> int:
-        """Bytes that a scan reads of its files."""
+        """The bytes that a scan reads of its files."""
         if self.directory is not None:
             return self.directory.size + (self.directory.columns or self.base_size) + self.delta_size
         return sum(piece.scan_size for piece in self.partitions) + self.delta_size
 
     def files(self) -> set[str]:
-        """All files that it names itself (those of a directory come beside)."""
+        """All files that it names itself (without those that a directory lists)."""
         named = {piece.file for piece in (*self.partitions, *self.deltas)}
         if self.directory is not None:
             named.add(self.directory.file)
@@ -214,14 +214,14 @@ class Root(Generic[T_co]):
         return set() if pieces is None else {part.file for part in pieces.parts}
 
     def with_delta(self, delta: Piece, last_updated: str, revision: int) -> Root[T_co] | None:
-        """None when it is in it already."""
+        """The root with this delta; None if it already has it."""
         if any(delta.file == known.file for known in self.deltas):
             return None
         newest = max(self.last_updated, last_updated)
         return replace(self, deltas=(*self.deltas, delta), last_updated=newest, revision=revision)
 
     def full_level(self, deltas_max: int) -> list[Piece]:
-        """The deltas of the lowest level that has so many; none where no level has."""
+        """The deltas of the lowest level that is full; empty if no level is."""
         for level in range(max((piece.level for piece in self.deltas), default=0) + 1):
             same = [piece for piece in self.deltas if piece.level == level]
             if len(same) >= deltas_max:
@@ -229,7 +229,7 @@ class Root(Generic[T_co]):
         return []
 
     def encode(self) -> bytes:
-        """Of a spread table."""
+        """The bytes of the root of a partitioned table."""
         shape: dict[str, JsonValue] = {
             "version": 1,
             "model": self.model,
@@ -253,7 +253,7 @@ class Root(Generic[T_co]):
 
     @classmethod
     def of_shape(cls, shape: Mapping[str, JsonValue], key: str) -> Root[T_co]:
-        """The root of a spread table. One that breaks what always holds of roots is damage."""
+        """The root of a partitioned table. One that breaks the invariants of roots is damaged."""
         check_shape(shape, ROOT, key, hint=REBUILT)
         indexes = cast("dict[str, dict[str, JsonValue]]", shape.get("indexes", {}))
         directory = shape.get("directory")
@@ -316,9 +316,9 @@ def covering(pieces: Sequence[Piece], keys: Iterable[str]) -> list[Piece]:
 
 
 def balanced_starts(keys: Sequence[str], wanted: int, maximum: int, carried: Sequence[str] = ()) -> list[str]:
-    """The first keys of `wanted` balanced ranges over the sorted keys; the carried ones while they are balanced still.
+    """The first keys of `wanted` balanced ranges over the sorted keys; the carried ones while they are still balanced.
 
-    Carrying them keeps files that did not change, and makes a rebuild give the ranges that stand.
+    Carrying them keeps unchanged files, and makes a rebuild give the existing ranges.
     """
     if may_carry(len(keys), wanted, maximum, carried) and are_balanced(counts_between(keys, carried)):
         return list(carried)
@@ -328,8 +328,8 @@ def balanced_starts(keys: Sequence[str], wanted: int, maximum: int, carried: Seq
 def fitting_starts(
     balanced: Balanced, carried: Sequence[str], of_carried: Sequence[int], heavy: Sequence[str], most: int
 ) -> list[str]:
-    """The first keys of ranges of which none weighs more than `most`. Those of `balanced`, if none does; else the
-    carried ones, if none does and they are not too many; else ranges of about half the weight, which `heavy` starts."""
+    """The first keys of ranges that weigh at most `most` each: those of `balanced` if they fit; otherwise the carried
+    ones, if they fit and are not too many; otherwise ranges of about half the weight, which start at `heavy`."""
     if max(balanced.weights, default=0) <= most:
         return list(balanced.starts)
     wanted = -(-sum(balanced.weights) // (most // 2))
@@ -347,8 +347,8 @@ class Balanced:
 
 
 def heavy_keys(keys: Iterable[str], weights: Iterable[int], step: int, before: int = 0) -> list[str]:
-    """The keys at which the weight of all up to them passes a multiple of `step`: each starts a range of that weight
-    and one key at most. `before`: the weight of all keys before the first. Parts of the keys can be asked apart."""
+    """The keys at which the running weight passes a multiple of `step`: each starts a range of that weight plus one key
+    at most. `before`: the weight of all keys before the first. Parts of the keys can be processed separately."""
     found = []
     for key, weight in zip(keys, weights, strict=True):
         if -(-before // step) * step < before + weight:
@@ -358,7 +358,7 @@ def heavy_keys(keys: Iterable[str], weights: Iterable[int], step: int, before: i
 
 
 def may_carry(total: int, wanted: int, maximum: int, carried: Sequence[str]) -> bool:
-    """Are there about as many ranges as so many keys want?"""
+    """Whether there are about as many ranges as this many keys should have."""
     wanted = max(1, min(wanted, total))
     return bool(carried) and wanted / 2 <= len(carried) <= min(2 * wanted, maximum)
 
@@ -370,12 +370,12 @@ def cuts(total: int, wanted: int) -> list[int]:
 
 
 def counts_between(keys: Iterable[str], starts: Sequence[str]) -> list[int]:
-    """How many of the keys each range has."""
+    """The number of keys in each range."""
     return weights_between(keys, repeat(1), starts)
 
 
 def weights_between(keys: Iterable[str], weights: Iterable[int], starts: Sequence[str]) -> list[int]:
-    """What the keys of each range weigh."""
+    """The weight of the keys in each range."""
     sums = [0] * len(starts)
     for key, weight in zip(keys, weights, strict=False):
         sums[bisect_right(starts, key) - 1] += weight
@@ -392,16 +392,16 @@ def cut(keys: Sequence[str], starts: Sequence[str]) -> list[Sequence[str]]:
     return [keys[edges[at] : edges[at + 1]] for at in range(len(starts))]
 
 
-# What always holds
+# Invariants
 
 By = Literal["fold", "merge", "base", "source"]
-"""What a change does: fold rows in, merge deltas among each other, make a new base of base and deltas (also: split, or
-become one file again), make the table from its source."""
+"""What a change does: fold rows in, merge deltas with each other, make a new base from base and deltas (also: split, or
+become one file again), or make the table from its source."""
 Listed = Sequence[Piece]
 
 
 def check(old: Root[Counted] | None, new: Root[Counted], by: By, *, listed: Listed = (), key: str = "") -> None:
-    """Before every swap. `listed`: the partitions that its directory lists, where they are known. No request."""
+    """Called before every swap. `listed`: the partitions that its directory lists, if they are known. No request."""
     broken = broken_in(new, listed or new.partitions)
     changes = [] if old is None else [one.__name__ for one in OF_A_CHANGE if not one(old, new, by)]
     if broken or changes:
@@ -409,12 +409,12 @@ def check(old: Root[Counted] | None, new: Root[Counted], by: By, *, listed: List
 
 
 def broken_in(root: Root[Counted], listed: Listed) -> list[str]:
-    """What does not hold of a root, by name."""
+    """The broken invariants of a root, by name."""
     return [one.__name__ for one in OF_A_ROOT if not one(root, listed)]
 
 
 def has_one_form(new: Root[Counted], listed: Listed) -> bool:
-    """It is the table, or lists its partitions, or names the directory that does."""
+    """The root holds the table, lists its partitions, or names the directory that lists them."""
     forms = (not new.is_spread, bool(new.partitions), new.directory is not None)
     return sum(forms) == 1 and (new.is_spread or not (new.deltas or new.indexes))
 
@@ -435,7 +435,7 @@ def names_each_file_once(new: Root[Counted], listed: Listed) -> bool:
 
 
 def adds_up(new: Root[Counted], listed: Listed) -> bool:
-    """No figure is negative, and those of the base are the sums over its partitions, where they are known."""
+    """No number is negative, and those of the base are the sums over its partitions, if they are known."""
     figures = [new.count, new.base_size, new.revision]
     for one in (*listed, *new.deltas, *chain(*_parts(new))):
         figures += (one.count, one.size, one.columns, one.cut)
@@ -448,30 +448,30 @@ def _parts(new: Root[Counted]) -> list[tuple[Piece, ...]]:
 
 
 def keeps_the_model(old: Root[Counted], new: Root[Counted], by: By) -> bool:
-    """The name may be false, or that of a model that has another name by now: the source tells."""
+    """The name may be wrong, or the model may have been renamed: the source decides."""
     return by == "source" or new.model == old.model
 
 
 def keeps_how_rows_are_made(old: Root[Counted], new: Root[Counted], by: By) -> bool:
-    """Rows of other fields come from the source only."""
+    """Rows with other fields come only from the source."""
     return by == "source" or (new.fields, new.oplog) == (old.fields, old.oplog)
 
 
 def revision_does_not_fall(old: Root[Counted], new: Root[Counted], by: By) -> bool:
-    """A table made from its source may lose rows that have none, and their seqs with them."""
+    """A table made from its source may lose rows without a source, and their seqs with them."""
     return by == "source" or new.revision >= old.revision
 
 
 def keeps_the_base(old: Root[Counted], new: Root[Counted], by: By) -> bool:
-    """Folds and merges of deltas leave the form and the base alone."""
+    """Folds and merges of deltas do not change the form or the base."""
     if by in ("base", "source") or not (old.is_spread or new.is_spread):
         return True
     return (new.count, new.base_size, new.base, new.indexes) == (old.count, old.base_size, old.base, old.indexes)
 
 
 def loses_no_delta(old: Root[Counted], new: Root[Counted], by: By) -> bool:
-    """A fold adds one. A merge puts one of the next level in the place of several of one level. A new base brings
-    none that the root did not have."""
+    """A fold adds one delta. A merge replaces several deltas of one level by one of the next level. A new base adds no
+    delta that the root did not have."""
     gone, came = set(old.deltas) - set(new.deltas), set(new.deltas) - set(old.deltas)
     if by == "fold":
         return not gone and len(came) <= 1

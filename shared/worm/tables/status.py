@@ -1,7 +1,7 @@
-"""Is a table up to date? Decided from a listing of versions, the manifest, the indexes and the heads.
+"""Whether a table is up to date, decided from a listing of versions, the manifest, the indexes and the heads.
 
-Fresh: everything that the listing shows is recorded, and what is recorded has been folded into manifest and indexes. A
-document that breaks its schema is recorded by nobody; it is read to tell it from one that is merely waiting.
+Fresh: everything in the listing is recorded, and everything recorded is folded into manifest and indexes. A document
+that violates its schema is never recorded; it is read to distinguish it from one that is still waiting.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from worm.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class IndexStatus:
-    """One index. `values`: how many distinct values it holds, null not counted; `conflicts`: values of a unique index
-    that several documents have; `exists` False: missing or damaged."""
+    """One index. `values`: the number of distinct values, without null. `conflicts`: values of a unique index that
+    several documents have. `exists` False: missing or damaged."""
 
     name: str
     field: str
@@ -38,7 +38,7 @@ class IndexStatus:
 
 @dataclass(frozen=True, slots=True)
 class ManifestStatus:
-    """A manifest and what it says. `fields` are those of its rows; `partitions` is 0 while it is one file."""
+    """A manifest and what it says. `fields` are the fields of its rows; `partitions` is 0 while it is one file."""
 
     exists: bool
     fresh: bool
@@ -63,9 +63,9 @@ class ManifestStatus:
 
 
 def manifest_status(table: Table) -> ManifestStatus:
-    """Requests: one listing page per 1,000 versions, one GET per derived file and per unrecorded document. Without a
-    manifest the documents are counted. Queries of this session that use a manifest which is not fresh say so from then
-    on, until it changes."""
+    """Requests: one listing page per 1,000 versions, and one GET per derived file and per unrecorded document. Without
+    a manifest, the documents are counted. If the manifest is not fresh, later queries of this session that use it say
+    so, until it changes."""
     collection = table.collection
     latest = dict(collection.latest_versions())
     manifest = table.manifest.read() if collection.definition.keeps_manifest else None
@@ -87,7 +87,7 @@ def manifest_status(table: Table) -> ManifestStatus:
 
 
 def index_status(table: Table, name: str, files: IndexFiles) -> IndexStatus:
-    """Of a partitioned table: as of the last merge."""
+    """For a partitioned table: as of the last merge."""
     definition, root = files.definition, table.manifest.root()
     index, size = None, 0
     if root is not None and root.is_spread:
@@ -96,7 +96,7 @@ def index_status(table: Table, name: str, files: IndexFiles) -> IndexStatus:
         try:
             index = files.joined(root)
         except Corrupt:
-            index = None  # said by `exists`
+            index = None  # reported by `exists`
     else:
         index = files.file.read()
         size = files.file.held.size
@@ -146,7 +146,7 @@ def _follows_oplog(table: Table, manifest: Manifest, latest: dict[str, Version])
 
 
 def _is_valid(collection: Collection, entity_id: str, version: Version) -> bool:
-    """Whether the newest version will be recorded: a deletion, or a document that keeps the schema."""
+    """Whether the newest version will be recorded: a deletion, or a document that fits the schema."""
     if version.is_delete_marker:
         return True
     try:

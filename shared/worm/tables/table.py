@@ -3,11 +3,11 @@
 Order of writes: manifest, indexes, heads. Each is one compare-and-swap per batch, each idempotent by itself:
 - manifest and heads apply a change only if its seq is newer than theirs;
 - an index is computed from a manifest and written only if its stored revision is lower;
-- heads come last: what stands in them has reached manifest and indexes.
+- heads come last: everything in them has reached manifest and indexes.
 A crash between two of them leaves the batch's messages in the queue, and folding them again finishes the work.
 
-A table past `partitionThreshold` is spread over files (`tree.py`). Its fold writes a delta to the manifest, which the
-indexes share, and one to the heads; what is due of merging is done right after it, while it is small enough.
+A table larger than `partitionThreshold` is spread over files (`tree.py`). Its fold writes one delta to the manifest,
+which the indexes share, and one to the heads. Merges that are due follow right after it, if they are small enough.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from worm.tables.tree import HeadsTree, ManifestTree
 from worm.tables.view import PartFiles, TableView
 
 ROUNDS_MAX = 10
-# A worker merges bases up to this size right after its fold, the sweep larger ones, as far as its memory goes (about
-# four times the base); still larger ones are left to rebuilds.
+# A worker merges bases up to this size right after its fold. The sweep merges larger ones, as far as its memory allows
+# (about four times the base); even larger ones are left to rebuilds.
 TIDY_BYTES_MAX = 64 << 20
-# While many change sets wait, a worker merges bases up to this size only: a merge takes as long as many folds, and two
-# workers on one table both make it. Deltas of a larger one are merged when the rush is over.
+# While many change sets wait, a worker only merges bases up to this size: a merge takes as long as many folds, and two
+# workers on one table would both do it. Deltas of a larger base are merged when the rush is over.
 RUSH_BYTES_MAX = 8 << 20
 SWEEP_BYTES_MAX = 512 << 20
 
@@ -59,7 +59,7 @@ class Table:
         self._begin(collection)
 
     def begin_again(self) -> None:
-        """In a forked child: another thread of the parent may have been in the middle of a change."""
+        """Called in a forked child: another thread of the parent may have been in the middle of a change."""
         collection = self.collection
         self.__dict__.clear()
         self._begin(collection)
@@ -71,13 +71,13 @@ class Table:
         self._view: TableView | None = None
         self._is_invalidated = False
         self._distrusted: str | None = None
-        """The etag of a manifest of which a reader found damage on the way."""
+        """The etag of a manifest that a reader found damaged."""
         self.told_behind: str | None = None
-        """The etag of a manifest that was found to be behind when its status was asked for: only a listing tells."""
+        """The etag of a manifest that a status check found to be behind: only a listing shows that."""
         self.damaged: dict[str, Corrupt] = {}
         """Why histories cannot be continued, by id, as the last rebuild found. Their documents are served."""
 
-    # Capture reads heads only; the rest is made when a fold or a query comes.
+    # Capture only reads heads; the rest is created for the first fold or query.
 
     @cached_property
     def manifest(self) -> ManifestTree:
@@ -101,7 +101,7 @@ class Table:
 
     @property
     def is_kept(self) -> bool:
-        """Do folds keep the manifest?"""
+        """Whether folds maintain the manifest."""
         return self._definition.folds_manifest
 
     @property
@@ -111,15 +111,15 @@ class Table:
         return self.manifest.file.attempts + self.heads.file.attempts + sum(file.attempts for file in files)
 
     def conflicts(self) -> dict[str, list[str]]:
-        """By unique field, the entry keys that several documents have, as far as the last fold or merge knew."""
+        """By unique field, the entry keys that several documents have, as of the last fold or merge."""
         found = {files.definition.field: sorted(files.conflicts()) for files in self.indexes}
         return {field: keys for field, keys in found.items() if keys}
 
     # Reading
 
     def view(self, fields: Sequence[str] = ()) -> TableView | None:
-        """The table as of now: one conditional GET. None: there is none, or it is damaged, stale or behind. `fields`:
-        those that will be asked for first. A view may turn out to be damaged later: `distrust` it then."""
+        """The table as of now: one conditional GET. None if there is none, or if it is damaged, stale or behind.
+        `fields`: the fields that will be used first. A view may turn out to be damaged later: then call `distrust`."""
         if not self._definition.keeps_manifest:
             return None
         if self._is_invalidated:
@@ -135,8 +135,8 @@ class Table:
         return view if self._definition.manifest.auto_update or not self._is_behind(view) else None
 
     def distrust(self, damage: Corrupt) -> bool:
-        """After a reader of the view met damage: there is no view until the manifest changes. False: the damage is not
-        of the manifest."""
+        """Called after a reader of the view found damage: there is no view until the manifest changes. False: the
+        damage is not in the manifest."""
         tree = self.manifest
         is_of_manifest = damage.key is not None and damage.key.startswith((tree.key, tree.pieces.directory))
         if is_of_manifest:
@@ -144,7 +144,8 @@ class Table:
         return is_of_manifest
 
     def _opened(self, body: bytes | None, fields: Sequence[str]) -> TableView | None:
-        """The view of the manifest that was read last. A whole one is not parsed for that, but opened as bytes."""
+        """The view of the manifest that was read last. A manifest in one file is not parsed for that, but opened as
+        bytes."""
         tree = self.manifest
         stored = None if body is None else RawPart.of_root(body, tree.key, fields)
         if body is not None and stored is not None:
@@ -156,12 +157,12 @@ class Table:
         return None if held.value is None else TableView(tree, self._part_files, held.value, held.etag, held.size)
 
     def ids_with(self, index: IndexDef, values: Sequence[JsonValue]) -> set[str] | None:
-        """The ids of the rows that have one of the values in the indexed field; None: the index cannot tell now."""
+        """The ids of the rows that have one of the values in the indexed field; None: the index cannot answer now."""
         files = next((one for one in self.indexes if one.definition == index), None)
         if files is None or not self._definition.manifest.auto_update:
             return None
         keys = (*dict.fromkeys(map(entry_key, values)), CUT_KEY)
-        is_open = self.manifest.file.undecoded is not None  # a whole manifest, which need not be parsed to know that
+        is_open = self.manifest.file.undecoded is not None  # a manifest in one file; no parsing needed to know that
         if is_open or self.manifest.held_spread is None:
             found = files.file.read()
             if found is not None and not found.partitioned:
@@ -176,12 +177,12 @@ class Table:
             return None
         try:
             return self.manifest.lookup(files, root, keys)
-        except Corrupt as damage:  # the planner scans instead; `worm verify` and `worm repair` speak of it
+        except Corrupt as damage:  # the planner scans instead; `worm verify` and `worm repair` report it
             self.manifest.damage = damage
             return None
 
     def _is_behind(self, view: TableView) -> bool:
-        """Without `autoUpdate`: has anything changed since the manifest was built?"""
+        """Without `autoUpdate`: whether anything changed since the manifest was built."""
         if self._definition.oplog:
             heads = (self.heads.read() or Heads(self.collection.name)).heads
             return view.seqs != {one: head.seq for one, head in heads.items() if one not in view.etags}
@@ -191,7 +192,7 @@ class Table:
     # Folding
 
     def fold(self, changes: Sequence[Change], *, bytes_max: int = TIDY_BYTES_MAX) -> None:
-        """Fold recorded changes of a model with oplog. A base of more than `bytes_max` is not merged."""
+        """Fold recorded changes of a model with an oplog. A base larger than `bytes_max` is not merged."""
         if self.is_kept:
             news = RecordedNews(Manifest(self.collection.name), changes)
             root, is_new = self.manifest.fold(lambda: news, lambda stored: build_manifest(self.collection))
@@ -207,20 +208,20 @@ class Table:
             self.keep_sentinel(heads)
 
     def tidy_folded(self, *, bytes_max: int) -> None:
-        """After a fold that left larger bases alone: merge what is due of manifest and heads."""
+        """After a fold that left larger bases alone: do the due merges of manifest and heads."""
         if self.is_kept:
             self.tidy(bytes_max=bytes_max)
         self._tidy_heads(bytes_max)
 
     def _first_heads(self, changes: Sequence[Change]) -> Heads:
-        """Where there are no heads: are these changes all that there is, or was the file lost?"""
+        """If there are no heads: find out whether these changes are all there is, or the file was lost."""
         ids = {change.id for change in changes}
         is_partial = any(info.id not in ids for info, _ in self.collection.oplog_objects())
         return Heads(self.collection.name, partial=is_partial)
 
     def serve(self, ids: Iterable[str], *, bytes_max: int = TIDY_BYTES_MAX) -> None:
-        """Let the table say of damaged entities what a rebuild would say: what their documents say now. A spread table
-        is rebuilt for that, if it is not larger than `bytes_max`; a larger one gets it with the next rebuild."""
+        """Update the rows of damaged entities as a rebuild would: from their current documents. A partitioned table is
+        rebuilt for that if it is not larger than `bytes_max`; a larger one is updated by the next rebuild."""
         damaged = sorted(set(ids))
         if not self.is_kept or not damaged:
             return
@@ -235,8 +236,8 @@ class Table:
             self.follow()
 
     def complete_heads(self) -> None:
-        """After the file was lost, and all documents were looked at: add what the documents did not tell, because no
-        version of them is left."""
+        """After the file was lost and all documents were read: add the entities that the documents could not show,
+        because none of their versions is left."""
         stored = self.heads.read() if self.heads.file.held.value is not None else None
         if stored is None or not stored.partial:
             return
@@ -245,7 +246,8 @@ class Table:
         self.heads.update(lambda stored: None if stored is None else whole_heads(stored, changes))
 
     def fold_documents(self, ids: Iterable[str]) -> None:
-        """Fold current documents of a model without oplog. What changed while we wrote is folded once more."""
+        """Fold current documents of a model without an oplog. Documents that changed in the meantime are folded
+        again."""
         pending = set(ids)
         if not self.is_kept:
             return
@@ -260,7 +262,7 @@ class Table:
         )
 
     def _fold_current(self, ids: set[str]) -> set[str]:
-        """Fold the documents as they are now; returns the ids that changed meanwhile."""
+        """Fold the documents as they are now; returns the ids that changed in the meantime."""
         etags: dict[str, str | None] = {}
 
         def read() -> DocumentNews:
@@ -270,7 +272,7 @@ class Table:
 
         root, is_new = self.manifest.fold(read, lambda stored: build_manifest(self.collection, carry=stored))
         if root.whole is not None:
-            # A manifest made anew counts its revisions from the start: an old index would seem newer than it is.
+            # A new manifest counts its revisions from the start: an old index would look newer than it is.
             (self._replace_indexes if is_new else self._fold_indexes)(root.whole)
         elif is_new:
             self.follow()
@@ -280,10 +282,10 @@ class Table:
         return {entity_id for entity_id, etag in etags.items() if self._etag(entity_id) != etag}
 
     def tidy(self, *, is_quiet: bool = False, force: bool = False, bytes_max: int | None = None) -> None:
-        """Split or merge what is due of the manifest's files. `force`: leave no delta."""
+        """Do the due splits and merges of the manifest's files. `force`: leave no delta."""
         try:
             is_new = self.manifest.tidy(is_quiet=is_quiet, force=force, bytes_max=bytes_max)
-        except Corrupt:  # a file of it is gone or damaged: the source has everything
+        except Corrupt:  # one of its files is gone or damaged: the source has everything
             self.rebuild()
             return
         if is_new:
@@ -292,13 +294,13 @@ class Table:
     def _tidy_heads(self, bytes_max: int, *, is_quiet: bool = False) -> None:
         try:
             self.heads.tidy(is_quiet=is_quiet, bytes_max=bytes_max)
-        except Corrupt:  # only hints, but they must not stand in the way
+        except Corrupt:  # only hints, so they must not block anything
             self.rebuild_heads(list(recorded_changes(self.collection)))
 
     # Building
 
     def rebuild(self, progress: Progress = silent) -> Manifest | None:
-        """Manifest, indexes and heads from the source, beside live folds; rows that no source has vanish."""
+        """Rebuild manifest, indexes and heads from the source, while folds go on. Rows without a source disappear."""
         self.manifest.forget()
         self.heads.forget()
         if not self._definition.oplog:
@@ -310,7 +312,7 @@ class Table:
         return manifest
 
     def rebuild_manifest(self, changes: Sequence[Change]) -> Manifest:
-        """Manifest and indexes from the newest state of every entity, as the source says it."""
+        """Rebuild manifest and indexes from the newest state of every entity in the source."""
         manifest = self.manifest.update(lambda stored: manifest_anew(self.collection, stored, changes))
         assert manifest is not None
         self.follow()
@@ -320,7 +322,7 @@ class Table:
         self.keep_sentinel(self.heads.update(lambda stored: heads_anew(self.collection, stored, changes)))
 
     def complete(self) -> None:
-        """Make what is missing, merge what is due; what is there is left to the folds."""
+        """Create what is missing and do due merges; existing files are left to the folds."""
         if self.is_kept:
             self._complete_manifest()
             self.tidy(is_quiet=True, bytes_max=SWEEP_BYTES_MAX)
@@ -336,7 +338,8 @@ class Table:
         if root is None or self.manifest.is_stale(root):
             self.rebuild()
         elif root.whole is not None:
-            # A revision does not tell the index of a damaged entity's row from that of an earlier one.
+            # The revision does not change with the row of a damaged entity, so it cannot show that the index is
+            # outdated.
             (self._replace_indexes if root.whole.etags and root.oplog else self._fold_indexes)(root.whole)
             self._revive_indexes(root.whole)
         elif self.manifest.lacks_files(root):
@@ -348,12 +351,12 @@ class Table:
             self._describe()
 
     def collect(self, *, dry_run: bool = False) -> int:
-        """Delete files that no root has named for a day. Returns how many."""
+        """Delete files that no root has named for a day. Returns the number."""
         orphans = self.manifest.collect(dry_run) if self._definition.keeps_manifest else 0
         return orphans + (self.heads.collect(dry_run) if self._definition.oplog else 0)
 
     def rebuild_index(self, files: IndexFiles) -> Index:
-        """One index from the manifest, which is built where there is none."""
+        """Rebuild one index from the manifest, which is built if there is none."""
         manifest = self.manifest.read()
         if manifest is None or self.manifest.is_stale(manifest):
             manifest = self.rebuild()
@@ -366,7 +369,7 @@ class Table:
         return Index.of(manifest, files.definition)
 
     def invalidate(self) -> None:
-        """Take the manifest away: our next query makes it anew, or anybody's next fold or sweep."""
+        """Remove the manifest: our next query, or the next fold or sweep of any process, rebuilds it."""
         self.collection.store.delete(self.manifest.key)
         self._is_invalidated = True
 
@@ -386,7 +389,7 @@ class Table:
     # What follows the manifest
 
     def follow(self) -> None:
-        """After the manifest was made anew, whole or spread."""
+        """Called after the manifest was rebuilt, in one file or partitioned."""
         root = self.manifest.file.held.value
         if root is not None and root.whole is not None:
             self._replace_indexes(root.whole)
@@ -395,13 +398,13 @@ class Table:
         self.keep_sentinel(root)
 
     def _fold_indexes(self, manifest: Manifest) -> None:
-        """Write those files of indexes that are of an older manifest."""
+        """Write the index files that belong to an older manifest."""
         for files in self.indexes:
             files.fold(manifest)
 
     def _replace_indexes(self, manifest: Manifest, indexes: Sequence[IndexFiles] | None = None) -> None:
-        """After a rebuild an index may even have to go back (a row without a source raised its revision). A fold that
-        went on meanwhile may have written a newer index before us, so the manifest is looked at again."""
+        """After a rebuild, an index may even have to go back (a row without a source raised its revision). A concurrent
+        fold may have written a newer index before us, so the manifest is checked again."""
         for files in self.indexes if indexes is None else indexes:
             files.replace(manifest)
         newest = self.manifest.root()
@@ -409,8 +412,8 @@ class Table:
             self._fold_indexes(newest.whole)
 
     def _revive_indexes(self, manifest: Manifest) -> None:
-        """Of a table that became one file again, where somebody died before its indexes did. If it is spread again by
-        now, the file of the index must say so again."""
+        """For a table that became one file again, if a process died before it updated the indexes. If the table is
+        partitioned again by now, the file of the index must say so again."""
         for files in self.indexes:
             stub = files.file.held.value
             if stub is not None and stub.partitioned and stub.revision <= manifest.revision:
@@ -424,8 +427,8 @@ class Table:
         self._meta.update(lambda stored: None if stored == wanted else wanted)
 
     def keep_sentinel(self, counted: Counted | None) -> None:
-        """Count and time for people who look into the bucket; nothing decides by them. Of a spread table they are as of
-        the last merge."""
+        """Count and time, for people who look into the bucket; nothing depends on them. For a partitioned table, they
+        are as of the last merge."""
         if counted is not None:
             wanted = collection_sentinel(
                 self._definition, count=counted.count, last_modified=counted.last_updated or None

@@ -1,14 +1,14 @@
-"""A table of any size under one root: a whole file while it is small, spread over partitions and deltas when it is not.
+"""A table of any size under one root: one file while it is small, partitions and deltas when it is large.
 
 The root is one key, changed only by compare-and-swap, in either form; so a split, a merge of deltas and the way back
-are one flip each, and a reader sees the table before it or after it. Everything else is immutable (`pieces.py`). What a
-change comes to is computed in `layout.py`; `Tree.publish` stores it: new files first, then the root that names them.
-A writer that loses the race for the root leaves files that no root names; they are collected later.
+are one swap each, and a reader sees the table before or after it. Everything else is immutable (`pieces.py`).
+`layout.py` computes the result of a change; `Tree.publish` stores it: new files first, then the root that names them. A
+writer that loses the race for the root leaves files that no root names; they are collected later.
 
-Folding a spread table writes one delta and the root. To keep reads and the root small:
+Folding a partitioned table writes one delta and the root. To keep reads and the root small:
 - `DELTAS_MAX` deltas of one level are merged into one of the next level;
 - when the deltas hold a quarter of the bytes of the base, they are merged into the base.
-Each change is thus written a number of times that does not depend on the size of the table.
+So the number of times that a change is written does not depend on the size of the table.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ PIECES_MAX = 256
 
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[T]):
-    """A spread table in memory: the base and the deltas that are merged into it."""
+    """A partitioned table in memory: the base with the deltas merged into it."""
 
     base: tuple[str, ...]
     deltas: set[str]
@@ -65,14 +65,14 @@ class Loaded(Generic[T]):
     revision: int
 
     def goes_on(self, root: Root[T], keeps_seqs: bool) -> bool:
-        """Is it a part of what this root names? A table made anew counts its revisions anew. Without seqs nothing
-        undoes what a delta said that is in the base, or nowhere, by now."""
+        """Whether it is part of what this root names. A rebuilt table counts its revisions from the start. Without
+        seqs, nothing undoes the content of a delta that is in the base by now, or nowhere."""
         named = {piece.file for piece in root.deltas}
         return root.revision >= self.revision and (keeps_seqs or self.deltas <= named)
 
 
 class Tree(Generic[T]):
-    """One root and its files. Not for several threads at once."""
+    """One root and its files. Not thread-safe."""
 
     def __init__(self, collection: Collection, key: str, directory: str, layout: Layout[T]) -> None:
         self.key = key
@@ -87,20 +87,20 @@ class Tree(Generic[T]):
         self._loaded: Loaded[T] | None = None
         self._delta: tuple[tuple[str, ...], T] | None = None
 
-    # What a tree with more files than these does more
+    # Hooks for trees with additional files
 
     def beside(self, partitions: Iterable[Piece]) -> set[str]:
-        """Files that lie beside the partitions, under names of their own."""
+        """Files beside the partitions, with their own names."""
         return set()
 
     def forget(self) -> None:
-        """Nothing that we read or wrote before is taken for stored."""
+        """Forget what we read or wrote: none of it counts as stored."""
         self._loaded = self._delta = None
         self.pieces.keep(set())
         self._directories.keep(set())
 
     def before_base(self, root: Root[T] | None) -> None:
-        """Before a new base is made: what was replaced and is wanted again may be deleted by now."""
+        """Called before a new base is made: a replaced file that is needed again may be deleted by now."""
 
     # Reading
 
@@ -113,12 +113,12 @@ class Tree(Generic[T]):
 
     @property
     def held_spread(self) -> Root[T] | None:
-        """The root as it was read or written last, where the table is spread. No request."""
+        """The root as it was last read or written, if the table is partitioned. No request."""
         root = self.file.held.value
         return root if root is not None and root.is_spread else None
 
     def _met(self, root: Root[T] | None) -> None:
-        """Where the table is not spread, files that we remember may be deleted any time."""
+        """If the table is not partitioned, files that we remember may be deleted at any time."""
         if root is None or not root.is_spread:
             self.forget()
 
@@ -126,7 +126,7 @@ class Tree(Generic[T]):
         return self.layout.is_stale(made)
 
     def read(self) -> T | None:
-        """The whole table; None where there is none or it is damaged (`damage` says which)."""
+        """The whole table; None if there is none or it is damaged (`damage` says which)."""
         for _ in range(READ_ATTEMPTS):
             root = self.root()
             if root is None or not root.is_spread:
@@ -136,13 +136,13 @@ class Tree(Generic[T]):
                 return self.load(root)
             except Corrupt as damage:
                 self.root()
-                if self.file.held.etag == etag:  # else it was replaced while we read, and its files may be gone
+                if self.file.held.etag == etag:  # otherwise it was replaced while we read, and its files may be gone
                     self.damage = damage
                     return None
         return None
 
     def load(self, root: Root[T]) -> T:
-        """All partitions and deltas, merged; what did not change since the last time is not read again."""
+        """All partitions and deltas, merged; unchanged files are not read again."""
         partitions = self.partitions(root)
         base = tuple(piece.file for piece in partitions)
         loaded = self._loaded
@@ -167,7 +167,8 @@ class Tree(Generic[T]):
             self.pieces.keep({one.file for one in root.deltas})
 
     def among(self, ids: Iterable[str]) -> T | None:
-        """What the table knows of some ids, at least; None where there is none, or where it is damaged (`damage`)."""
+        """What the table knows about some ids, and maybe others. None if there is none, or if it is damaged
+        (`damage`)."""
         try:
             return self._among(ids)
         except Corrupt as damage:
@@ -195,7 +196,7 @@ class Tree(Generic[T]):
         return root.partitions if root.directory is None else self._directories.get([root.directory.file])[0]
 
     def knows_partitions(self, root: Root[Counted]) -> bool:
-        """Can `partitions` tell without a request?"""
+        """Whether `partitions` can answer without a request."""
         return root.directory is None or not self._directories.missing([root.directory.file])
 
     # Publishing
@@ -203,8 +204,8 @@ class Tree(Generic[T]):
     def publish(self, change: Callable[[Root[T] | None], Edit[T] | EditStream[T] | None]) -> Root[T] | None:
         """Apply a change until it is stored, or until there is nothing to change. Returns the root that is stored now.
 
-        Each attempt reads what the change needs, computes what it comes to, stores the files that are not known to be
-        stored, and swaps the root. Losing the race, it starts again from the newer root.
+        Each attempt reads what the change needs, computes the result, stores the files that are not known to be stored,
+        and swaps the root. If it loses the race, it starts again from the newer root.
         """
 
         def swapped(root: Root[T] | None) -> Root[T] | None:
@@ -221,7 +222,7 @@ class Tree(Generic[T]):
         return self.file.update(swapped)
 
     def stored(self, made: Edit[T] | EditStream[T], keep: set[str] | None = None) -> Edit[T]:
-        """Store the files of a change, those of a stream as they come. `keep`: files whose content stays in memory
+        """Store the files of a change, and those of a stream as they come. `keep`: files whose content stays in memory
         (None: all)."""
         if isinstance(made, Edit):
             self._store(made.files)
@@ -247,16 +248,16 @@ class Tree(Generic[T]):
         return self.put_file(self.layout.new_file(stem, part, start=start, level=level))
 
     def _listed(self, edit: Edit[T]) -> Sequence[Piece]:
-        """The partitions of a new base; of one that stays only what the root itself names."""
+        """The partitions of a new base; for an unchanged base, only those that the root itself names."""
         is_new = edit.by in ("base", "source") and self.knows_partitions(edit.root)
         return self.partitions(edit.root) if is_new else edit.root.partitions
 
     # Changes
 
     def fold(self, read: Callable[[], News[T]], build: Callable[[T | None], T]) -> tuple[Root[T], bool]:
-        """`read` tells what the fold brings, as of now; `build` makes the table from its source, where there is none or
-        it is stale. Returns the root that is stored now, and whether its base was made again: from the source, or
-        because one file would have to be written again for little. Of a spread one nothing but the root is read."""
+        """`read` returns the current news of the fold. `build` makes the table from its source if there is none or it
+        is stale. Returns the root that is stored now, and whether its base was rebuilt: from the source, or because one
+        file would have been rewritten for a small change. For a partitioned table, only the root is read."""
         is_new = False
 
         def change(root: Root[T] | None) -> Edit[T] | EditStream[T] | None:
@@ -276,18 +277,18 @@ class Tree(Generic[T]):
         return stored, is_new
 
     def _is_much_larger(self, root: Root[T], news: News[T]) -> bool:
-        """Is it one file, and much larger than what a fold brings?"""
+        """Whether it is one file, and much larger than the news of a fold."""
         size = self.file.held.size
         return not root.is_spread and size > max(FOLD_BYTES, BASE_SHARE * len(news.delta(0).encode()))
 
     def _spread(self, root: Root[T], news: News[T]) -> EditStream[T] | None:
-        """The table with the news, spread over files, so that the next folds need not write it again."""
+        """The table with the news, partitioned, so that the next folds need not rewrite it."""
         whole = None if root.whole is None else news.onto(root.whole)
         return None if whole is None else self._formed(whole, root, "base", spread=True)
 
     def _keep_some(self, root: Root[T]) -> None:
-        """What stays parsed from one fold to the next: of a small table everything, of a large one the newest deltas,
-        which are merged soon."""
+        """What stays parsed from one fold to the next: everything of a small table; only the newest deltas of a large
+        one, which are merged soon."""
         if root.size <= PARTITION_BYTES:
             listed = self.partitions(root) if self.knows_partitions(root) else ()
             self.pieces.keep({*root.files(), *(piece.file for piece in listed)})
@@ -298,8 +299,8 @@ class Tree(Generic[T]):
         self._loaded = self._delta = None
 
     def update(self, wish: Callable[[T | None], T | None]) -> T | None:
-        """Change the whole table, whatever its form, as its source says; `wish` gives None when it says what it should.
-        A spread one is left without deltas. Returns the table as it is stored now."""
+        """Change the whole table, in either form, as its source says; `wish` returns None if it already matches. A
+        partitioned table is left without deltas. Returns the table as it is stored now."""
         result: T | None = None
 
         def change(root: Root[T] | None) -> EditStream[T] | None:
@@ -315,10 +316,10 @@ class Tree(Generic[T]):
         return result
 
     def tidy(self, *, is_quiet: bool = False, force: bool = False, bytes_max: int | None = None) -> bool:
-        """Split, merge deltas, merge them into the base, or go back to a whole file: what is due, one flip each.
+        """Split, merge deltas, merge them into the base, or go back to one file: whatever is due, one swap each.
 
         `is_quiet`: a table that is small enough becomes one file. `force`: merge every delta too.
-        `bytes_max`: leave a base that is larger to somebody with more time. Returns whether the base was made again.
+        `bytes_max`: leave a larger base to a process with more time. Returns whether the base was rebuilt.
         """
         root = self.file.held.value if self.file.held.etag is not None else self.root()
         if root is not None and root.whole is not None:
@@ -336,13 +337,13 @@ class Tree(Generic[T]):
         return self._merge_base(root, is_quiet=is_quiet)
 
     def reform(self) -> bool:
-        """Make the base anew, whether or not that is due. False when another was quicker."""
+        """Rebuild the base, whether or not that is due. False if another writer was faster."""
         root = self.root()
         return root is not None and root.is_spread and self._merge_base(root, is_quiet=True)
 
     def reformed(self, root: Root[T], *, is_quiet: bool) -> Root[T]:
-        """The root with every delta merged into the base; its files are stored as they come (`layout.EditStream`). One
-        file, if the table is quiet and small enough, or so small that every fold may write it again."""
+        """The root with every delta merged into the base; its files are stored as they come (`layout.EditStream`). The
+        result is one file if the table is quiet and small enough, or so small that every fold may rewrite it."""
         layout = self.layout
         ids, weights = list[str](), list[int]()
         for part in self.parts(root):
@@ -373,7 +374,7 @@ class Tree(Generic[T]):
         return stored is not None and stored.is_spread
 
     def _merge_deltas(self) -> None:
-        """As long as a level is full, make one delta of the next level of it; one that would be too large is left to
+        """While a level is full, merge it into one delta of the next level. A delta that would be too large is left to
         the next base."""
         while (root := self.held_spread) is not None and (full := root.full_level(DELTAS_MAX)):
             if sum(piece.size for piece in full) > PARTITION_BYTES:
@@ -383,7 +384,7 @@ class Tree(Generic[T]):
             self.publish(partial(merged_deltas, gone=full, merged=merged))
 
     def _merge_base(self, start: Root[T], *, is_quiet: bool) -> bool:
-        """Make a new base of the base and the deltas of `start`. False when another was quicker."""
+        """Make a new base from the base and the deltas of `start`. False if another writer was faster."""
         base = self.reformed(start, is_quiet=is_quiet)
         is_ours = False
 
@@ -406,16 +407,16 @@ class Tree(Generic[T]):
             return None
 
     def carried(self, root: Root[T] | None) -> list[str]:
-        """The first ids of the partitions that there are."""
+        """The first ids of the existing partitions."""
         try:
             return [] if root is None else [piece.start for piece in self.partitions(root)]
         except Corrupt:
             return []
 
-    # Files that are gone, or that nobody names
+    # Missing files, and files that no root names
 
     def lacks_files(self, root: Root[T]) -> bool:
-        """Is a file gone that the root names, or is it unknown which files it names? Lists the directory."""
+        """Whether a file that the root names is gone, or it is unknown which files it names. Lists the directory."""
         try:
             partitions = self.partitions(root)
         except Corrupt:
@@ -424,7 +425,7 @@ class Tree(Generic[T]):
         return not wanted <= self.pieces.listed()
 
     def collect(self, dry_run: bool) -> int:
-        """Delete files that no root names any more."""
+        """Delete files that no root names."""
         return self.pieces.collect("", self.named, self.collection.clock, dry_run)
 
     def named(self) -> set[str] | None:
@@ -437,7 +438,7 @@ class Tree(Generic[T]):
         try:
             partitions = self.partitions(root)
         except Corrupt:
-            return None  # nothing is deleted while it is unknown what is named
+            return None  # nothing is deleted while the named files are unknown
         return root.files() | {piece.file for piece in partitions} | self.beside(partitions) | {"_meta.json"}
 
 
@@ -475,7 +476,7 @@ class ManifestTree(Tree[Manifest]):
         return column_files(partitions)
 
     def reformed(self, root: Root[Manifest], *, is_quiet: bool) -> Root[Manifest]:
-        """A merge leaves the column files of partitions that stay as they are."""
+        """A merge keeps the column files of unchanged partitions."""
         self.columns.learn(self.partitions(root))
         return super().reformed(root, is_quiet=is_quiet)
 
@@ -486,8 +487,8 @@ class ManifestTree(Tree[Manifest]):
             files.pieces.keep(set())
 
     def lookup(self, files: IndexFiles, root: Root[Manifest], keys: Sequence[str]) -> set[str] | None:
-        """The ids under the entry keys; None when the root has no such index. No part is read for rows that were cut
-        where there are none."""
+        """The ids under the entry keys; None if the root has no such index. If no rows were cut, no part is read for
+        them."""
         known, definition = root.indexes.get(files.definition.field), files.definition
         if known is None or known.type != definition.type:
             return None
@@ -503,7 +504,7 @@ class ManifestTree(Tree[Manifest]):
         return found
 
     def has_all_indexes(self, root: Root[Manifest]) -> bool:
-        """Does the base have exactly the indexes that the schema declares?"""
+        """Whether the base has exactly the indexes that the schema declares."""
         declared = {one.definition.field: (one.definition.type, one.definition.unique) for one in self.indexes}
         return declared == {field: (one.type, one.unique) for field, one in root.indexes.items()}
 
@@ -513,12 +514,12 @@ class ManifestTree(Tree[Manifest]):
         )
 
     def audit_columns(self, root: Root[Manifest]) -> Iterator[tuple[str, str, str]]:
-        """What differs between column files and their partitions: kind, key, detail."""
+        """The differences between column files and their partitions: kind, key, detail."""
         pieces = [piece for piece in self.partitions(root) if piece.columns]
         return self.columns.audit(pieces, self.pieces.get([piece.file for piece in pieces]))
 
     def base(self, root: Root[Manifest]) -> Manifest:
-        """The partitions without the deltas: what the parts of the indexes are of."""
+        """The partitions without the deltas: the index parts cover exactly these."""
         return self.layout.joined(self.pieces.get([piece.file for piece in self.partitions(root)]))
 
     def collect(self, dry_run: bool) -> int:

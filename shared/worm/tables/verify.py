@@ -1,4 +1,4 @@
-"""verify: recompute everything derived from the source, and name every difference.
+"""verify: recompute everything that is derived from the source, and report every difference.
 
 Shares no cache with any writer. Reads, per model: all object versions (listing), all oplog entries, all documents, and
 the stored manifest, indexes and heads. For a model with oplog it checks that
@@ -6,19 +6,19 @@ the stored manifest, indexes and heads. For a model with oplog it checks that
   by one);
 - replaying the entries gives the current document exactly;
 - manifest and indexes are, byte for byte, what folding the entries gives; heads name the newest entries;
-- column files say what their partitions say;
-- no two documents have one unique value, and every claim of one is held by a document that has it;
-- documents of a model in a space are of the commits that its log has. A document that is of no commit is somebody's
-  own, and one that is missing was deleted by hand or by its own commit: both stay until the next commit writes them.
-A document that breaks its schema is no difference: it is listed as `rejected`, with the reason, or as `outgrown` where
-it was valid when it was written, and the schema has changed since.
+- column files match their partitions;
+- no two documents share a unique value, and every claim belongs to a document that has the value;
+- documents of a model in a space come from the commits in its log. A document without a commit was put there by
+  somebody, and a missing one was deleted by hand or by its own commit: both stay until the next commit writes them. A
+  document that violates its schema is not a difference: it is listed as `rejected`, with the reason, or as `outgrown`
+  if it was valid when it was written and the schema has changed since then.
 
-In append mode every document was written once and is still there. The store's conditions alone cannot promise that (a
-put-if-absent succeeds again behind a delete marker), so listings of versions and entries tell what really happened:
+In append mode, every document was written once and still exists. The store's conditions alone cannot guarantee that (a
+put-if-absent succeeds again after a delete marker), so listings of versions and entries show what really happened:
 - `append-overwritten`: a document has more than one version, or its oplog more than one entry;
-- `append-deleted`: a delete marker lies on a document, on top or between versions;
-- `append-removed`: the oplog knows a document of which no version is left.
-On a store without versions only the oplog tells of an overwrite, once it is recorded.
+- `append-deleted`: a document has a delete marker, as its newest version or between versions;
+- `append-removed`: the oplog knows a document, but none of its versions is left.
+On a store without versions, only the oplog shows an overwrite, once it is recorded.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from worm.tables.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that is not as the source says. `kind` is stable, for scripts."""
+    """One difference from the source. `kind` is stable, for scripts."""
 
     kind: str
     model: str
@@ -56,7 +56,7 @@ class Difference:
 
 
 def audit_append(collection: Collection, within: IdRange | None = None) -> list[Difference]:
-    """What contradicts write-once, keys ascending; nothing for a model that is not in append mode. Reads only."""
+    """Violations of write-once, keys ascending; empty for a model that is not in append mode. It only reads."""
     if collection.definition.mode != "append":
         return []
     versions = collection.all_versions(within or IdRange())
@@ -92,7 +92,7 @@ EXPLAINED = "run `worm why` on this key to see what to do"
 
 @dataclass
 class VerifyReport:
-    """What verifying one model found."""
+    """The result of verifying one model."""
 
     model: str
     documents: int = 0
@@ -100,9 +100,9 @@ class VerifyReport:
     differences: list[Difference] = field(default_factory=list)
     rejected: dict[str, str] = field(default_factory=dict)
     outgrown: dict[str, str] = field(default_factory=dict)
-    """Documents that fitted the schema when they were written and do not fit today's, with the reason."""
+    """Documents that fitted the schema when they were written, but do not fit today's, with the reason."""
     kept: dict[str, str] = field(default_factory=dict)
-    """Documents that somebody put back though the log of their space has something else, with what it has."""
+    """Documents that somebody restored although the log of their space has something else, with what the log has."""
 
     @property
     def is_clean(self) -> bool:
@@ -120,7 +120,7 @@ class VerifyReport:
         self.kept.update(other.kept)
 
     def judged(self, collection: Collection, entity_id: str, found: Object) -> Document | None:
-        """The document of a stored object, with a note where it does not fit the schema; None: it is rejected."""
+        """The document of a stored object, with a note if it does not fit the schema. None: it is rejected."""
         try:
             return collection.documents.parse(entity_id, found)
         except Invalid as mistake:
@@ -131,14 +131,14 @@ class VerifyReport:
 
 
 def verify_collection(collection: Collection, progress: Progress = silent) -> VerifyReport:
-    """Verify one model. Reads only."""
+    """Verify one model. It only reads."""
     report = VerifyReport(collection.name)
     table = Table(collection)
     if collection.definition.oplog:
         changes = verify_entities(collection, report, progress=progress)
         expected = empty_manifest(collection).folded(changes) or empty_manifest(collection)
         if any(change.damage is not None for change in changes) and table.is_kept:
-            # The time of a document that was served before may be later than all that is there.
+            # The time of a document that was served before may be later than all current ones.
             stored = table.manifest.root()
             newest = max(expected.last_updated, "" if stored is None else stored.last_updated)
             expected = replace(expected, last_updated=newest)
@@ -167,7 +167,7 @@ def verify_collection(collection: Collection, progress: Progress = silent) -> Ve
 def verify_entities(
     collection: Collection, report: VerifyReport, within: IdRange | None = None, progress: Progress = silent
 ) -> list[Change]:
-    """Check documents against their oplogs. Returns what a rebuild takes for the newest state of each."""
+    """Check documents against their oplogs. Returns the newest state of each, as a rebuild sees it."""
     versions = collection.all_versions(within or IdRange())
     seqs = collection.recorded_seqs(within or IdRange())
     ids = sorted({*versions, *seqs})
@@ -223,13 +223,13 @@ class _Entity:
         return change, self._report
 
     def _missing(self) -> tuple[int, int] | None:
-        """The first gap. Archives count where the schema says that there may be any."""
+        """The first gap. Archives count if the schema allows them."""
         has_archives = self._collection.definition.archive_after is not None
         return (self._seqs if has_archives else Seqs(self._seqs.single)).missing
 
     def _check_archives(self) -> None:
-        """Archives that are not needed to read the history, because single entries are still there, are checked too.
-        Only a history of more than `every` entries has any of ours."""
+        """Archives that are not needed to read the history, because single entries still exist, are checked too. Only a
+        history of more than `every` entries can have archives of ours."""
         oplog = self._collection.oplog
         if len(self._seqs.single) <= oplog.every and not self._seqs.archives:
             return
@@ -256,7 +256,7 @@ class _Entity:
                 raise Corrupt("the document and the diff of a checkpoint disagree", key=key)
 
     def _check_versions(self, entries: Sequence[OplogEntry]) -> None:
-        """Every version that changed something is named by exactly one entry, or by one as skipped."""
+        """Exactly one entry names every version that changed something, or one entry names it as skipped."""
         named = Counter(exact_name(entry) for entry in entries if not entry.metadata.get("reverted"))
         skipped = {name for entry in entries for name in _skipped(entry)}
         for version, around in self._surroundings(entries):
@@ -270,9 +270,9 @@ class _Entity:
                 self._report.differ("version-unrecorded", version.key, f"version {name} has no oplog entry")
 
     def _surroundings(self, entries: Sequence[OplogEntry]) -> Iterator[tuple[Version, Sequence[OplogEntry]]]:
-        """The versions, oldest first. With each the last entry of a version before it (none: there is no such version),
-        and the entries after that one, up to the first of a version after it: when capture met the version, one of
-        these was the newest."""
+        """The versions, oldest first. For each, the last entry for an earlier version (none if there is no such
+        version), and the entries after that one, up to the first for a later version. One of these was the newest when
+        capture saw the version."""
         first: dict[tuple[str, str], int] = {}
         for at, entry in enumerate(entries):
             first.setdefault(exact_name(entry), at)
@@ -286,7 +286,7 @@ class _Entity:
             start = last.get(exact_name(version), start)
 
     def _needs_no_entry(self, version: Version, around: Sequence[OplogEntry]) -> bool:
-        """Would capture have passed it over? A delete marker changes nothing where the history has no document, or has
+        """Whether capture would have skipped it. A delete marker changes nothing if the history has no document, or has
         deleted it."""
         if version.is_delete_marker:
             return not around or any(entry.op == "delete" for entry in around)
@@ -299,7 +299,7 @@ class _Entity:
             return True
 
     def _is_late(self, version: Version, head: Head | None) -> bool:
-        """A write that landed after the commit that deleted the document: not part of the history."""
+        """Whether the write landed after the commit that deleted the document. It is then not part of the history."""
         found = None if version.is_delete_marker else self._collection.documents.version(version)
         return found is not None and self._collection.origins.standing(self._id, found, head).is_late
 
@@ -308,7 +308,7 @@ class _Entity:
         return None if found is None else self._collection.documents.parse(self._id, found)
 
     def _check_current(self, state: Document | None) -> None:
-        """The newest version and the replay say the same; an invalid newest version counts for nothing."""
+        """The newest version and the replay must agree; an invalid newest version does not count."""
         if not self._versions or self._versions[0].is_delete_marker:
             if state is not None:
                 key = self._collection.documents.key(self._id)
@@ -358,7 +358,7 @@ def _verify_files(table: Table, expected: Manifest, report: VerifyReport) -> Non
 
 
 def verify_index(files: IndexFiles, wanted: Index, report: VerifyReport) -> None:
-    """The file of an index of a whole table."""
+    """Check the index file of a table in one file."""
     index = files.file.read()
     if index is None:
         report.differ(*absence("index", files.key, files.file.held.damage))
@@ -367,7 +367,7 @@ def verify_index(files: IndexFiles, wanted: Index, report: VerifyReport) -> None
 
 
 def _verify_parts(files: IndexFiles, root: Root[Manifest], wanted: Index, report: VerifyReport) -> None:
-    """The parts of an index say what the partitions of the manifest say; the deltas belong to both."""
+    """The parts of an index must match the partitions of the manifest; the deltas belong to both."""
     if files.is_whole():
         report.differ(*beside_parts(files))
         return
@@ -383,7 +383,7 @@ def _verify_parts(files: IndexFiles, root: Root[Manifest], wanted: Index, report
 
 
 def beside_parts(files: IndexFiles) -> tuple[str, str, str]:
-    """Kind, key and detail of an index file that is whole, though the table is not."""
+    """The kind, key and detail for an index file that has entries although the table is partitioned."""
     return "index-differs", files.key, f"has entries although the table is partitioned ({REPAIR})"
 
 
@@ -400,7 +400,7 @@ def differing(number: int, noun: str) -> str:
 
 
 def absence(what: str, key: str, damage: Corrupt | None) -> tuple[str, str, str]:
-    """Kind, key and detail of something that is not there, or cannot be read."""
+    """The kind, key and detail for a file that is missing or cannot be read."""
     if damage is None:
         return f"{what}-missing", key, f"there is no {what} ({REPAIR})"
     return f"{what}-damaged", damage.key or key, f"{damage.message} ({REPAIR})"
@@ -432,6 +432,6 @@ def _verify_heads(table: Table, changes: Sequence[Change], report: VerifyReport)
 
 
 def wrong_heads(stored: Heads, expected: Heads) -> list[str]:
-    """The ids whose heads are not as expected. A head of a damaged entity does no harm: it is only a hint."""
+    """The ids whose heads are wrong. A head of a damaged entity does no harm: it is only a hint."""
     ids = {*stored.heads, *expected.heads} - expected.damaged
     return [one for one in ids if stored.heads.get(one) != expected.heads.get(one)]

@@ -1,13 +1,13 @@
-"""The view of a table: its rows as of one root. Queries read it; it stays while the root stays, and with it what was
-decoded.
+"""The view of a table: its rows as of one root. Queries read it. It is kept, with everything decoded so far, until the
+root changes.
 
-A table whose root has the rows is one part, kept as bytes (or parsed: without msgspec, and where this process has just
-written it). A spread table has a part for each partition, which `PartFiles` keeps from one view to the next: a column
-file, or the partition itself, each with what the deltas know newer.
+A table inside its root is one part, kept as bytes (or parsed: without msgspec, or if this process has just written it).
+A partitioned table has a part for each partition, which `PartFiles` keeps from one view to the next: a column file or
+the partition itself, each with newer rows from the deltas.
 
-A file of a spread table may be gone by the time it is read (merged, and deleted a day later) or damaged: `rows`,
-`columns` and `batches` then raise `Corrupt`, and the reader asks for the view again or reads the documents. A column
-file alone is not missed: its partition is read instead.
+A file of a partitioned table may be gone when it is read (merged, and deleted a day later) or damaged. `rows`,
+`columns` and `batches` then raise `Corrupt`, and the reader requests the view again or reads the documents. A missing
+column file is not an error: its partition is read instead.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from worm.values import dataclass
 
 V = TypeVar("V")
 ASSUMED_BYTES = 1000
-"""Of a document, where nothing is known of the collection."""
+"""The assumed bytes of a document, if nothing is known about the collection."""
 ASSUMED_COUNT = 1000
-"""Of documents, where nobody counts them."""
+"""The assumed number of documents, if nothing counts them."""
 
 
 class PartFiles:
-    """The partitions of a spread table as parts, kept as long as a root names them. `damages`: what was wrong with
+    """The partitions of a partitioned table as parts, kept as long as a root names them. `damages`: what was wrong with
     column files, by the names of their partitions."""
 
     def __init__(self, tree: ManifestTree) -> None:
@@ -45,7 +45,7 @@ class PartFiles:
         self.damages: dict[str, Corrupt] = {}
 
     def requests(self, root: Root[Manifest | RawPart]) -> int:
-        """How many GETs `load` takes."""
+        """The number of GETs that `load` takes."""
         tree = self._tree
         if not tree.knows_partitions(root):
             return 1 + root.partition_count + len(root.deltas)
@@ -53,8 +53,8 @@ class PartFiles:
         return unknown + tree.pieces.missing(piece.file for piece in root.deltas)
 
     def load(self, root: Root[Manifest | RawPart], fields: Sequence[str] = ()) -> list[Part]:
-        """What this process wrote itself, and has in memory, is taken from there. The cells of `fields` are decoded as
-        the files come, while others are on their way."""
+        """Files that this process wrote and still has in memory are taken from there. The cells of `fields` are decoded
+        as the files arrive, while others are still being read."""
         tree = self._tree
         partitions = tree.partitions(root)
         unparsed = self._unparsed(partitions)
@@ -70,7 +70,7 @@ class PartFiles:
         ]
 
     def _read(self, pieces: Sequence[Piece], fields: Sequence[str]) -> None:
-        """By their column files; by themselves where there is none, or it is damaged."""
+        """Reads the column files, or the partitions themselves if there is none or it is damaged."""
         told = [piece for piece in pieces if piece.columns]
         plain = [piece for piece in pieces if not piece.columns]
         for piece, part in zip(told, self._tree.columns.get(told, fields), strict=True):
@@ -82,7 +82,7 @@ class PartFiles:
         self._parts |= zip((piece.file for piece in plain), self._plain(plain), strict=True)
 
     def _instead(self, piece: Piece, damage: Corrupt) -> Part:
-        """The partition itself. Queries of several threads may come here."""
+        """The partition itself. Several threads may call this."""
         self.damages[piece.file] = damage
         return self._plain([piece])[0]
 
@@ -99,14 +99,14 @@ class PartFiles:
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """Rows by id, and what tells of which version of its document each of them is."""
+    """Rows by id, and the document version of each."""
 
     rows: Mapping[str, Row]
     version: Callable[[str], DocumentVersion | None]
 
 
 class TableView:
-    """Rows of a table. What it hands out belongs to the cache: readers copy before they change."""
+    """Rows of a table. The values that it returns belong to the cache: copy them before you change them."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class TableView:
         self._root_size = root_size
         self._parts: Sequence[Part] | None = None
 
-    # What the root says
+    # From the root
 
     @property
     def is_partitioned(self) -> bool:
@@ -147,22 +147,22 @@ class TableView:
 
     @property
     def size_bytes(self) -> int:
-        """Of all files that hold the rows."""
+        """The bytes of all files that hold the rows."""
         return self._root_size + self._root.size
 
     @property
     def count_hint(self) -> int:
-        """About how many rows there are, without a request."""
+        """The approximate number of rows, without a request."""
         return self._root.count
 
     @property
     def cut_hint(self) -> int:
-        """How many rows lack something of their documents: at most, where the table is partitioned. No request."""
+        """How many rows lack values of their documents (an upper bound if the table is partitioned). No request."""
         return self._root.cut if self.is_partitioned else len(self.columns.cut)
 
     @property
     def requests(self) -> int:
-        """How many GETs it takes to have the rows."""
+        """The number of GETs that it takes to load the rows."""
         return self._files.requests(self._root) if self.is_partitioned and self._parts is None else 0
 
     @property
@@ -181,7 +181,7 @@ class TableView:
     # The rows
 
     def read(self, fields: Sequence[str] = ()) -> Sequence[Part]:
-        """Have the rows. `fields`: those that will be asked for first."""
+        """Load the rows. `fields`: the fields that will be used first."""
         if self._parts is None:
             whole = self._root.whole
             if whole is None:
@@ -204,7 +204,7 @@ class TableView:
 
     @cached_property
     def seqs(self) -> Mapping[str, int]:
-        """In a delta of a model without oplog they are numbers of folds."""
+        """In a delta of a model without an oplog, they are numbers of folds."""
         if self.is_partitioned and not self._tree.layout.keeps_seqs:
             return {}
         return _joined([part.seqs for part in self.read()])
@@ -214,11 +214,12 @@ class TableView:
         return _joined([part.etags for part in self.read()])
 
     def version(self, at: int) -> DocumentVersion | None:
-        """The version of the document that the row at this position of `columns` is of, as far as the table knows."""
+        """The document version of the row at this position of `columns`, as far as the table knows."""
         return self._version(*self.columns.stamp(at))
 
     def _version(self, seq: int | None, etag: str | None) -> DocumentVersion | None:
-        """Without an oplog there are no seqs, but the etags that rows were read at. So it is with damaged entities."""
+        """Without an oplog, there are no seqs, but the etags that rows were read at. The same holds for damaged
+        entities."""
         if self.oplog and seq is not None:
             return DocumentVersion(seq=seq)
         return None if etag is None else DocumentVersion(etag=etag)
@@ -241,8 +242,8 @@ def _joined(of_parts: Sequence[Mapping[str, V]]) -> Mapping[str, V]:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What is known of a collection: how many documents, bytes of one, bytes that a scan reads and of the root that has
-    or names the rows, and that root where the table is partitioned. `is_assumed`: nobody counted the documents."""
+    """What is known about a collection: the number of documents, the bytes of one, the bytes that a scan reads, the
+    bytes of the root, and the root itself if the table is partitioned. `is_assumed`: nothing counted the documents."""
 
     count: int = 0
     each: int = ASSUMED_BYTES
@@ -253,12 +254,12 @@ class Size:
 
     @classmethod
     def counted(cls, count: int | None) -> Size:
-        """Where nothing else is known."""
+        """The default if nothing else is known."""
         return cls(ASSUMED_COUNT, is_assumed=True) if count is None else cls(count)
 
     @classmethod
     def known(cls, tree: ManifestTree, view: TableView | None) -> Size | None:
-        """Without a request; None where neither the view nor a root that was read tells."""
+        """Without a request; None if neither the view nor a root that was read has the answer."""
         file = tree.file
         root = tree.held_spread if file.undecoded is None else None
         if root is not None:
@@ -276,7 +277,7 @@ class Size:
 
     @property
     def files(self) -> int:
-        """How many files hold the rows, beside the root."""
+        """The number of files with rows, without the root."""
         if self.root is None:
             return 0
         directory = self.root.directory
