@@ -174,6 +174,8 @@ def _make_directory(directory: Path, disk: JournalDisk) -> None:
 class Poisoned(Unavailable):
     """A write failed before: this handle writes nothing more."""
 
+    explained_as = "Unavailable"
+
 
 @dataclass(frozen=True, slots=True)
 class Replay:
@@ -211,6 +213,8 @@ def replay(path: Path) -> Replay:
 
 class Locked(Unavailable):
     """Another process, or another handle of this one, has the store open. `pid` is None where it is not known."""
+
+    explained_as = "Unavailable"
 
     def __init__(self, directory: Path, pid: int | None) -> None:
         holder = "another process" if pid is None else "this process" if pid == os.getpid() else f"process {pid}"
