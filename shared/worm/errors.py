@@ -75,6 +75,8 @@ class WormError(Exception):
     exit_code = 1
     request_id: str | None = None
     """S3's name for the request that failed, where it told: AWS support and access logs know a request by it."""
+    explained_as = ""
+    """The class that the documentation explains instead, where a caller need not tell the two apart."""
     is_stored = False
     """True: the change that was asked for is stored, and what failed is what follows it: history, table, claims."""
 
@@ -91,6 +93,13 @@ class WormError(Exception):
 
     def __str__(self) -> str:
         return self._said(self.hint)
+
+    @property
+    def help_url(self) -> str:
+        """The page that explains this kind of error: its causes, and what to do."""
+        from worm.version import DOCS_URL  # importing an error imports nothing else
+
+        return f"{DOCS_URL}reference/errors.html#{(self.explained_as or type(self).__name__).lower()}"
 
     def for_shell(self) -> str:
         """The same, with the hint for somebody who uses the `worm` command."""

@@ -154,7 +154,7 @@ def test_every_command_takes_the_shared_options() -> None:
     taken = {
         name: {option for one in leaf.load(name).params for option in one.opts} for name, leaf in _commands(COMMANDS)
     }
-    without_place = {"cost", "demo", "pack", "unpack", "schema export"}
+    without_place = {"cost", "demo", "pack", "unpack", "schema export", "schema json-schema"}
     without_url = {"attach", "detach", "dev", *without_place}
     assert {name for name, options in taken.items() if "--url" not in options} == without_url
     assert {name for name, options in taken.items() if "--endpoint-url" not in options} == without_place

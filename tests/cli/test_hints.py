@@ -15,7 +15,17 @@ import pytest
 
 from tests.cli.company import SDK_CALL, Command
 from tests.project.source_tree import WORM, python_files, relative
-from worm.errors import Conflict, Hint, Invalid, NotFound, WormError
+from worm.errors import (
+    CommitStateUnknown,
+    Conflict,
+    Corrupt,
+    Hint,
+    Invalid,
+    NotFound,
+    SnapshotExpired,
+    Unavailable,
+    WormError,
+)
 from worm.model import Worm
 from worm.store.base import Gone, Lost, Won
 from worm.store.file import FileStore
@@ -54,6 +64,30 @@ def test_a_plain_hint_serves_both() -> None:
     assert str(error) == error.for_shell() == "no (run `worm repair` to rebuild it)"
     assert WormError("no").for_shell() == "no"
     assert WormError("no", hint=Hint("try later")).for_shell() == "no (try later)"
+
+
+@pytest.mark.parametrize(
+    ("error", "is_explained"),
+    [
+        (Invalid("no"), False),
+        (Conflict("no"), False),
+        (Unavailable("no"), False),
+        (CommitStateUnknown("no", hint="look"), True),
+        (Corrupt("no", hint="`worm repair`"), True),
+        (SnapshotExpired("no"), True),
+    ],
+)
+def test_a_rare_error_has_a_second_line_that_links_to_its_page(
+    error: WormError, is_explained: bool, worm: Command, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("worm.model.connect", failing)
+    ended = worm("table", "list", "--format", "json", "--url", url)
+    more = [f"more: {error.help_url}"] if is_explained else []
+    assert (ended.exit_code, ended.stdout) == (error.exit_code, "")
+    assert ended.stderr.splitlines() == [f"worm: {error.for_shell()}", *more]
 
 
 def _texts(tree: ast.AST) -> Iterator[str]:

@@ -1,8 +1,9 @@
 """`worm`: the options that precede a command, and the one place where errors become exit codes.
 
-An error of the library is one line on stderr, with its hint, and the exit code of its class (`worm.errors`); a mistake
-in the command line itself is exit code 2, output that cannot be written 1, an interrupt 130. A reader that closes the
-pipe (`| head`) has enough: exit code 0. Only a defect of this program shows a traceback.
+An error of the library is one line on stderr, with its hint, and the exit code of its class (`worm.errors`); rare kinds
+have a second line, which links to the page that explains them. A mistake in the command line itself is exit code 2,
+output that cannot be written 1, an interrupt 130. A reader that closes the pipe (`| head`) has enough: exit code 0.
+Only a defect of this program shows a traceback.
 
 A module of its own because `main`, which the console script calls, answers signals while this one is loaded.
 """
@@ -19,7 +20,7 @@ import typer
 
 from worm.cli.commands import COMMANDS, LazyGroup
 from worm.cli.options import ACTOR_HELP, DEFAULT_URL, ENDPOINT_HELP, URL_HELP, Target, opened_stores
-from worm.errors import WormError
+from worm.errors import CommitStateUnknown, Corrupt, Denied, Expired, Fenced, UnsafeStore, WormError
 from worm.version import VERSION
 
 EXIT_INTERRUPTED = 130
@@ -29,6 +30,8 @@ HINTS = {
     " is append-only": 'its "mode" in the schema is append: documents are created, never changed or deleted',
 }
 """For errors whose words are fixed and say only what is the case."""
+EXPLAINED = (Fenced, CommitStateUnknown, Denied, Corrupt, UnsafeStore, Expired)
+"""Rare errors: a link to their page follows. Of all others the message and its hint are enough."""
 
 
 class WormGroup(LazyGroup):
@@ -68,6 +71,9 @@ def _errors_as_exits() -> Iterator[None]:
     except WormError as error:
         error.hint = error.hint or next((hint for end, hint in HINTS.items() if error.message.endswith(end)), None)
         _tell(error.for_shell())
+        if isinstance(error, EXPLAINED):
+            with suppress(OSError):
+                typer.echo(f"more: {error.help_url}", err=True)
         raise typer.Exit(error.exit_code) from error
     except (KeyboardInterrupt, RuntimeError) as raised:
         # Python 3.11 wraps what strikes while it makes a class.

@@ -177,6 +177,8 @@ def _make_directory(directory: Path, disk: JournalDisk) -> None:
 class Poisoned(Unavailable):
     """An earlier write failed: this handle accepts no more writes."""
 
+    explained_as = "Unavailable"
+
 
 @dataclass(frozen=True, slots=True)
 class Replay:
@@ -215,6 +217,8 @@ def replay(path: Path) -> Replay:
 
 class Locked(Unavailable):
     """Another process, or another handle of this one, has the store open. `pid` is None if it is not known."""
+
+    explained_as = "Unavailable"
 
     def __init__(self, directory: Path, pid: int | None) -> None:
         holder = "another process" if pid is None else "this process" if pid == os.getpid() else f"process {pid}"

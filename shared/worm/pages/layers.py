@@ -39,6 +39,8 @@ RUN_BYTES = 4 * 1024 * 1024
 class LayerGone(Unavailable):
     """A layer is missing: a newer root may say why."""
 
+    explained_as = "Unavailable"
+
     def __init__(self, layer: Layer, key: str) -> None:
         super().__init__(
             "a layer is missing", key=key, hint="the root has changed, or the database is damaged: try again"

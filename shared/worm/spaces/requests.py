@@ -59,6 +59,8 @@ FORGOTTEN = timedelta(hours=1)
 class DeskOpen(Fenced):
     """Another process takes requests: hand the transaction over."""
 
+    explained_as = "Fenced"
+
 
 @dataclass(frozen=True, slots=True)
 class Answers:
