@@ -86,6 +86,17 @@ def test_windows_is_sent_to_wsl(worm: Command, monkeypatch: pytest.MonkeyPatch, 
     )
 
 
+@pytest.mark.parametrize("command", [["demo"], ["dev"], ["demo", "--quick"]])
+def test_macos_gets_no_functions_that_could_not_start(
+    worm: Command, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    """AWS's runtime client installs there, without the part that talks to Lambda."""
+    monkeypatch.setattr("worm.dev.environment.find_spec", lambda name: None)
+    ended = worm(*command)
+    missing = "Lambda functions cannot run here: the compiled part of AWS's runtime client exists for Linux only"
+    assert (ended.exit_code, ended.stderr) == (6, f"worm: {missing} (use Linux, a Linux container, or WSL)\n")
+
+
 @pytest.mark.parametrize(
     ("command", "package", "extra"),
     [("demo", "yaml", "dev"), ("dev", "yaml", "dev"), ("serve", "aws_lambda_powertools", "api")],

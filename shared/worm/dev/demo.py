@@ -292,9 +292,10 @@ def _logs(settings: Settings, display: Display) -> Iterator[list[int]]:
         yield finished
     finally:
         folder = settings.work_dir
-        if finished == [0] and folder is not None:
+        has_logs = folder is not None and folder.is_dir() and any(folder.iterdir())
+        if folder is not None and (finished == [0] or not has_logs):
             shutil.rmtree(folder, ignore_errors=True)
-        elif folder is not None and folder.is_dir():
+        elif has_logs:
             display.line(f"the logs are in {folder}")
 
 

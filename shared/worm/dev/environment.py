@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
@@ -93,6 +94,11 @@ class Environment:
         self.settings = settings or Settings()
         if self.settings.aws not in ("moto", "localstack"):
             raise Invalid(f"unknown AWS emulator: {self.settings.aws}", hint="use moto or localstack")
+        if find_spec("runtime_client") is None:
+            missing = (
+                "Lambda functions cannot run here: the compiled part of AWS's runtime client exists for Linux only"
+            )
+            raise Unavailable(missing, hint="use Linux, a Linux container, or WSL")
         self.template: Template = read_template(
             template, parameters=self.settings.parameters, region=self.settings.region
         )
