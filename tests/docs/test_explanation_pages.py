@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from datetime import timedelta
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.docs.markdown import ROOT
+from tests.docs.running import run_page
+from worm.cli.app import app
 from worm.dev.cfn import load
 from worm.schema.members import Definition
 
@@ -90,3 +95,27 @@ def test_every_test_that_a_page_names_exists(page: str) -> None:
     named = set(re.findall(r"`(tests/[\w/.]+)`", (FOLDER / page).read_text()))
     assert {one for one in named if not (ROOT / one).exists()} == set()
     assert page != "guarantees.md" or len(named) > 15
+
+
+def test_the_example_of_two_sessions_runs_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = run_page(FOLDER / "consistency.md", tmp_path, monkeypatch)
+    page.writer.close()
+    page.reader.close()
+
+
+def test_every_invariant_has_its_row() -> None:
+    rows = re.findall(r"^\| (I\d+) \| .* \| .* \| (.*) \|$", (FOLDER / "guarantees.md").read_text(), flags=re.MULTILINE)
+    assert [name for name, _ in rows] == [f"I{number}" for number in range(1, 11)]
+    assert [name for name, tests in rows if "`tests/" not in tests] == []
+
+
+def test_the_comparison_has_its_numbers_from_benchmarks_and_costs() -> None:
+    page = " ".join((FOLDER / "comparison.md").read_text().split())
+    saves = (ROOT / "docs" / "benchmarks.md").read_text().partition("\n## save\n")[2].partition("\n## ")[0]
+    measured = dict(re.findall(r"^\| (deltalake|moto)[^|]* raw PUTs \| \**([\d.]+)\** \|", saves, re.MULTILINE))
+    assert f"with deltalake took {measured['deltalake']} times as long as two raw PUTs" in page
+    assert f"a save took {measured['moto']} times" in page
+    estimate = json.loads(CliRunner().invoke(app, ["cost", "--format", "json"]).stdout)
+    idle = sum(line["usd"] for line in estimate["lines"] if line["group"] == "idle")
+    assert f"about ${estimate['units']['a million changes']:.0f} for a million changes" in page
+    assert f"about ${idle:.0f} a month" in page
