@@ -18,7 +18,7 @@ from worm.cli.app import app
 from worm.dev.cfn import load
 
 OTHER_PROGRAMS = ("curl", "export", "python", "sed")
-NOT_IN_THE_API = ("aws logs tail", "aws s3 cp", "aws s3 rm", "aws s3 sync")
+NOT_IN_THE_API = ("aws logs tail", "aws s3 cp", "aws s3 mb", "aws s3 rm", "aws s3 sync")
 EVERYWHERE = {"cli-binary-format", "endpoint-url", "output", "query", "region"}
 ASSIGNED = re.compile(r"^\w+=\$\((.*)\)$")
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from datetime import timedelta
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.docs.markdown import ROOT
+from tests.docs.running import run_page
+from worm.cli.app import app
 from worm.dev.cfn import load
 from worm.schema.members import Definition
 
@@ -20,7 +25,10 @@ LIMITS = [(what, value, where) for what, value, where in ROW.findall((FOLDER / "
 SIZES = {"": 1, "bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "MB": 10**6}
 TIMES = {"s": 1, "min": 60, "minutes": 60, "h": 3600, "hour": 3600, "days": 86_400}
 UNITS = {**SIZES, **TIMES}
-REFUSING = ("query/filters", "query/patterns", "query/query", "query/aggregate", "schema/fields", "schema/definition")
+WORM = ROOT / "shared" / "worm"
+REFUSING = [WORM / f"query/{name}.py" for name in ("filters", "patterns", "query", "aggregate")]
+REFUSING += [*(WORM / "schema").glob("*.py"), *(WORM / "api").glob("*.py")]
+INTERNAL = {"worm.api.tokens.KNOWN_MAX", "worm.api.tokens.RECORD_BYTES_MAX", "worm.api.http1.LINGER_BYTES_MAX"}
 
 
 def number(text: str) -> float:
@@ -73,16 +81,20 @@ def test_no_limit_stands_twice_and_none_is_left_out_of_the_comparison() -> None:
     assert len({where for _, _, where in LIMITS}) == len(LIMITS)
 
 
-@pytest.mark.parametrize("room", REFUSING)
-def test_every_limit_of_these_modules_is_on_the_page(room: str) -> None:
-    """What refuses a user's document, schema or query."""
-    tree = ast.parse((ROOT / "shared" / "worm" / f"{room}.py").read_text())
-    targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
-    names = {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
-    limits = {one for one in names if re.fullmatch(r"[A-Z][A-Z_]*_MAX|MAX_[A-Z_]+", one)}
-    told = {where.rpartition(".")[2] for _, _, where in LIMITS}
-    assert limits
-    assert limits - told == set()
+def limits_of(path: Path) -> set[str]:
+    """The public constants that are a most, with the name of their module."""
+    module = ".".join(path.relative_to(WORM.parent).with_suffix("").parts)
+    assigned = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Assign)]
+    names = [one for node in assigned for target in node.targets for one in ast.walk(target)]
+    is_limit = re.compile(r"[A-Z][A-Z_]*_MAX|MAX_[A-Z_]+")
+    return {f"{module}.{one.id}" for one in names if isinstance(one, ast.Name) and is_limit.fullmatch(one.id)}
+
+
+def test_every_limit_that_refuses_something_is_on_the_page() -> None:
+    """A document, a schema, a query or a call."""
+    limits = set().union(*(limits_of(path) for path in REFUSING))
+    assert len(limits) > 25
+    assert limits - {where for _, _, where in LIMITS} == INTERNAL
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in FOLDER.glob("*.md")))
@@ -90,3 +102,27 @@ def test_every_test_that_a_page_names_exists(page: str) -> None:
     named = set(re.findall(r"`(tests/[\w/.]+)`", (FOLDER / page).read_text()))
     assert {one for one in named if not (ROOT / one).exists()} == set()
     assert page != "guarantees.md" or len(named) > 15
+
+
+def test_the_example_of_two_sessions_runs_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = run_page(FOLDER / "consistency.md", tmp_path, monkeypatch)
+    page.writer.close()
+    page.reader.close()
+
+
+def test_every_invariant_has_its_row() -> None:
+    rows = re.findall(r"^\| (I\d+) \| .* \| .* \| (.*) \|$", (FOLDER / "guarantees.md").read_text(), flags=re.MULTILINE)
+    assert [name for name, _ in rows] == [f"I{number}" for number in range(1, 11)]
+    assert [name for name, tests in rows if "`tests/" not in tests] == []
+
+
+def test_the_comparison_has_its_numbers_from_benchmarks_and_costs() -> None:
+    page = " ".join((FOLDER / "comparison.md").read_text().split())
+    saves = (ROOT / "docs" / "benchmarks.md").read_text().partition("\n## save\n")[2].partition("\n## ")[0]
+    measured = dict(re.findall(r"^\| (deltalake|moto)[^|]* raw PUTs \| \**([\d.]+)\** \|", saves, re.MULTILINE))
+    assert f"with deltalake took {measured['deltalake']} times as long as two raw PUTs" in page
+    assert f"a save took {measured['moto']} times" in page
+    estimate = json.loads(CliRunner().invoke(app, ["cost", "--format", "json"]).stdout)
+    idle = sum(line["usd"] for line in estimate["lines"] if line["group"] == "idle")
+    assert f"about ${estimate['units']['a million changes']:.0f} for a million changes" in page
+    assert f"about ${idle:.0f} a month" in page

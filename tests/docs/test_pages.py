@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 import typer.main
+from typer.testing import CliRunner
 
 from tests.docs.markdown import ROOT, blocks
 from worm import errors
@@ -131,3 +132,9 @@ def test_the_index_names_every_decision_with_its_title() -> None:
     listed = dict(re.findall(r"^- \[(.*)\]\((\d{4}-.*\.md)\)$", index, re.MULTILINE))
     titles = {page.read_text().partition("\n")[0].removeprefix("# "): page.name for page in DECISIONS}
     assert listed == titles
+
+
+def test_every_command_shows_its_help() -> None:
+    """Rich takes brackets for markup: `[/prefix]` in a help text was a traceback."""
+    shown = {name: CliRunner().invoke(app, [*name.split()[1:], "--help"]) for name in COMMANDS}
+    assert [name for name, ended in shown.items() if ended.exit_code != 0 or "Usage: worm" not in ended.stdout] == []

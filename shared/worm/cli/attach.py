@@ -38,7 +38,7 @@ DIRECTORY_BUCKET = "--x-s3"
 KEY_PREFIX = re.compile("([A-Za-z0-9_][A-Za-z0-9_.=-]*/)+")
 """As the parameter `KeyPrefix` of template.yaml has it."""
 STACK_NAME_MAX = 50
-Url = Annotated[str, typer.Argument(metavar="URL", help="The bucket, or a prefix of it: s3://bucket[/prefix].")]
+Url = Annotated[str, typer.Argument(metavar="URL", help="s3://bucket, or a prefix of it: s3://bucket/prefix.")]
 Apply = Annotated[bool, typer.Option("--apply", help="Do it; without this, nothing is changed.")]
 
 
