@@ -5,7 +5,7 @@
 - A `sh` block runs in bash, with the variables that earlier ones exported, and ends with the exit code 0 or that of the
   comment after it (`markdown.py`). `worm dev` and `worm serve` run until the page ends.
 - A `text` block is everything that the block before it prints. For a command that keeps running, some of its lines are
-  enough. Times, ports and tokens may differ.
+  enough. Times, ports, tokens and versions may differ.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ _VARYING = (
     (re.compile(r"(?<=TIME)\.\d{3}(?=Z)"), ".MMM"),
     (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:PORT"),
     (re.compile(r"#token=\S+"), "#token=TOKEN"),
+    (re.compile(r"(?<=version )[0-9a-f-]{36}"), "VERSION"),
 )
 _SESSION = """
 import ast, contextlib, io, json, sys
