@@ -3,9 +3,10 @@
 - A `python` block whose first line is a comment with a file name (`# crm.py`) is saved under that name. All others run
   in one Python process; like a notebook, it shows the value of a last expression.
 - A `sh` block runs in bash, with the variables that earlier ones exported, and ends with the exit code 0 or that of the
-  comment after it (`markdown.py`). `worm dev` and `worm serve` run until the page ends.
+  comment after it. `worm dev` and `worm serve` run until the page ends. A `setup` is a `sh` block that readers do not
+  see (`markdown.py`).
 - A `text` block is everything that the block before it prints. For a command that keeps running, some of its lines are
-  enough. Times, ports and tokens may differ.
+  enough. Times, ports, tokens and versions may differ.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ _VARYING = (
     (re.compile(r"(?<=TIME)\.\d{3}(?=Z)"), ".MMM"),
     (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:PORT"),
     (re.compile(r"#token=\S+"), "#token=TOKEN"),
+    (re.compile(r"(?<=version )[0-9a-f-]{36}"), "VERSION"),
 )
 _SESSION = """
 import ast, contextlib, io, json, sys
@@ -99,6 +101,8 @@ def follow(page: Path, desk: Desk) -> list[str]:
                 printed.append(reader.run_python(block.text, shown))
             elif block.language == "sh" and block.text.startswith(KEEPS_RUNNING):
                 printed.append(reader.start(block.text, shown or ""))
+            elif block.language == "setup":
+                reader.run_commands(block.text, None, 0)
             elif block.language == "sh":
                 printed.append(reader.run_commands(block.text, shown, code))
     return printed
