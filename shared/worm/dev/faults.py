@@ -31,7 +31,7 @@ class FaultPolicy:
 
 
 class Deliveries:
-    """Forwards events as the policy says. Without faults delivery is immediate, in the caller's thread."""
+    """Sends events on as the policy says. Without faults delivery is immediate, in the caller's thread."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

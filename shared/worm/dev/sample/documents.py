@@ -60,7 +60,7 @@ _CITIES = (
     ("São Paulo", "BR"),
     ("Leeds", "GB"),
 )
-_STREETS = ("Hafenstraße", "Mill Lane", "Rua das Flores", "Main Street", "Bahnhofplatz", "Harbour Road")
+_STREETS = ("Hafenstraße", "Mill Lane", "Rua das Flores", "Main Street", "Bahnhofplatz", "Harbor Road")
 _TAGS = ("vip", "enterprise", "startup", "partner", "newsletter", "reseller", "trial")
 _ITEMS = (
     ("Torque wrench 1/2 in", 89.5),

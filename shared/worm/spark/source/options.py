@@ -87,7 +87,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How to write. Without the option, `maintenance` comes from the driver's `WORM_MAINTENANCE`; the default is inline.
+    """How to write. Without the option, `maintenance` comes from the driver's `WORM_MAINTENANCE`, or is inline.
     `batch` is how many documents are saved together."""
 
     target: Target
