@@ -5,9 +5,10 @@
 - `spark_local_json`: `spark.read.json` over the same documents as files of the local disk, its schema given.
 - `ours`: the rebuild job of a model without oplog: manifest, index, sentinel.
 - `ours_oplog`: the same for a model with an oplog, which must read the newest entry of each document, too;
-  `floor_oplog` makes only these requests. 10,000 documents only. They take turns in one warm session, on one server
-  that has the documents before anything is timed. `--server moto` is slow enough to limit everybody; `--server rclone`
-  shows the differences between clients.
+  `floor_oplog` makes only these requests. 10,000 documents only.
+
+They take turns in one warm session, on one server that has the documents before anything is timed. `--server moto` is
+slow enough to limit everybody; `--server rclone` shows the differences between clients.
 """
 
 from __future__ import annotations
