@@ -1,9 +1,9 @@
 """Runs a benchmark by name and keeps its numbers.
 
 A benchmark is a module scripts/benchmarks/<name>.py with a docstring (its first line is shown in the list) and
-`main(arguments: list[str]) -> dict[str, object]`, whose answer is JSON: what was measured, in units named by the keys.
-The answer is printed and saved as bench-results/<name>-<time>.json together with the machine and the versions. What
-several of them share lies in modules whose names start with `_`.
+`main(arguments: list[str]) -> dict[str, object]`, whose result is JSON: the measurements, with units in the keys.
+The result is printed and saved as bench-results/<name>-<time>.json together with the machine and the versions. Shared
+code is in modules whose names start with `_`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def names() -> dict[str, str]:
 
 def load(name: str) -> Benchmark:
     if str(ROOT) not in sys.path:
-        sys.path.insert(0, str(ROOT))  # for what benchmarks share: scripts.benchmarks._<name>
+        sys.path.insert(0, str(ROOT))  # for shared modules: scripts.benchmarks._<name>
     spec = importlib.util.spec_from_file_location(f"benchmark_{name}", BENCHMARKS / f"{name}.py")
     if spec is None or spec.loader is None:
         raise ImportError(f"cannot load the benchmark {name}")

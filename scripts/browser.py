@@ -1,4 +1,4 @@
-"""Chromium for the tests of the console: found, or installed from the packages of Debian. `scripts/setup --browser`
+"""Chromium for the tests of the console: finds it, or installs it from Debian's packages. `scripts/setup --browser`
 calls it. Playwright's own download of a browser is not used. Only the standard library is used.
 """
 
@@ -27,7 +27,7 @@ def ensure_browser(
     which: Callable[[str], str | None] = shutil.which,
     is_root: bool | None = None,
 ) -> None:
-    """Chromium starts afterwards, and so does the driver, which needs libatomic; else `ProgramMissing`."""
+    """Make sure that Chromium starts, and its driver, which needs libatomic; otherwise `ProgramMissing`."""
 
     def is_there() -> bool:
         return all(run(command).returncode == 0 for command in STARTS)

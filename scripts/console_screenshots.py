@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Takes the pictures of the console that the docs show: `docs/img/console-{light,dark,narrow}.png`.
 
-Starts `worm serve` on the sample of the browser tests. Needs what those need: playwright and chromium.
+Starts `worm serve` on the sample data of the browser tests. Like those, it needs playwright and chromium.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Programs that are no Python packages: found, or installed from the packages of Debian. `scripts/setup` calls it.
+"""Finds programs that are not Python packages, or installs them from Debian's packages. `scripts/setup` calls it.
 
 Only the standard library is used.
 """
@@ -15,11 +15,11 @@ Run = Callable[[Sequence[str]], subprocess.CompletedProcess[str]]
 
 
 class ProgramMissing(Exception):
-    """The message tells what to do."""
+    """The message says what to do."""
 
 
 def ran(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """The finished command with all that it printed; 127 where there is no such program."""
+    """The finished command with its output; exit code 127 if there is no such program."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     try:
         return subprocess.run(
@@ -31,8 +31,8 @@ def ran(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 @dataclass(frozen=True)
 class Program:
-    """What is needed, by whom, and the packages that have it; the first ones that install are taken. Names with a space
-    between them are installed together."""
+    """What is needed, by which task, and the packages that provide it; the first ones that install are used. Names
+    separated by a space are installed together."""
 
     needed: str
     package_for: str
@@ -49,14 +49,14 @@ def install(
     which: Callable[[str], str | None] = shutil.which,
     is_root: bool | None = None,
 ) -> None:
-    """The program is there afterwards; `ProgramMissing` where it could not be had."""
+    """Install the program; `ProgramMissing` if that is not possible."""
     if is_there():
         return
     root = os.geteuid() == 0 if is_root is None else is_root
     if which("apt-get") is None or not (root or which("sudo")):
         reason = "there is no apt-get" if which("apt-get") is None else "this user is not root, and there is no sudo"
         raise ProgramMissing(f"{program.needed}, but it cannot be installed: {reason}. {program.by_hand}")
-    # `-n`: a password is never asked for in the middle of a script.
+    # `-n`: never ask for a password in the middle of a script.
     apt = [*([] if root else ["sudo", "-n"]), "apt-get"]
     say(f"installing {program.packages[0]}, which {program.package_for}")
     printed = _install(apt, program.packages, run)
@@ -66,7 +66,7 @@ def install(
 
 
 def _install(apt: Sequence[str], packages: Sequence[str], run: Run) -> str:
-    """Tries the packages, then once more with fresh lists; what the last attempt printed."""
+    """Try the packages, then again with updated package lists; returns the output of the last attempt."""
     printed = ""
     for prepare in (None, [*apt, "update", "--quiet"]):
         if prepare is not None:

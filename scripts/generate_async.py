@@ -1,7 +1,7 @@
 """Write shared/worm/aio.py: every verb of `Model`, `DocumentTransaction` and `Worm` as a coroutine.
 
-The asynchronous verbs have exactly the arguments, types and texts of the others, so they are made from their source. A
-test compares; run `python scripts/generate_async.py` after a change of a verb.
+The asynchronous verbs have exactly the arguments, types and docstrings of the others, so they are generated from their
+source. A test compares them; run `python scripts/generate_async.py` after you change a verb.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WORM = ROOT / "shared" / "worm"
 TARGET = WORM / "aio.py"
 VERBS = ["writing", "bulk", "changing", "reading", "history", "trashing", "tabling"]
 STAYS = {"name", "mode", "typed"}
-"""Of a model: without a request, so not a coroutine."""
+"""Members of a model that send no request, so they are not coroutines."""
 
 HEADER = '''"""`worm.aconnect`: the same verbs as coroutines. Written by scripts/generate_async.py; do not edit.
 
@@ -265,7 +265,7 @@ def _without_examples(doc: str) -> str:
 
 
 def _hidden(arguments: ast.arguments) -> ast.arguments:
-    """Without arguments that only tests use."""
+    """The arguments without those that only tests use."""
     pairs = [
         (one, default)
         for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
@@ -316,13 +316,13 @@ def _imports(body: str) -> str:
 
 
 def _top_level(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a module, those for type checkers among them."""
+    """The statements of a module, including those for type checkers."""
     for node in body:
         yield from _top_level(node.body) if isinstance(node, ast.If) else (node,)
 
 
 def formatted() -> str:
-    """`generate`, as ruff likes it."""
+    """`generate`, formatted by ruff."""
     ruff, name = Path(sys.executable).with_name("ruff"), ["--stdin-filename", str(TARGET), "-"]
     text = generate()
     for command in (["check", "--fix", "--exit-zero", "--quiet"], ["format", "--quiet"]):

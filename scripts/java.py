@@ -1,6 +1,6 @@
-"""Java for Spark: found, or installed from the packages of Debian. `scripts/setup --java` calls it.
+"""Java for Spark: finds it, or installs it from Debian's packages. `scripts/setup --java` calls it.
 
-A `JAVA_HOME` is respected: nothing is installed beside it. Only the standard library is used.
+A `JAVA_HOME` is respected: nothing else is installed then. Only the standard library is used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from scripts.debian import Program, ProgramMissing, Run, install, ran
 
 JAVA_LEAST = 17
-# The first is that of Debian 12; newer ones have another default, which Spark runs on as well.
+# The first is for Debian 12; newer releases have another default, which Spark also supports.
 PACKAGES = ("openjdk-17-jre-headless", "default-jre-headless")
 JAVA = Program(
     f"Spark needs Java {JAVA_LEAST} or newer",
@@ -25,7 +25,7 @@ JAVA = Program(
 
 
 def major(java: str, run: Run = ran) -> int | None:
-    """The version of a Java, 8 for `1.8.0`; None where it does not start."""
+    """The version of a Java, 8 for `1.8.0`; None if it does not start."""
     done = run([java, "-version"])
     found = re.search(r'version "(?:1\.)?(\d+)', done.stdout)
     return int(found[1]) if done.returncode == 0 and found else None
@@ -39,7 +39,7 @@ def ensure_java(
     which: Callable[[str], str | None] = shutil.which,
     is_root: bool | None = None,
 ) -> None:
-    """Java 17 or newer is there afterwards; `ProgramMissing` where it could not be had."""
+    """Make sure that there is Java 17 or newer; `ProgramMissing` if that is not possible."""
     home = environment.get("JAVA_HOME")
     if not home:
         install(JAVA, lambda: (major("java", run) or 0) >= JAVA_LEAST, say, run=run, which=which, is_root=is_root)

@@ -1,9 +1,9 @@
 """Regenerates the pins: constraints.txt, constraints-spark40.txt, constraints-tools.txt, constraints-clients.txt and
 shared/constraints.txt (`make lock`).
 
-Each file is the freeze of a fresh environment that was resolved without pins; the layer's pins are the part of
-constraints.txt that shared/requirements.txt reaches. `--layer-only` recomputes just that part.
-Only the standard library and pip are used.
+Each file is the freeze of a new environment that was resolved without pins; the layer's pins are the part of
+constraints.txt that shared/requirements.txt needs. `--layer-only` recomputes just that part. Only the standard library
+and pip are used.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def canonical(name: str) -> str:
 
 
 def layer_names() -> set[str]:
-    """The packages that the layer's requirements reach."""
+    """The packages that the layer's requirements need, directly or indirectly."""
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch) / "report.json"
         shared = ROOT / "shared"

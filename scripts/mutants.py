@@ -1,13 +1,13 @@
 """Runs mutants (scripts/mutations.py) against the tests that cover them, and reports those that no test notices.
 
-All of it is one pytest session, which collects the tests once. Each mutant is judged in a fork of it: the mutant goes
-into the live function, then the tests that enter its block run, those first that enter what the guard guards, and the
-first failure ends it. Which test enters which block is recorded once and kept (build/mutants/). So a mutant mostly
-costs the time of one or two tests. Tests in other processes (kill -9, the embedded AWS) read the code from disk and
-cannot notice a mutant.
+All of it is one pytest session, which collects the tests once. Each mutant is judged in a fork of it: the mutant
+replaces the live function, then the tests that enter its block run, starting with those that enter the guarded code,
+and the first failure ends it. Which test enters which block is recorded once and kept (build/mutants/). So a mutant
+mostly costs the time of one or two tests. Tests in other processes (kill -9, the embedded AWS) read the code from disk
+and cannot notice a mutant.
 
-Verdicts are kept too, by the text of the module: a run goes on where the last one ended. `docs/mutants.md` lists the
-mutants that may survive, with a reason each; they run only with --listed.
+Verdicts are kept too, by the text of the module: a run continues where the last one ended. `docs/mutants.md` lists the
+mutants that may survive, each with a reason; they run only with --listed.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _module_hash(module: str) -> str:
 
 @dataclass
 class Verdict:
-    """What became of a mutant: killed (by a test), survived, or uncovered (no test enters its block)."""
+    """The result for a mutant: killed (by a test), survived, or uncovered (no test enters its block)."""
 
     name: str
     verdict: str
@@ -201,8 +201,8 @@ class Runner:
             self._reap(running)
 
     def _tests_for(self, mutant: Mutant, entering: dict[str, list[str]], seconds: dict[str, float]) -> list[str]:
-        """Those that enter what the guard guards come first, then those of the same room, then the fast ones; no more
-        than a bounded time of them."""
+        """Tests that enter the guarded code come first, then those of the same room, then the fast ones, up to a
+        limited time."""
         inside = {test for line in mutant.edit.inside for test in entering.get(f"{mutant.module}:{line}", [])}
         around = entering.get(f"{mutant.module}:{mutant.block}", [])
         room = f"tests/{mutant.module.partition('/')[0]}/"
@@ -243,7 +243,7 @@ class Runner:
         try:
             source.install(mutant.function, mutant.line)
         except ValueError:
-            by = "it cannot be installed"  # it lost the only use of a name from outside
+            by = "it cannot be installed"  # it lost the only use of an outer name
         items = [self.items[test] for test in tests] if not by else []
         for item, following in zip(items, [*items[1:], None], strict=True) if items else ():
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)

@@ -1,13 +1,13 @@
-"""Mutants: what the code would be if one guard were missing. Made from the syntax tree and put into live functions.
+"""Mutants: the code with one guard missing. They are made from the syntax tree and installed into live functions.
 
 Only guards are changed, where a change means lost safety:
 
 - *never*: an `if` (or a condition in an expression) that is never taken; a guard that raises or returns is gone
-- *always*: one that is taken without a condition, where it does not leave the block
-- *without*: an `and` or `or` without one of its parts. A test that notices this also notices `and` in the place of `or`
+- *always*: one that is always taken, if it does not leave the block
+- *without*: an `and` or `or` without one of its parts. A test that notices this also notices `and` in place of `or`
 - *edge*: `<` for `<=`, `>` for `>=`, and the reverse
 - *unconditional*: a write or delete without its condition (`put` for `put_if_absent`)
-- *skipped*: a `raise`, or a call whose answer nobody takes, that does not happen
+- *skipped*: a `raise`, or a call whose result is not used, that does not happen
 - *swapped*: two such calls, one after the other, in the other order
 
 A mutant is named by its module, its function, its kind and its text, so that the name survives an edit elsewhere.
@@ -34,7 +34,7 @@ _TEXT_MAX = 100
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Place = tuple[Any, str, int | None]
-"""A node, the name of its field, and the place in it where the field is a list."""
+"""A node, the name of its field, and the position in it if the field is a list."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Source:
         return cls(module, tree, tuple(_functions(tree, "")))
 
     def install(self, function: str, line: int) -> None:
-        """Let the live function run what the tree has now. All references to it see that."""
+        """Make the live function run the current tree. All references to it see the change."""
         live_function(self.module, function, line).__code__ = _code(self.compiled(), function, line)
 
     def compiled(self) -> types.CodeType:
@@ -89,7 +89,7 @@ class Source:
 
 
 def modules(prefixes: list[str]) -> list[str]:
-    """Modules below `shared/worm`, of rooms (`store/`) or by name (`store/file.py`)."""
+    """Modules below `shared/worm`, by room (`store/`) or by name (`store/file.py`)."""
     found = sorted(str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py"))
     return [one for one in found if one.startswith(tuple(prefixes))]
 
@@ -176,7 +176,7 @@ def _in_expression(root: ast.AST) -> Iterator[Edit]:
                 neutral = ast.copy_location(ast.Constant(isinstance(operator, ast.And)), node)
                 for at, value in enumerate(values):
                     if _is_plain(value):
-                        continue  # `found or ""`: a default is no guard
+                        continue  # `found or ""`: a default is not a guard
                     rest = [neutral, *values[:at], *values[at + 1 :]]
                     text = f"{_text(value)} in {_text(node)}"
                     yield Edit("without", text, (((node, "values", None), rest),))
@@ -213,7 +213,7 @@ def _live(module: str) -> types.ModuleType:
 
 
 def live_function(module: str, function: str, line: int) -> types.FunctionType:
-    """The function object below its decorators. `line` tells a property from its setter."""
+    """The function object below its decorators. `line` distinguishes a property from its setter."""
     found: Any = _live(module)
     for part in function.split("."):
         found = vars(found)[part]

@@ -1,14 +1,14 @@
 """Packages the Spark jobs for EMR: what `scripts/package_spark` runs.
 
 Three files. `launch.py` is the entry point, `spark_jobs.zip` the code of spark_jobs/ and of the library (`--py-files`),
-and `worm-spark-env.tar.gz` a virtual environment with the packages they import (`spark.archives`). Spark itself is the
-cluster's own.
+and `worm-spark-env.tar.gz` a virtual environment with the packages they import (`spark.archives`). Spark itself comes
+from the cluster.
 
-The environment is not made by `venv` and packed, which would need a machine of the same system and processor with the
-same path of Python: it is laid out here. The wheels are downloaded for Amazon Linux 2023 and the cluster's processor,
-and unpacked; `bin/python` is a link to the cluster's Python, which finds `pyvenv.cfg` beside it wherever Spark unpacks
-the archive. A zip for `--py-files` could not serve: compiled modules cannot be imported out of a zip.
-The same wheels and sources give the same bytes.
+The environment is not created by `venv` and packed, because that would need a machine with the same system, processor
+and Python path: this script lays it out itself. The wheels are downloaded for Amazon Linux 2023 and the cluster's
+processor, and unpacked; `bin/python` is a link to the cluster's Python, which finds `pyvenv.cfg` beside it wherever
+Spark unpacks the archive. A zip for `--py-files` would not work: compiled modules cannot be imported from a zip. The
+same wheels and sources give the same bytes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PYTHON_OF_EMR = f"/usr/bin/python{PYTHON}"
 # Amazon Linux 2023 has glibc 2.34; a wheel for an older one runs there.
 GLIBC_MINORS = (17, 24, 26, 27, 28, 31, 34)
 OF_THE_CLUSTER = {"pyspark"}
-# The jobs talk to S3 only; the descriptions of the other 400 services are most of botocore.
+# The jobs only talk to S3; the descriptions of the other 400 services are most of botocore.
 BOTOCORE_DATA = "botocore/data/"
 BOTOCORE_SERVICES = ("s3", "sts")
 WITH_TESTS = ("numpy", "pandas", "pyarrow")
@@ -42,11 +42,11 @@ ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 class PackagingFailed(Exception):
-    """The message tells what to do."""
+    """The message says what to do."""
 
 
 def requirements() -> list[str]:
-    """What the library and the extra `spark` require, without what the cluster has."""
+    """The requirements of the library and the extra `spark`, without the packages that the cluster has."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["spark"]]
     return [one for one in wanted if not any(one.startswith(name) for name in OF_THE_CLUSTER)]
@@ -66,7 +66,7 @@ def download(wheels: Path, machine: str) -> None:
 
 
 def installed_name(name: str) -> str | None:
-    """Where a file of a wheel belongs below site-packages; None for what the jobs do not need."""
+    """Where a file of a wheel belongs below site-packages; None if the jobs do not need it."""
     folder, _, rest = name.partition("/")
     if folder.endswith(".data"):
         scheme, _, rest = rest.partition("/")

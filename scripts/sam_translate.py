@@ -1,6 +1,6 @@
-"""Prints the CloudFormation template that SAM makes of a SAM template, without asking AWS.
+"""Prints the CloudFormation template that SAM generates from a SAM template, without AWS.
 
-cfn-lint finds mistakes there that it cannot see in the SAM source, such as a queue whose visibility timeout is shorter
+cfn-lint finds errors there that it cannot see in the SAM source, such as a queue whose visibility timeout is shorter
 than the function's timeout. Runs in .venv-tools:  .venv-tools/bin/python scripts/sam_translate.py template.yaml
 """
 
@@ -16,7 +16,7 @@ from samtranslator.parser.parser import Parser
 from samtranslator.translator.translator import Translator
 
 REGION = "eu-central-1"
-# The deployment uploads code and nested templates and names their places here; the translator insists on such names.
+# The deployment uploads code and nested templates and names their locations here; the translator requires such names.
 UPLOADED = {
     "CodeUri": "s3://uploaded/code.zip",
     "ContentUri": "s3://uploaded/code.zip",
@@ -30,7 +30,7 @@ def translate(path: Path) -> str:
         for name, uploaded in UPLOADED.items():
             if name in resource.get("Properties", {}):
                 resource["Properties"][name] = uploaded
-    # A nested template gets its values from the one above: any will do here.
+    # A nested template gets its values from its parent: any value will do here.
     parameters = {name: spec.get("Default", "given") for name, spec in template.get("Parameters", {}).items()}
     session = boto3.Session(region_name=REGION)
     translated = Translator({}, Parser(), boto_session=session).translate(template, parameters)

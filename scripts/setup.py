@@ -1,8 +1,8 @@
-"""Makes the virtual environments this project runs in; `scripts/setup` calls it with a suitable Python.
+"""Creates the virtual environments of this project; `scripts/setup` calls it with a suitable Python.
 
-An environment is left alone while its stamp, a hash of what it was made from, is still right; otherwise the pinned
-packages are installed into it again. A lock lets two scripts start at once on a fresh clone.
-Only the standard library is used: nothing is installed yet when this runs.
+An environment is left alone while its stamp, a hash of its inputs, is up to date; otherwise the pinned packages are
+installed into it again. With a lock, two scripts can start at once on a fresh clone. Only the standard library is used:
+nothing is installed yet when this runs.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ DEVELOP = ".[arrow,dev,spark,sql]"
 
 
 class SetupFailed(Exception):
-    """A step failed; the message tells what to do."""
+    """A step failed; the message says what to do."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """One virtual environment: its folder, what is installed, and the files that decide about it."""
+    """One virtual environment: its folder, what is installed, and the files that determine it."""
 
     folder: str
     label: str
@@ -76,25 +76,25 @@ def development() -> Environment:
 
 
 def develop_group() -> list[str]:
-    """What developing needs besides the extras. `pip install --group` asks for a newer pip than a venv has."""
+    """The packages for development, besides the extras. `pip install --group` needs a newer pip than a venv has."""
     groups: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
     return groups["develop"]
 
 
 def tools() -> Environment:
-    """Template tools pin other versions of shared packages (urllib3, click), hence a place of their own."""
+    """Template tools pin other versions of shared packages (urllib3, click), so they have their own environment."""
     names = ("aws-sam-cli", "checkov", "cfn-lint", "wheel")
     return Environment(".venv-tools", "the template tools (sam, checkov)", "constraints-tools.txt", names, ())
 
 
 def clients() -> Environment:
-    """Clients of other people, of S3 and of HTTP. They pin versions of botocore that differ from ours."""
+    """Third-party clients of S3 and HTTP. They pin other versions of botocore than ours."""
     names = ("awscli", "datasette", "minio", "s3cmd", "s3fs", "schemathesis")
     return Environment(".venv-clients", "clients (aws, s3cmd, schemathesis, …)", "constraints-clients.txt", names, ())
 
 
 def spark40() -> Environment:
-    """The Spark of EMR, beside the newest one of .venv."""
+    """The Spark version of EMR; .venv has the newest one."""
     name, wanted = ".venv-spark40", ("--editable", ".[spark]")
     return Environment(name, "Spark as EMR has it", "constraints-spark40.txt", wanted, ("pyproject.toml",))
 
@@ -128,14 +128,14 @@ def run(command: Sequence[str | Path], hint: str) -> None:
 
 
 def require(*programs: str) -> None:
-    """Programs that are no Python packages: `sam build` calls make, tests ask git for the committed files."""
+    """Programs that are not Python packages: `sam build` calls make, and tests get the committed files from git."""
     missing = [program for program in programs if shutil.which(program) is None]
     if missing:
         raise SetupFailed(f"{' and '.join(missing)} not found. Debian: apt install {' '.join(missing)}")
 
 
 def works(environment: Environment) -> bool:
-    """True when its Python starts and has pip (it does not after the base Python or the folder was moved)."""
+    """Whether its Python starts and has pip (it does not after the base Python or the folder was moved)."""
     if not environment.python.exists():
         return False
     command = [str(environment.python), "-c", "import pip"]

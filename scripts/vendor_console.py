@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Fetches the console's libraries from npm into `shared/worm/api/console/vendor/`, and axe-core for its tests.
 
-The files are the minified builds as published. Browsers resolve no bare import without an import map, and the console's
-content security policy allows no inline one, so this script makes three changes and no others:
+The files are the minified builds as published. Browsers cannot resolve bare imports without an import map, and the
+console's content security policy allows no inline one. So this script makes exactly three changes:
 
 - bare imports (`from"preact"`) become relative ones (`from"./preact.js"`);
-- the comment with the name of a source map, which is not vendored, goes;
+- the comment with the name of a source map, which is not vendored, is removed;
 - uPlot is published minified only as a script that sets a global: `export default uPlot` is added at its end.
 
-Blanks at the end of lines go, and each file ends with a newline. To change a version, edit `PACKAGES` and run it again.
+Trailing blanks are removed, and each file ends with a newline. To change a version, edit `PACKAGES` and run it again.
 It needs `npm`.
 """
 
@@ -108,7 +108,7 @@ def main() -> int:
 
 
 def fetched(package: Package, scratch: Path) -> Path:
-    """The archive as published; SystemExit where it is another one than the pinned."""
+    """The archive as published; SystemExit if it is not the pinned one."""
     named = f"{package.name}@{package.version}"
     found = subprocess.run(["npm", "pack", "--json", named], cwd=scratch, check=True, capture_output=True, text=True)
     archive = scratch / str(json.loads(found.stdout)[0]["filename"]).replace("@", "").replace("/", "-")
@@ -151,10 +151,10 @@ def readme(target: Path) -> str:
     lines = [
         "# Vendored libraries",
         "",
-        "From npm, minified as published, each with its licence. `scripts/vendor_console.py` fetches them, says what",
+        "From npm, minified as published, each with its license. `scripts/vendor_console.py` fetches them, says what",
         "it adapts, and writes this file.",
         "",
-        "| Package | Version | Licence | File | Bytes | sha256 |",
+        "| Package | Version | License | File | Bytes | sha256 |",
         "|---|---|---|---|---|---|",
     ]
     for package in PACKAGES:

@@ -1,1 +1,1 @@
-"""Spark jobs: what one process cannot hold, over whole collections. Each module is one job, or a part of one."""
+"""Spark jobs: work on whole collections that is too large for one process. Each module is one job, or a part of one."""

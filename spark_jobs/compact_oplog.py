@@ -1,12 +1,12 @@
 """compact_oplog: packs old oplog entries of cold entities into archives, over all executors.
 
-    spark-submit spark_jobs/compact_oplog.py --url s3://bucket                 # says what it would do
+    spark-submit spark_jobs/compact_oplog.py --url s3://bucket                 # reports what it would do
     spark-submit spark_jobs/compact_oplog.py --url s3://bucket --no-dry-run
 
-Models say in the schema how old entries must be (`archiveAfter`); the others are left alone.
+The schema says how old entries must be (`archiveAfter`); models without it are left alone.
 
-Every task lists and compacts the entities of one range of ids (`oplog_archives.py`). A task that runs
-twice, or beside itself, does the work of one. The driver sees counts only. Exit code 1: some entity has a problem.
+Every task lists and compacts the entities of one range of ids (`oplog_archives.py`). A task that runs twice, even at
+the same time, has the effect of one run. The driver only sees counts. Exit code 1: some entity has a problem.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CompactTask:
-    """What a task needs: where, and what is old. All tasks share the driver's time."""
+    """What a task needs: the place, and the age limit. All tasks share the driver's time."""
 
     spec: JobSpec
     now: str
@@ -55,7 +55,7 @@ def compact(
 ) -> CompactReport:
     """Compact one model."""
     task = CompactTask(spec, now.isoformat(), older_than, dry_run)
-    task.compactor()  # refuses here what every task would refuse
+    task.compactor()  # fails here if every task would fail
     ranges = planned_ranges(spark, spec)
     total = CompactReport(spec.model)
     for report in spark.sparkContext.parallelize(ranges, len(ranges)).mapPartitions(task).toLocalIterator():

@@ -3,9 +3,9 @@
     spark-submit spark_jobs/compact_pages.py --url s3://bucket                        # what is due
     spark-submit spark_jobs/compact_pages.py --url s3://bucket --db shop --branch main --force
 
-The driver plans and publishes as the worker `compact` does (`worm.pages.compact`); executors make layers, which nobody
-sees before the root names them. A task that runs twice, or beside itself, leaves layers that the root never names, and
-they are swept up later. A line of JSON for each branch; exit code 1: some branch has a problem.
+The driver plans and publishes like the worker `compact` (`worm.pages.compact`); executors make layers, which nobody
+sees before the root names them. A task that runs twice, even at the same time, leaves layers that the root never names;
+they are collected later. Prints a line of JSON for each branch. Exit code 1: some branch has a problem.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 STEP_BYTES = 64 * 1024**3
-"""What is read for one step. Each is published by itself, so that a long run cannot lose more to another compaction."""
+"""The bytes read for one step. Each step is published separately, so a long run loses no more than one to another
+compaction."""
 STEPS_MAX = 100
 ATTEMPTS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a task. What no second attempt can mend is told, not raised: Spark would try it again."""
+    """The result of a task. An error that a retry cannot fix is returned, not raised: Spark would retry it."""
 
     layers: Sequence[Layer] = ()
     gone: tuple[Layer, str] | None = None
@@ -74,7 +75,7 @@ class LayerMaker:
 
 @dataclass(frozen=True, slots=True)
 class OnExecutors:
-    """Sends the tasks of a plan to executors, each as a task of Spark's."""
+    """Sends the tasks of a plan to executors, each as a Spark task."""
 
     spark: SparkSession
     maker: LayerMaker
@@ -85,7 +86,7 @@ class OnExecutors:
 
 
 def _light(task: Task) -> Task:
-    """Without the filters of its layers, which are in their indexes as well."""
+    """The task without the filters of its layers, which are also in their indexes."""
 
     def light(span: PageRange) -> PageRange:
         layers = ((one.layer.model_copy(update={"filter": None}), one.lsn) for one in span.candidates)
@@ -123,7 +124,7 @@ def compact(
 
 
 def step(compactor: Compactor, branch: str, force: bool) -> Compacted:
-    """The worker may compact at the same time; what it did is then no work any more."""
+    """The worker may compact at the same time; what it did is then already done."""
     for _ in range(ATTEMPTS_MAX - 1):
         try:
             return compactor.run(branch, force=force)
@@ -133,7 +134,7 @@ def step(compactor: Compactor, branch: str, force: bool) -> Compacted:
 
 
 def compact_all(spark: SparkSession, arguments: argparse.Namespace) -> Iterator[JsonObject]:
-    """What was done to each branch. One that has a problem does not stop the others."""
+    """What was done to each branch. A problem with one does not stop the others."""
     url, endpoint_url = arguments.url, arguments.endpoint_url
     check_shared(url)
     store = store_at(url, endpoint_url)
@@ -154,7 +155,7 @@ def _told(spark: SparkSession, arguments: argparse.Namespace, db_id: str, branch
 
 
 def _branches(url: str, endpoint_url: str | None, db_id: str, *, is_named: bool) -> list[str]:
-    """All of the database; none where there is only a log, unless it was named."""
+    """All branches of the database; none if there is only a log, unless it was named."""
     ids = Ids.system()
     root = PagesRoot(store_at(url, endpoint_url), db_id, clock=ids.clock, ids=ids)
     pages = root.read() if is_named else root.find()

@@ -18,12 +18,12 @@ from worm.spark.export_writing import write_frame
 
 SETTINGS = {
     "spark__sql__session__timeZone": "UTC",
-    "spark__sql__parquet__outputTimestampType": "TIMESTAMP_MICROS",  # Spark's own default says no zone
+    "spark__sql__parquet__outputTimestampType": "TIMESTAMP_MICROS",  # Spark's own default has no zone
 }
 
 
 def export(request: ExportRequest) -> int:
-    """Write what is asked for, in the session of this process or in a new one; returns how many rows."""
+    """Write the requested rows, in the session of this process or in a new one; returns the number of rows."""
     from worm.spark.export_frames import export_frame
 
     spark = spark_session("worm-export", **SETTINGS)

@@ -1,7 +1,7 @@
 """The entry point of every job: `spark-submit launch.py rebuild --url s3://bucket` runs `spark_jobs.rebuild`.
 
-EMR takes one file as the entry point; the jobs themselves come in spark_jobs.zip (`--py-files`). So this file imports
-nothing of the package before it is run, and ends as the job ends.
+EMR takes one file as the entry point; the jobs themselves are in spark_jobs.zip (`--py-files`). So this file imports
+nothing from the package before it runs, and it ends with the job's exit code.
 """
 
 from __future__ import annotations

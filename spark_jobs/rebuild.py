@@ -1,9 +1,9 @@
-"""Rebuild the tables of whole collections from their documents and their history, beside running workers.
+"""Rebuild the tables of whole collections from their documents and their history, while workers continue.
 
     spark-submit spark_jobs/rebuild.py --url s3://bucket --model Customer
 
-Manifest, indexes, heads, claims and sentinel; the same bytes as `worm table rebuild`, and the same again when it runs a
-second time.
+It writes manifest, indexes, heads, claims and sentinel: the same bytes as `worm table rebuild`, and the same again in a
+second run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _rebuilt(spark: SparkSession, spec: JobSpec) -> int:
-    """The exit code of one model: one that cannot be rebuilt does not stop the others."""
+    """The exit code for one model. A model that cannot be rebuilt does not stop the others."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 

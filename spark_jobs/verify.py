@@ -1,9 +1,10 @@
-"""Verify whole collections: every entity's history, its row, index entries, claims and trash. Reads only.
+"""Verify whole collections: every entity's history, its row, index entries, claims and trash. It only reads.
 
     spark-submit spark_jobs/verify.py --url s3://bucket --out s3://reports/2026-02-24
 
-Prints counts by kind; exit code 1 when something differs. `--out` gets `report.json` and the differences as Parquet.
-`--fix` repairs what differs (records what no event reported, builds tables and claims anew) and verifies again.
+Prints counts by kind; exit code 1 if something differs. `--out` gets `report.json` and the differences as Parquet.
+`--fix` repairs the differences (it records changes that no event reported, and rebuilds tables and claims) and verifies
+again.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ SETTLE_SECONDS = 3.0
 
 
 def amplification(aws: Aws, flushes: int) -> dict[str, object]:
-    """10,000 pages, then 500 random ones with each flush; ours compacts when that is due, SlateDB when it likes."""
+    """10,000 pages, then 500 random ones with each flush; ours compacts when that is due, SlateDB at its own pace."""
     count, changed = 10_000, 500
     batches = [some_pages(random.Random(0), range(count))]
     rng = random.Random(1)
@@ -43,6 +43,6 @@ def amplification(aws: Aws, flushes: int) -> dict[str, object]:
 
 
 def put_bytes(aws: Aws, prefix: str) -> int:
-    """Of all versions: the bucket keeps what was overwritten or deleted."""
+    """The bytes of all versions: the bucket keeps overwritten and deleted objects."""
     pages = aws.s3().get_paginator("list_object_versions").paginate(Bucket=BUCKET, Prefix=prefix)
     return sum(version["Size"] for page in pages for version in page.get("Versions", ()))

@@ -17,7 +17,7 @@ Rows = Mapping[str, Mapping[str, float]]
 
 
 def bars(title: str, rows: Rows, *, goal: float | None = None) -> str:
-    """The picture. Every row may have other names of values; a name has the same colour everywhere."""
+    """The picture. Rows may have different value names; a name has the same color everywhere."""
     names = list(dict.fromkeys(name for values in rows.values() for name in values))
     known = [value for values in rows.values() for value in values.values()] + ([] if goal is None else [goal])
     positive = [value for value in known if value > 0]
@@ -62,7 +62,7 @@ def _text(x: float, y: float, words: str, *, size: int = 12, anchor: str = "star
 
 
 def save_charts(folder: Path | None, charts: Mapping[str, str]) -> None:
-    """Pictures by name; nothing where no folder was asked for."""
+    """Save pictures by name; does nothing without a folder."""
     if folder is not None:
         for name, picture in charts.items():
             (folder / f"{name}.svg").write_text(picture)

@@ -1,7 +1,7 @@
-"""Who commits in the benchmark `commit`: our writer, SlateDB, and raw conditional PUTs of obstore and boto3.
+"""The contestants of the benchmark `commit`: our writer, SlateDB, and raw conditional PUTs of obstore and boto3.
 
-A contestant with background work is open in its turn only, so that it slows nobody. One transaction is one record of
-300 bytes; it counts once it is durable.
+A contestant with background work is open only in its turn, so that it slows nobody down. One transaction is one record
+of 300 bytes; it counts once it is durable.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def new_name(kind: str) -> str:
 
 
 def segment_bytes() -> bytes:
-    """What one of our commits sends: the floors send as much."""
+    """The bytes of one of our commits; the floors send as many."""
     header = Segment(1, 1, "0" * 26, 1, 1_767_225_600_000)
     return Segment.of(header, [LogTransaction("0" * 26, [RECORD])]).encode()
 
 
 class Contestant(ABC):
-    """Opened, asked, closed. `many` and `singles` return milliseconds of each transaction."""
+    """It is opened, measured and closed. `many` and `singles` return the milliseconds of each transaction."""
 
     def __init__(self, aws: Aws) -> None:
         self.aws = aws
@@ -68,14 +68,14 @@ class Contestant(ABC):
 
     @abstractmethod
     def many(self, concurrency: int, each: int) -> Times:
-        """So many at once, each doing some one after the other."""
+        """This many at once, each with several transactions in a row."""
 
     @abstractmethod
     def close(self) -> None: ...
 
 
 class Quiet(Contestant):
-    """Does nothing while nobody asks, so it may stay open during the turns of others."""
+    """Idle outside its turn, so it may stay open during the turns of others."""
 
     @abstractmethod
     def one(self) -> None:
@@ -108,7 +108,7 @@ class Ours(Quiet):
 
 
 class SlowMemory(MemoryStore):
-    """A store in memory whose conditional PUTs take that long, which is about what S3 takes."""
+    """A store in memory whose conditional PUTs take about as long as on S3."""
 
     seconds = 0.0
     puts = 0
@@ -143,7 +143,7 @@ class OursSubmitting(Ours):
 
 
 class RawObstore(Quiet):
-    """One conditional PUT a transaction."""
+    """One conditional PUT per transaction."""
 
     def open(self) -> None:
         self._prefix = new_name("obstore")
@@ -175,7 +175,7 @@ class RawObstore(Quiet):
 
 
 class RawBoto3(Quiet):
-    """One conditional PUT a transaction."""
+    """One conditional PUT per transaction."""
 
     def open(self) -> None:
         self._prefix = new_name("boto3")

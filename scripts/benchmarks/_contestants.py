@@ -1,4 +1,4 @@
-"""Others who answer the benchmark's query: raw floors, scans of documents, deltalake and DuckDB. None of our code.
+"""The other contestants of the query benchmark: raw floors, scans of documents, deltalake and DuckDB. None of our code.
 
 The query is `status = active`, sorted by name, the first 20; every answer is its ids in order.
 """
@@ -31,18 +31,18 @@ def first_active(rows: Iterable[tuple[str, Mapping[str, str]]]) -> list[str]:
 
 
 def manifest_floor(fetch: Fetch, key: str) -> list[str]:
-    """One GET, one parse, one filter: what reading a JSON manifest cannot be quicker than."""
+    """One GET, one parse, one filter: the lower bound of reading a JSON manifest."""
     return first_active(orjson.loads(fetch(key))["entities"].items())
 
 
 def index_floor(fetch: Fetch, key: str, value: str, document_key: Callable[[str], str]) -> list[str]:
-    """One GET of the index and as many concurrent ones as it has ids under the value."""
+    """One GET of the index, and one concurrent GET for each id under the value."""
     ids: list[str] = orjson.loads(fetch(key))["entries"][value]
     return [document["id"] for document in concurrently(fetch, [document_key(one) for one in ids])]
 
 
 def targeted_floor(fetch: Fetch, key: str, cohort: str, document_key: Callable[[str], str]) -> list[str]:
-    """One GET of the manifest and as many concurrent ones as it has rows of the cohort."""
+    """One GET of the manifest, and one concurrent GET for each row of the cohort."""
     rows = orjson.loads(fetch(key))["entities"].items()
     keys = [document_key(entity_id) for entity_id, row in rows if row["cohort"] == cohort]
     return [document["id"] for document in concurrently(fetch, keys)]
@@ -109,11 +109,11 @@ class Delta:
         return _first_of(self._opened())
 
     def on_open_handle(self) -> list[str]:
-        """As the table was when it was opened: nobody asks whether it changed since."""
+        """The table as it was when it was opened: it does not check whether the table changed."""
         return _first_of(self._open)
 
     def on_refreshed_handle(self) -> list[str]:
-        """As our repeated query does: asks first whether the table changed."""
+        """Like our repeated query: it first checks whether the table changed."""
         self._open.update_incremental()
         return _first_of(self._open)
 
@@ -124,7 +124,7 @@ def _first_of(table: deltalake.DeltaTable) -> list[str]:
 
 
 class LocalJson:
-    """DuckDB over copies of the documents on the local disk: a lower bound, for it pays no request."""
+    """DuckDB over copies of the documents on the local disk: a lower bound, because it makes no requests."""
 
     def __init__(self, directory: Path, documents: Iterable[tuple[str, bytes]]) -> None:
         import duckdb  # here, because it prints a list of leaks at the end of every process that imported it

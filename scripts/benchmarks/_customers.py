@@ -41,7 +41,7 @@ def schema(threshold: int = 10_000) -> Schema:
 
 
 def session(store: Store, wanted: Schema, clock: Clock | None = None) -> Model:
-    """A new session, which knows nothing of the bucket yet."""
+    """A new session, which knows nothing about the bucket yet."""
     return Worm(store, wanted, probe=False, clock=clock).model(MODEL)
 
 

@@ -1,8 +1,8 @@
-"""Bytes that one change makes a table write, in the long run: folded until the table has merged its base.
+"""The bytes that a table writes per change in the long run: changes are folded until the table has merged its base.
 
 Random customers change. A cycle goes from a table without deltas to the merge of its base, which starts the next one:
 what a cycle writes, divided by its changes, is what a change costs however long it goes on. The manifest (with its
-index) and the heads are trees of their own, with cycles of their own. Cleaning up is not counted: it only deletes.
+index) and the heads are separate trees, with their own cycles. Cleaning up is not counted: it only deletes.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Cycle:
         return self.root is None or self.merges > 0
 
     def look(self, changes: int, written: int) -> None:
-        """After a fold: was the base merged, how many files are there?"""
+        """Called after a fold: check whether the base was merged, and how many files there are."""
         if self.root is None:
             self.measured = changes, written
             return
@@ -112,8 +112,8 @@ class Growth:
         self._fold_seconds = 0.0
 
     def run(self, seconds_max: float) -> dict[str, object]:
-        """Fold until both trees have merged once, or for so long."""
-        gc.freeze()  # a million rows are no business of the collector
+        """Fold until both trees have merged once, or until the time is up."""
+        gc.freeze()  # keep the garbage collector away from a million rows
         try:
             return self._run(seconds_max)
         finally:
@@ -166,7 +166,7 @@ class Growth:
         return sum(cycle.merges for cycle in self.cycles.values())
 
     def _clean(self) -> None:
-        """The sweep deletes files that nobody has named for a day; here it comes at once, for the sake of memory."""
+        """The sweep deletes files that no root has named for a day; here it runs at once, to save memory."""
         self._clock.advance(TWO_DAYS_SECONDS)
         self._table.complete()
 

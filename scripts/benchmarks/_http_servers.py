@@ -1,7 +1,7 @@
-"""Servers for the benchmark of HTTP, each a process of its own on loopback, and a client that costs little.
+"""Servers for the benchmark of HTTP, each in its own process on loopback, and a cheap client.
 
 `python -m scripts.benchmarks._http_servers BODIES` is the bare handler: Powertools' resolver with two routes that
-return values from memory, behind the same server as `worm serve`. Nothing that goes through Powertools can be quicker.
+return values from memory, behind the same server as `worm serve`. Nothing that goes through Powertools can be faster.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Connection:
         self._head = f"Host: 127.0.0.1:{port}\r\n" + (f"Authorization: Bearer {token}\r\n" if token else "")
 
     def get(self, target: str) -> bytes:
-        """The body, as it came: in chunks where the server sends chunks."""
+        """The body as received: in chunks if the server sends chunks."""
         self._socket.sendall(f"GET {target} HTTP/1.1\r\n{self._head}\r\n".encode())
         data = self._socket.recv(262144)
         while b"\r\n\r\n" not in data:
@@ -118,7 +118,7 @@ def worm_serve(url: str, token: str) -> Iterator[int]:
 
 @contextmanager
 def datasette(database: Path) -> Iterator[int]:
-    """The port of Datasette on this file. It is told that nobody writes it, and that there is nothing to keep."""
+    """The port of Datasette on this file. It runs with settings for a file that nobody writes, and without a cache."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
     options = ["--port", str(port), "--setting", "suggest_facets", "off", "--setting", "default_cache_ttl", "0"]

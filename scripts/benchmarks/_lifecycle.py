@@ -1,6 +1,6 @@
-"""Hours of a page store in simulated time: flushes, compactions and collections, and what is there after each minute.
+"""Hours of a page store in simulated time: flushes, compactions and collections, and the state after each minute.
 
-Everything is counted and nothing timed, so the figures are the same on every machine.
+Everything is counted and nothing timed, so the numbers are the same on every machine.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ CONFIG = PageConfig(
     image_layer_target_bytes=2 * MIB,
     pitr_window_seconds=2 * 3600,
 )
-"""Layers are a sixty-fourth of what they are by default, so that a small database has many."""
+"""Layers have a sixty-fourth of their default size, so that a small database has many."""
 
 
 @dataclass
 class Lifecycle:
-    """What there was after each minute."""
+    """The state after each minute."""
 
     hours: list[float] = field(default_factory=list)
     asked: list[int] = field(default_factory=list)
@@ -61,12 +61,12 @@ def _median(values: Sequence[int]) -> int:
 
 
 def deepest(pages: Pages) -> int:
-    """Of all pages, the most layers that a read of the newest may have to ask, were there no filters."""
+    """The maximum number of layers that a read of a newest page would have to ask without filters."""
     return max(len(piece.candidates) for piece in page_ranges(pages, MAIN, pages.branch(MAIN).lsn))
 
 
 def lifecycle(minutes: int, pages: int = 20_000, changed: int = 200) -> Lifecycle:
-    """One flush a minute of so many random pages; every ten minutes what the function `compact` does."""
+    """One flush of this many random pages per minute; every ten minutes, the work of the function `compact`."""
     clock = VirtualClock()
     ids, rng, found = Ids.seeded(1, clock), random.Random(1), Lifecycle()
     store = MemoryStore(clock=clock, ids=ids)

@@ -1,4 +1,4 @@
-"""Who keeps pages in the benchmark `pages`: our page store and SlateDB, with the same pages under the same names."""
+"""The contestants of the benchmark `pages`: our page store and SlateDB, with the same pages under the same names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BATCH = 1000
 NEVER = 24 * 3600.0
 SETTLE_SECONDS = 0.2
 READ_AHEAD = 4 * 1024 * 1024
-"""Of SlateDB's scans: what ours reads at once."""
+"""The read-ahead of SlateDB's scans: as much as ours reads at once."""
 
 
 def page_name(number: int) -> str:
@@ -41,7 +41,7 @@ def some_pages(rng: random.Random, numbers: Sequence[int]) -> dict[str, bytes]:
 
 
 class Wire:
-    """A way to the server that counts bytes, for those who do not count them themselves. Not for timing."""
+    """A proxy that counts bytes, for contestants that do not count them themselves. Not for timing."""
 
     def __init__(self, endpoint_url: str) -> None:
         host, port = endpoint_url.removeprefix("http://").split(":")
@@ -68,7 +68,7 @@ class Wire:
                     self.received += len(data)  # of one contestant with one request at a time
                 target.sendall(data)
         except OSError:
-            pass  # the other side went away
+            pass  # the other side disconnected
         finally:
             target.close()
 
@@ -88,11 +88,11 @@ class Keeper(ABC):
 
     @abstractmethod
     def write(self, pages: Mapping[str, bytes]) -> None:
-        """Durable, and in a layer of its own."""
+        """Write pages, durably and into their own layer."""
 
     @abstractmethod
     def open(self, endpoint_url: str) -> None:
-        """For reading: nothing but what the database begins with is known afterwards."""
+        """Open for reading: afterward, only the root or manifest is known."""
 
     @abstractmethod
     def get(self, page: str) -> bytes | None: ...
@@ -133,7 +133,7 @@ class OurPages(Keeper):
         self.reader = PageReader.open(self.store, self.db_id)
 
     def forget(self) -> None:
-        """All but the root."""
+        """Forget everything except the root."""
         self.reader.cache.clear()
 
     def get(self, page: str) -> bytes | None:
@@ -147,8 +147,8 @@ class OurPages(Keeper):
 
 
 class SlatePages(Keeper):
-    """SlateDB. `settings` are JSON by name; a compactor of null leaves every flush as a file of its own. The writer and
-    the reader have work of their own in the background, so only one of them is open."""
+    """SlateDB. `settings` are JSON by name; a compactor of null leaves every flush as its own file. The writer and the
+    reader both work in the background, so only one of them is open."""
 
     def __init__(self, endpoint_url: str, name: str, settings: Mapping[str, str]) -> None:
         self.name = f"slatedb-{name}"
@@ -209,7 +209,7 @@ class SlatePages(Keeper):
         return found
 
     def get_many(self, pages: Sequence[str]) -> None:
-        """One after the other inside of one event loop: what its own call costs."""
+        """One by one inside one event loop: the cost of its own call."""
 
         async def got() -> None:
             for page in pages:

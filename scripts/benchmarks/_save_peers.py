@@ -1,7 +1,7 @@
-"""Others who save one document after the other: TinyDB and sqlite-utils in a directory, deltalake in a bucket.
+"""Other tools that save one document after the other: TinyDB and sqlite-utils in a directory, deltalake in a bucket.
 
-TinyDB and sqlite-utils are not among our dependencies. Where one is not installed it is left out, with a word about it.
-None of them has the history that a save of ours writes.
+TinyDB and sqlite-utils are not among our dependencies. If one is not installed, it is left out, with a note. None of
+them writes a history, as our save does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def installed(name: str) -> ModuleType | None:
 
 
 def tinydb_put(folder: Path) -> Put | None:
-    """Its default: the whole database is one JSON file, which every insert writes again, without fsync."""
+    """Its default: the whole database is one JSON file, which every insert rewrites, without fsync."""
     module = installed("tinydb")
     if module is None:
         return None
@@ -37,8 +37,8 @@ def tinydb_put(folder: Path) -> Put | None:
 
 
 def sqlite_utils_put(folder: Path) -> Put | None:
-    """One transaction each: the document, its id as primary key, an index on the name. As durable as SQLite is asked
-    to be below."""
+    """One transaction each: the document, its id as primary key, and an index on the name. As durable as the SQLite
+    settings below."""
     module = installed("sqlite_utils")
     if module is None:
         return None

@@ -1,9 +1,9 @@
-"""S3 servers for benchmarks of many objects: moto or rclone, started with a directory of documents already in them.
+"""S3 servers for benchmarks of many objects: moto or rclone, started with a directory of documents already loaded.
 
 Uploading 100,000 documents takes minutes. moto gets them inside its own process before it answers
 (`python -m scripts.benchmarks._servers DIRECTORY`); rclone serves the directory itself. Every directory below the first
 level is a bucket. rclone is written in Go and answers several times as many requests with the same cores; it keeps no
-versions and ignores conditions of writes, so with it nobody else may write.
+versions and ignores conditions of writes, so nothing else may write to it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def serving(server: str, buckets: Path) -> Iterator[str]:
 
 
 def requests_of(url: str) -> dict[str, int]:
-    """What moto was asked so far, by kind."""
+    """The requests to moto so far, by kind."""
     with urllib.request.urlopen(f"{url}/_worm/requests", timeout=30) as response:
         by_role = cast("dict[str, dict[str, int]]", json.loads(response.read()))
     total: dict[str, int] = {}
@@ -87,7 +87,7 @@ def _started_rclone(buckets: Path) -> tuple[subprocess.Popen[bytes], Callable[[]
                 with urllib.request.urlopen(f"http://{address}", timeout=5):
                     break
             except urllib.error.HTTPError:
-                break  # it answers, if only that we may not
+                break  # it answers, even if it denies access
             except OSError:
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise

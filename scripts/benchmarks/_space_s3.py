@@ -1,8 +1,8 @@
-"""A space on the embedded S3: transactions against the floor of the commit log, and what a read of the past asks for.
+"""A space on the embedded S3: transactions against the floor of the commit log, and the requests of a read of the past.
 
 The floor is `GroupCommit` alone: it commits the very records that the space's last commit had in the log, as many at
-once, and knows nothing of what they mean. Both take turns on the same server. Requests are counted by our store, and
-must be those that the server saw.
+once, and knows nothing about their meaning. Both take turns on the same server. Our store counts the requests, and the
+server must have seen the same number.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ CASES = tuple((threads, ops) for threads in (1, 8) for ops in (1, 4))
 DEPTHS = (1, 100, 10_000)
 WRITERS = 32
 MORE = 130
-"""Revisions before the deepest one that is read: it is no whole document, nor is a snapshot right there."""
+"""Revisions before the deepest one that is read: so it is not a whole document, and no snapshot is right there."""
 
 
 @dataclass
 class Tally:
-    """What one contestant did in all its turns."""
+    """The results of one contestant in all its turns."""
 
     per_second: list[float] = field(default_factory=list)
     transactions: int = 0
@@ -77,7 +77,7 @@ def _served(aws: Aws) -> int:
 
 
 def _turn(aws: Aws, store: S3Store, call: Callable[[], object], threads: int, each: int, tally: Tally) -> None:
-    """`call` so often in every thread; all of them start together."""
+    """`call` this many times in every thread; all of them start together."""
     barrier = threading.Barrier(threads + 1)
 
     def run() -> None:
@@ -101,7 +101,7 @@ def _turn(aws: Aws, store: S3Store, call: Callable[[], object], threads: int, ea
 
 
 def _case(aws: Aws, threads: int, ops: int, rounds: int, each: int) -> dict[str, object]:
-    """Turns of a space and of its floor, each in a database of its own."""
+    """Turns of a space and of its floor, each in its own database."""
     name = f"{threads}-{ops}"
     store = S3Store(BUCKET, endpoint_url=aws.endpoint_url)
     space, numbers = Space(_backend(store, f"space-{name}")), count(1)
@@ -122,7 +122,7 @@ def _case(aws: Aws, threads: int, ops: int, rounds: int, each: int) -> dict[str,
         records[:] = [*list(segment.transactions())[-1].records]
         size = len(segment.encode())
         for who in random.Random(turn).sample(list(calls), len(calls)):
-            _turn(aws, store, calls[who], threads, each, tallies[who] if turn else Tally())  # the first is no turn yet
+            _turn(aws, store, calls[who], threads, each, tallies[who] if turn else Tally())  # the first is a warm-up
     space.close()
     floor.close()
     ratio = {
@@ -141,8 +141,9 @@ def transactions(aws: Aws, rounds: int, each: int) -> dict[str, object]:
 
 
 def past(aws: Aws, deepest: int) -> dict[str, object]:
-    """Requests of one read so many revisions back, of an entity with some more patches than that: by a process that has
-    just opened the space, and by the same one again. All is in layers before: the log has nothing to read."""
+    """Requests of one read this many revisions back, of an entity with some more patches than that: by a process that
+    has just opened the space, and by the same one again. Everything is in layers before: nothing has to be read from
+    the log."""
     store = S3Store(BUCKET, endpoint_url=aws.endpoint_url)
     writer = Space(_backend(store, "space-past"))
     writer.transact([{"op": "set", "id": "e0", "value": _document(0)}])

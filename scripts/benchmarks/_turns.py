@@ -1,4 +1,4 @@
-"""Measuring side by side: contestants take turns, so that a busy machine slows all of them alike."""
+"""Measuring side by side: contestants take turns, so that a busy machine slows all of them equally."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAXIMUM_SECONDS = 20.0
 
 
 def milliseconds(call: Call) -> float:
-    """What others hold in memory is not this one's cost: the collector passes it over."""
+    """Memory held by others is not this one's cost: the garbage collector skips it."""
     gc.collect()
     gc.freeze()
     start = time.perf_counter()
@@ -33,10 +33,10 @@ def milliseconds(call: Call) -> float:
 def medians(
     contestants: Mapping[str, Call], repeats: int, seconds_max: float = MAXIMUM_SECONDS, *, is_warm: bool = False
 ) -> dict[str, float]:
-    """Median milliseconds of each. No new round is begun after `seconds_max`, but for the third.
+    """Median milliseconds of each. No new round starts after `seconds_max`, except for the third.
 
-    Every round has another order, for whoever always came after one that leaves the machine busy would pay for it.
-    Before the first round everybody has a turn to open connections and import what is imported late, unless `is_warm`.
+    Every round has another order, because a contestant that always came after a busy one would pay for it. Before the
+    first round, everybody has a turn to open connections and do late imports, unless `is_warm`.
     """
     names = list(contestants)
     taken: dict[str, list[float]] = {name: [] for name in names}
@@ -52,7 +52,7 @@ def medians(
 
 
 def check_answers(references: Mapping[str, str], contestants: Mapping[str, Call]) -> None:
-    """Whoever is asked the same must answer the same as the reference, found by what the name contains."""
+    """Contestants with the same question must answer like the reference, which is found by a part of its name."""
     answers = {name: call() for name, call in contestants.items()}
     for name, answer in answers.items():
         reference = next(other for part, other in references.items() if part in name)
@@ -69,7 +69,7 @@ def spent(counter: RequestCounter, call: Call) -> dict[str, int]:
 
 @contextmanager
 def embedded_s3(*buckets: str) -> Iterator[Aws]:
-    """moto in a process of its own, with versioned buckets; its credentials are those of this process meanwhile."""
+    """moto in its own process, with versioned buckets; this process uses its credentials in the meantime."""
     with tempfile.TemporaryDirectory(prefix="worm-bench-") as scratch:
         aws = start_moto(Path(scratch), "us-east-1")
         try:

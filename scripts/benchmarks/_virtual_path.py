@@ -1,9 +1,9 @@
-"""The way of a change on virtual clocks: a client stores a document, EventBridge, the queue of `capture`, change sets,
+"""The path of a change on virtual clocks: a client stores a document, EventBridge, the queue of `capture`, change sets,
 the queue of `tables`, the manifest. The workers are the real ones; queues and functions behave as the template says.
 
 A batch starts when it is full or its oldest message has waited for the window, and a worker is free. Failed messages
-come again after the visibility time-out. A worker that is new starts cold; one that is idle is used first. Lambda's own
-scaling is left out: as many workers may run from the first moment on as the template allows.
+return after the visibility timeout. A new worker starts cold; an idle one is used first. Lambda's own scaling is left
+out: from the first moment, as many workers may run as the template allows.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Worker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What a template says of a function and its queue."""
+    """The template's settings of a function and its queue."""
 
     batch_size: int
     window_seconds: float
@@ -87,8 +87,8 @@ class Tuning:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """So many changes a second for so long, over so many collections. A share of `updates` is of one of the documents
-    that are there before, the others are new documents."""
+    """This many changes per second for this long, over this many collections. A share of `updates` changes existing
+    documents; the others are new documents."""
 
     per_second: float
     seconds: float
@@ -96,7 +96,7 @@ class Load:
     updates: float = 0.2
     population: int = 10_000
     set_size: int = 0
-    """Not 0: change sets of so many new documents come in, as capture would write them. For `tables` alone."""
+    """If not 0: change sets of this many new documents come in, as capture would write them. Only for `tables`."""
 
 
 @dataclass
@@ -212,7 +212,7 @@ class Freshness:
         self._held.setdefault(worker, []).append(key)
 
     def folded(self, worker: int, time: float, prefix: str = CHANGE_SETS) -> None:
-        """Of what the worker read, the change sets with this prefix are in their manifest."""
+        """The change sets with this prefix that the worker read are now in their manifest."""
         rest = []
         for key in self._held.pop(worker, []):
             if key.startswith(prefix):
@@ -254,7 +254,7 @@ def message_of(number: int, key: str, version_id: str | None, size: int) -> Mess
 
 
 def key_of(number: int, collections: int) -> tuple[str, str]:
-    """Key and id of a document of the population."""
+    """The key and id of a document of the initial population."""
     entity_id = hashlib.md5(str(number).encode(), usedforsecurity=False).hexdigest()
     return f"things{number % collections:03d}/{entity_id}/data.json", entity_id
 
@@ -267,7 +267,7 @@ def document(entity_id: str, number: int) -> bytes:
 
 @cache
 def populated(collections: int, count: int) -> MemoryStore:
-    """A bucket with so many documents that are captured and folded, at no virtual time."""
+    """A bucket with this many captured and folded documents, without using virtual time."""
     clock = WorkerClock()
     store = MemoryStore(versioned=True, clock=clock, ids=Ids.seeded(0, clock))
     schema = load_schema(schema_of(collections))
@@ -289,7 +289,7 @@ def populated(collections: int, count: int) -> MemoryStore:
 
 
 class VirtualPath:
-    """One run: `load` changes come in, and time goes on until all are visible or `patience_seconds` are over."""
+    """One run: `load` changes come in, and time passes until all are visible or `patience_seconds` are over."""
 
     def __init__(
         self, load: Load, capture: Tuning, tables: Tuning, limits: Limits, seed: int, threads: int = 16

@@ -1,14 +1,14 @@
 """S3's latencies and limits around a store in memory, for workers that run at the same time on virtual clocks.
 
-- *timeline*: acts by time. A worker runs in a thread of its own, but only while everybody else rests: before each
-  request it waits until nothing earlier is left to do. So requests of several workers meet on the store in the order
-  of their times, and one seed gives one run.
-- *lanes*: what the code does with threads. They take the place of its thread pools: work is done one after the other,
-  each piece on the lane that is free first, and the worker's clock then shows when the last lane is done, or when one
-  processor is. What is done on lanes is stored at once, so others may see it some milliseconds early. Nobody does: it
-  is reading, entries of different documents, and files that no root names yet.
-- A request takes effect when its latency is over. Beyond S3's limits it is refused (503 SlowDown), and handled as
-  `store/s3.py` handles that: what carries no decision is tried again, an attempt of a conditional write is unknown.
+- *timeline*: acts by time. A worker runs in its own thread, but only while all others pause: before each request, it
+  waits until nothing earlier is left to do. So requests of several workers reach the store in the order of their times,
+  and one seed gives one run.
+- *lanes*: what the code does with threads. They replace its thread pools: work is done one piece after the other, each
+  on the lane that is free first. The worker's clock then shows when the last lane is done, or when one processor is.
+  Work on lanes is stored at once, so others could see it some milliseconds early. Nobody does: it is reading, entries
+  of different documents, and files that no root names yet.
+- A request takes effect when its latency is over. Beyond S3's limits, it is refused (503 SlowDown) and handled as in
+  `store/s3.py`: requests without a condition are retried, and the outcome of a conditional write is unknown.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What S3 does: medians of latency, bytes per second of one connection, and how much is too much. S3 splits a busy
-    prefix into several; `splits` says how many each one is by now. `request_cpu_seconds` and `byte_cpu_seconds` are
-    what our code and its client take of one whole processor."""
+    """The behavior of S3: median latencies, bytes per second of one connection, and limits. S3 splits a busy prefix
+    into several; `splits` says how many each one has become. `request_cpu_seconds` and `byte_cpu_seconds` are the
+    processor time of our code and its client."""
 
     get_seconds: float = 0.015
     put_seconds: float = 0.025
@@ -74,11 +74,11 @@ class Limits:
 
 
 class TimedOut(BaseException):
-    """The function was killed at its time-out. Not an `Exception`: nothing may catch it and carry on."""
+    """The function was killed at its timeout. Not an `Exception`: nothing may catch it and continue."""
 
 
 class WorkerClock:
-    """What time it is for one worker, in seconds since the start."""
+    """The time of one worker, in seconds since the start."""
 
     def __init__(self) -> None:
         self.elapsed = 0.0
@@ -100,7 +100,7 @@ class WorkerClock:
 
 
 class Timeline:
-    """Acts by time; of the same time in the order they were asked for."""
+    """Acts by time; acts of the same time in the order they were added."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -112,7 +112,7 @@ class Timeline:
         heapq.heappush(self._acts, (max(time, self.now), self._count, act))
 
     def is_next(self, time: float) -> bool:
-        """Is there nothing to do before?"""
+        """Whether there is nothing to do before."""
         return not self._acts or time < self._acts[0][0]
 
     def run(self, until: float) -> None:
@@ -140,7 +140,7 @@ class Process:
         self._go_on()
 
     def turn(self) -> None:
-        """In the worker's thread: wait until everybody else's time has come to ours."""
+        """In the worker's thread: wait until all others have reached our time."""
         clock = self.clock
         if clock.lanes:
             self._check_time()
@@ -154,7 +154,7 @@ class Process:
             self._check_time()
 
     def end(self) -> None:
-        """Whatever it waits for: the simulation is over."""
+        """End it, whatever it waits for: the simulation is over."""
         self.deadline = -1.0
         self._work, is_idle = None, self._is_idle
         self._go_on()
@@ -196,7 +196,7 @@ _running = _Running()
 
 
 class Lanes:
-    """In place of a `ThreadPoolExecutor`; see the module header."""
+    """Replaces a `ThreadPoolExecutor`; see the module header."""
 
     def __init__(self, threads: int, thread_name_prefix: str = "") -> None:
         self._threads = threads
@@ -234,15 +234,15 @@ class Lanes:
 
 @contextmanager
 def lanes_for_threads() -> Iterator[None]:
-    """While it lasts, whatever our code does in several threads is done on lanes."""
+    """Inside the block, work that our code does in several threads is done on lanes."""
     with patch("concurrent.futures.ThreadPoolExecutor", Lanes):
         yield
 
 
 @dataclass
 class Bucket:
-    """What all workers share: the objects, the limits, and who asked how often in each second. Starts with a copy of
-    what is `stored`."""
+    """What all workers share: the objects, the limits, and the number of requests in each second. Starts with a copy of
+    `stored`."""
 
     limits: Limits
     chance: random.Random
@@ -264,7 +264,7 @@ class Bucket:
         return median * self.chance.lognormvariate(0, limits.spread)
 
     def admits(self, time: float, kind: str, key: str, *, is_conditional: bool = False) -> bool:
-        """False: 503. What was refused does not count."""
+        """False: 503. Refused requests do not count."""
         second = self._seconds.setdefault(int(time), Counter())
         is_get = kind in GETS
         prefix = f"{'GET' if is_get else 'PUT'} {self._prefix(key)}"
@@ -280,7 +280,7 @@ class Bucket:
         return True
 
     def _prefix(self, key: str) -> str:
-        """A collection's documents, or its oplogs; where S3 has split it, one of the ranges that it has made."""
+        """A collection's documents, or its oplogs; if S3 has split it, one of the resulting ranges."""
         depth = 2 if key.startswith(".") else 1
         segments = key.split("/", depth + 1)
         name = "/".join(segments[:depth])
@@ -288,11 +288,11 @@ class Bucket:
 
 
 Seen = Callable[[str, str, float, bytes], None]
-"""Told of every object that was read or stored: GET or PUT, key, when, and the bytes."""
+"""Called for every object that was read or stored: GET or PUT, key, time, and the bytes."""
 
 
 class VirtualS3(ResolvedWrites):
-    """The bucket as one worker sees it, that has a share of a processor."""
+    """The bucket as seen by one worker, which has a share of a processor."""
 
     clock: WorkerClock
 
@@ -322,7 +322,7 @@ class VirtualS3(ResolvedWrites):
     def identity(self) -> str:
         return self.url
 
-    # Reads, and writes that carry no decision
+    # Reads, and unconditional writes
 
     def get(self, key: str, *, version_id: str | None = None, max_bytes: int | None = None) -> Object | None:
         objects = self.bucket.objects
@@ -372,7 +372,7 @@ class VirtualS3(ResolvedWrites):
     def delete(self, key: str) -> None:
         self._asked("DELETE", key, lambda: self.bucket.objects.delete(key))
 
-    # Writes that decide something: one attempt each
+    # Conditional writes: one attempt each
 
     def attempt_put(self, key: str, body: bytes, condition: Condition, metadata: Mapping[str, str]) -> Attempt:
         self._moved(len(body))
@@ -397,7 +397,7 @@ class VirtualS3(ResolvedWrites):
         raise Unavailable(f"the store did not answer in {TRIES} tries: 503", key=key)
 
     def _sent(self, kind: str, key: str, *, is_conditional: bool = False) -> bool:
-        """Let its time pass. Afterwards it is this worker's turn, and the bucket's clock shows its time."""
+        """Let its time pass. Afterward, it is this worker's turn, and the bucket's clock shows its time."""
         limits = self.bucket.limits
         self.clock.compute(limits.request_cpu_seconds / self._processors)
         self.clock.elapsed += self.bucket.latency(kind)

@@ -1,9 +1,9 @@
 """How long a function's code takes to import, against boto3 with a client, and how long `worm` takes to start.
 
-Each measurement of an import is a fresh interpreter that times nothing but the import; `worm --version` and
-`python -c pass` are timed as whole processes. The kinds take turns, so that a busy machine slows all of them alike, and
-medians are reported. Budgets: a handler's import takes at most 300 ms, and at most as long as boto3 with its S3 client;
-`worm --version` takes at most 3 times `python -c pass` plus the import of typer.
+Each measurement of an import is a new interpreter that times only the import; `worm --version` and
+`python -c pass` are timed as whole processes. The kinds take turns, so that a busy machine slows all of them equally,
+and medians are reported. Budgets: a handler's import takes at most 300 ms, and at most as long as boto3 with its S3
+client; `worm --version` takes at most 3 times `python -c pass` plus the import of typer.
 
 `start`: `worm --version` and `worm table query` on 1,000 rows in a directory, as processes, against
 `python -c "import typer"`, in wall time and in processor time. Goals: 1.5 and 3 times that.
@@ -44,7 +44,7 @@ TIMED = "import time; start = time.perf_counter(); {statement}; print((time.perf
 
 
 def _environment() -> dict[str, str]:
-    """What the template gives a function, so that importing it needs nothing else."""
+    """The variables that the template gives a function, so that it can be imported."""
     return {
         **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
         "AWS_DEFAULT_REGION": "eu-central-1",
@@ -56,7 +56,7 @@ def _environment() -> dict[str, str]:
 
 
 def milliseconds(statement: str, folder: Path) -> float:
-    """The time of one statement in a fresh interpreter started in a folder."""
+    """The time of one statement in a new interpreter started in a folder."""
     command = [sys.executable, "-c", TIMED.format(statement=statement)]
     done = subprocess.run(command, cwd=folder, env=_environment(), check=True, text=True, stdout=subprocess.PIPE)
     return float(done.stdout)
@@ -70,7 +70,7 @@ def process_milliseconds(*command: str) -> float:
 
 
 def subjects() -> dict[str, Callable[[], float]]:
-    """What takes turns; each handler is named as its folder."""
+    """What takes turns; each handler has the name of its folder."""
     found: dict[str, Callable[[], float]] = {
         "boto3_and_client": partial(milliseconds, BOTO3, ROOT),
         "import_typer": partial(milliseconds, "import typer", ROOT),
@@ -85,7 +85,7 @@ def measure(repeats: int) -> dict[str, float]:
     """Median milliseconds of each subject."""
     measured = subjects()
     for once in measured.values():
-        once()  # compiles what was never imported
+        once()  # compiles modules that were never imported
     taken: dict[str, list[float]] = {name: [] for name in measured}
     for _ in range(repeats):
         for name, once in measured.items():
@@ -115,7 +115,7 @@ def starts(repeats: int) -> dict[str, object]:
         for turn in range(repeats + 1):
             for name, command in commands.items():
                 found = process_cost(sys.executable, *command)
-                if turn > 0:  # the first compiles what was never imported
+                if turn > 0:  # the first turn compiles modules that were never imported
                     taken[name].append(found)
     medians = {name: [statistics.median(one) for one in zip(*found, strict=True)] for name, found in taken.items()}
     floor = medians["import typer"]

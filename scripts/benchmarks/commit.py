@@ -1,12 +1,12 @@
 """What a durable commit costs, alone and many at once, against raw conditional PUTs and SlateDB.
 
 Parts `single` and `group` run against one embedded moto; contestants take turns in another order each round (the floors
-and our writer commit by commit, the others some commits at a time). Requests are counted by the server, so background
-requests of a contestant are in them; ours are counted by our store as well, and must agree.
+and our writer commit by commit, the others some commits at a time). The server counts requests, so background requests
+of a contestant are included; our store counts ours as well, and both must agree.
 
-`single`: milliseconds of one commit after the other. `group`: transactions per second with so many at once, each of
-which waits for its own commit before the next. SlateDB with its default of a flush every 100 ms, and with one every
-millisecond; by `put` and by `begin` … `commit`, and the goal is about the quickest of them.
+`single`: milliseconds of one commit after the other. `group`: transactions per second with this many at once, each of
+which waits for its own commit before the next. SlateDB runs with its default of a flush every 100 ms, and with one
+every millisecond; with `put` and with `begin` … `commit`. The goal refers to the fastest of them.
 
 `closed`: 1 to 256 committers that wait for their ack and commit again, in threads and as tasks, on a store in memory
 whose PUTs take 40 ms. The best they can do is to share every PUT: then each has the latency of one committer alone.
@@ -50,12 +50,12 @@ CLOSED = (2, 4, 8, 32)
 CLOSED_LATENCY_MAX, CLOSED_RATE_MIN, CLOSED_PUTS_MAX = 1.15, 0.9, 1.1
 CONCURRENCIES = (1, 16, 256)
 SLOW = ("slatedb_default",)
-"""A commit of these takes 100 ms whatever the machine: a tenth of the turns' transactions will do."""
+"""A commit of these takes 100 ms on any machine: a tenth of the turns' transactions is enough."""
 
 
 @dataclass
 class Tally:
-    """What one contestant did in all its turns."""
+    """The results of one contestant in all its turns."""
 
     times: Times = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -102,7 +102,7 @@ def served(aws: Aws) -> int:
 
 
 def turn(aws: Aws, name: str, contestant: Contestant, concurrency: int, each: int, tally: Tally) -> None:
-    """One turn: opened and closed outside of what is timed and counted."""
+    """One turn: opening and closing are not timed or counted."""
     contestant.open()
     try:
         before, own = served(aws), _counted(contestant)
@@ -121,7 +121,7 @@ def turn(aws: Aws, name: str, contestant: Contestant, concurrency: int, each: in
 
 
 def round_of(aws: Aws, tallies: Mapping[str, Tally], number: int, concurrency: int, each: int) -> None:
-    """One turn of everybody who has a tally."""
+    """One turn of every contestant that has a tally."""
     known = contestants(aws)
     for name in random.Random(number).sample(list(tallies), len(tallies)):
         is_slow = name.startswith("floor") if concurrency > 1 else name in SLOW
@@ -133,7 +133,7 @@ def _best(tallies: Mapping[str, Tally], part: str) -> float:
 
 
 def side_by_side(aws: Aws, tallies: Mapping[str, Tally], transactions: int) -> None:
-    """Commits of those without background work, in turns of one: what slows one of them slows the others alike."""
+    """Commits of contestants without background work, in turns of one: a slowdown hits all of them equally."""
     known = contestants(aws)
     asked = {name: one for name in tallies if isinstance(one := known[name], Quiet)}
     for one in asked.values():
@@ -152,7 +152,7 @@ def side_by_side(aws: Aws, tallies: Mapping[str, Tally], transactions: int) -> N
 
 
 def _counted(contestant: Contestant) -> int:
-    """Requests that it counts itself; 0 for those that do not. (A floor is one request by what it is.)"""
+    """The requests that it counts itself; 0 if it does not count. (A floor is one request by definition.)"""
     return contestant.store.requests.total if isinstance(contestant, Ours) else 0
 
 
@@ -205,7 +205,8 @@ def group(aws: Aws, concurrency: int, rounds: int, each: int) -> tuple[dict[str,
 
 
 def closed(turns: int, each: int) -> tuple[dict[str, object], dict[str, bool]]:
-    """Every turn has a committer alone, whom the others of the turn are compared with; figures are medians of turns."""
+    """Every turn has a single committer, and the others of the turn are compared with it; the numbers are medians of
+    turns."""
     names = [f"{kind} {count}" for kind in ("threads", "submit", "classic") for count in (*CLOSED, CONCURRENCIES[-1])]
     ratios: dict[str, list[tuple[float, float, float]]] = {name: [] for name in names}
     alone: list[float] = []
@@ -260,7 +261,7 @@ def main(arguments: list[str]) -> dict[str, object]:
 
 
 def on_moto(measured: dict[str, object], parts: Sequence[str], *, quick: bool) -> dict[str, bool]:
-    """The parts `single` and `group`, into what is measured; returns their goals."""
+    """Run the parts `single` and `group`, add their results to `measured`, and return their goals."""
     goals: dict[str, bool] = {}
     with embedded_s3() as aws:
         aws.s3().create_bucket(Bucket=BUCKET)

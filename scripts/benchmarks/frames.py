@@ -1,9 +1,9 @@
 """How fast framed records are read and written, against orjson and zlib's CRC alone on the same bytes.
 
 The floor of reading splits the lines, computes each CRC-32 and parses each body; it compares nothing and makes nothing.
-The floor of writing dumps with sorted keys and computes the CRC. Everybody works on the same records, in another order
-each round; processor time counts, so that a busy machine does not. Goals: at most 2 times the floor, and at
-least 100 MB/s where the floor lets it.
+The floor of writing dumps with sorted keys and computes the CRC. All work on the same records, in another order each
+round; processor time is measured, so that a busy machine does not matter. Goals: at most 2 times the floor, and at
+least 100 MB/s if the floor allows it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What history costs: a save with oplog, and reading an old state, at short and at long histories.
 
-Requests are counted on the store in memory, where a long history is made quickly; times are taken on the embedded moto
-and told as ratios to a floor measured in the same run, taking turns: a save against one raw conditional PUT, an old
-state against as many concurrent raw GETs as lie between two checkpoints. Budgets: an old state, by seq or by
-time, takes at most 2 + `snapshots.every` requests at any length, and appending takes as many at any length.
+Requests are counted on the store in memory, where a long history is built quickly; times are measured on the embedded
+moto and reported as ratios to a floor in the same run, taking turns: a save against one raw conditional PUT, an old
+state against as many concurrent raw GETs as lie between two checkpoints. Budgets: an old state, by seq or by time,
+takes at most 2 + `snapshots.every` requests at any length, and appending takes as many at any length.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SCHEMA = load_schema(
 
 
 def _model(store: Store, maintenance: Maintenance = "inline") -> Model:
-    """A fresh session on the store's own clock: nothing cached but what its own writes leave."""
+    """A new session on the store's own clock: it caches only its own writes."""
     clock = store.clock if isinstance(store, MemoryStore) else SystemClock()
     ids = Ids.seeded(1, clock)
     return Worm(store, SCHEMA, probe=False, maintenance=maintenance, clock=clock, ids=ids).model("Customer")
@@ -136,7 +136,7 @@ def _milliseconds(call: Callable[[], object]) -> float:
 
 
 def _medians(subjects: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Median milliseconds; the subjects take turns, so that a busy machine slows all of them alike."""
+    """Median milliseconds; the subjects take turns, so that a busy machine slows all of them equally."""
     taken: dict[str, list[float]] = {name: [] for name in subjects}
     for call in subjects.values():
         call()  # opens connections

@@ -1,12 +1,13 @@
-"""Reads by HTTP from `worm serve`, against Datasette on the same rows and a bare Powertools handler.
+"""HTTP reads from `worm serve`, against Datasette on the same rows and a bare Powertools handler.
 
 Documents in a directory, the same rows in a SQLite file. One document by its id; a page of 100 rows, filtered by status
 and sorted by name, of columns that the table has. The bare handler is behind the same server and has both answers in
 memory. Each server is a process. They take turns, in another order each round: one read after the other on one
 connection, then from four connections at once. Answers are compared before anything is timed.
 
-`cold`: a process that imports functions/api/handler.py, and one that answers a first GET from moto, over one that does
-nothing. Goal: 400 ms for either. `requests`: what a call takes, against the verb of the SDK. Goal: the same.
+`cold`: a process that imports functions/api/handler.py, and one that answers a first GET from moto, compared with one
+that does nothing. Goal: 400 ms for either. `requests`: the requests of a call, against the verb of the SDK. Goal: the
+same.
 
 Datasette comes from .venv-clients (`scripts/setup --clients`); without it, only the bare handler is compared.
 """
@@ -57,7 +58,7 @@ assert found["statusCode"] == 200, found
 
 
 class Contestant:
-    """A server, and where it has what is asked."""
+    """A server, and its paths."""
 
     def __init__(self, port: int, targets: Mapping[str, Callable[[int], str]], token: str = "") -> None:
         self._port, self._token, self._targets = port, token, targets
@@ -94,7 +95,7 @@ class Contestant:
             one.close()
 
 
-# Who is asked
+# Contestants
 
 
 def _worm_targets() -> dict[str, Callable[[int], str]]:
@@ -165,7 +166,7 @@ def check(found: Mapping[str, Contestant]) -> None:
             raise RuntimeError("Datasette gives a different answer")
 
 
-# What is measured
+# Measurements
 
 
 def percentile(taken: list[float], share: float) -> float:
@@ -173,7 +174,7 @@ def percentile(taken: list[float], share: float) -> float:
 
 
 def loaded(found: Mapping[str, Contestant], kind: str, rounds: int, calls: int) -> dict[str, object]:
-    """In turns; everybody is asked for the same documents."""
+    """In turns; all serve the same documents."""
     taken: dict[str, list[float]] = {name: [] for name in found}
     rates: dict[str, list[float]] = {name: [] for name in found}
     for one in found.values():
@@ -227,7 +228,7 @@ def cold_starts(repeats: int) -> dict[str, object]:
             for turn in range(repeats + 1):
                 for name, command in commands.items():
                     cost = process_cost(sys.executable, *command)
-                    if turn > 0:  # the first compiles what was never imported
+                    if turn > 0:  # the first turn compiles modules that were never imported
                         taken[name].append(cost)
     medians = {name: [statistics.median(one) for one in zip(*costs, strict=True)] for name, costs in taken.items()}
     over = {
@@ -256,7 +257,7 @@ def _variables(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def requests_per_call() -> dict[str, object]:
-    """Requests to the store of each call, and of the verb that it stands for, on a store of its own."""
+    """The store requests of each call and of its verb, each on its own store."""
     ours, theirs = _in_memory("http"), _in_memory("sdk")
     api, model = Api(lambda: ours), theirs.model(customers.MODEL)
     merge, at = "application/merge-patch+json", f"{DOCUMENTS}/{customers.customer_id(1)}"
@@ -315,7 +316,7 @@ def _called(
 
 
 def charts(measured: Mapping[str, Any]) -> dict[str, str]:
-    """Pictures from the results: how long a read takes, and how many there are in a second."""
+    """Pictures of the results: the latency of a read, and reads per second."""
     kinds = {"one": "one document", "page": f"a page of {PAGE} rows"}
     figures = {
         f"{about}: {name}": value

@@ -3,7 +3,7 @@
 - `fold`: a warm worker folds changes into manifest, index and heads of a table; the floor is one GET and one
   conditional PUT of the whole manifest, unparsed. In memory and on the embedded moto, taking turns.
 - `growth`: bytes written per change in the long run, in memory, from 1,000 to 1,000,000 entities: see `_growth.py`.
-  Up to `partitionThreshold` every fold writes the whole table; past it the bytes must not grow with the table.
+  Up to `partitionThreshold` every fold writes the whole table; beyond it, the bytes must not grow with the table.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LARGE_SECONDS_MAX = 90.0
 
 
 class Folding:
-    """A whole table on a store of its own, and batches of one size for it; folded by one worker, or each by a new one.
+    """A table in one file on its own store, and batches of one size for it; folded by one worker, or each by a new one.
 
     The changes are made before anything is timed.
     """
@@ -48,7 +48,7 @@ class Folding:
         self._table.heads.update(lambda _: customers.heads(rows))
         self._table.complete()
         writes, chance = customers.Writes(), random.Random(rows)
-        # One turn more before the timed ones, and one whose requests are counted.
+        # One extra turn before the timed ones, and one whose requests are counted.
         samples = (chance.sample(range(rows), size) for _ in range(repeats + 2))
         self._batches = deque(list(writes.changes(numbers)) for numbers in samples)
 
@@ -78,7 +78,7 @@ class Floor:
 
 
 def folds(new_store: Callable[[str], Store], rows: int, repeats: int) -> dict[str, object]:
-    """Every contestant has a table of its own: what one writes would make another read again."""
+    """Every contestant has its own table: otherwise the writes of one would make another read again."""
     tables = {f"{size}": Folding(new_store(f"{size}"), rows, size, repeats) for size in BATCHES}
     tables[NEW_WORKER] = Folding(new_store("new"), rows, 100, repeats, is_new=True)
     calls: dict[str, Call] = {"floor": Floor(new_store("floor"), rows).turn}

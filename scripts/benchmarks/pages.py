@@ -1,9 +1,9 @@
 """What reading and keeping pages costs: point reads and scans, cold and warm, against SlateDB and one ranged GET.
 
-Everything runs against one embedded moto. `points` and `scans`: by the number of pages, everything in an image (of
-SlateDB in one file). `layers`: of 10,000 pages with more and more flushed layers above the image, which no compaction
-touches. Cold: the root (of SlateDB the manifest) is known and nothing else. Requests of SlateDB are counted by the
-server, its bytes on the way there; ours by our store.
+Everything runs against one embedded moto. `points` and `scans`: by the number of pages, with everything in an image
+(for SlateDB: in one file). `layers`: 10,000 pages with more and more flushed layers above the image, which no
+compaction touches. Cold: only the root (for SlateDB: the manifest) is known. The server counts SlateDB's requests, and
+a proxy its bytes; our store counts ours.
 
 `amplification`: bytes PUT per byte of pages while pages are flushed and compacted, from the sizes of all object
 versions in the bucket. `lifecycle`: hours in simulated time (`_lifecycle.py`), drawn with `--chart FILE`.
@@ -91,7 +91,7 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def cold_points(aws: Aws, ours: OurPages, slate: SlatePages, pages: Sequence[str]) -> Figures:
-    """Each page once by everybody, in another order each time; then again, counted."""
+    """Each contestant reads each page once, in another order each time; then again, counted."""
     floor = Floor(aws, ours)
     times: dict[str, list[float]] = {"floor": [], "ours": [], "slatedb": []}
     ours.open(aws.endpoint_url)
@@ -155,7 +155,7 @@ def ratios(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def warm_points(aws: Aws, ours: OurPages, slate: SlatePages, pages: Sequence[str]) -> Figures:
-    """Microseconds of a read of what was read before: the best of five rounds, in turns."""
+    """Microseconds of a repeated read: the best of five rounds, in turns."""
     ours.open(aws.endpoint_url)
     slate.open(aws.endpoint_url)
     calls: dict[str, Callable[[], object]] = {

@@ -1,12 +1,12 @@
 """What a query costs at 1,000, 10,000 and 100,000 entities, against raw floors, scans, deltalake and DuckDB.
 
-Everything runs against one embedded moto and takes turns; figures are median milliseconds, and `ratio` is ours to the
-other's (below 1: we are ahead). The query is `status = active` sorted by name, the first 20; look-ups ask for the 10
-documents of a segment (indexed) or the 50 of a cohort (not indexed), whole.
+Everything runs against one embedded moto and takes turns; numbers are median milliseconds, and `ratio` is ours to the
+other's (below 1: we are ahead). The query is `status = active` sorted by name, the first 20; lookups read the 10
+documents of a segment (indexed) or the 50 of a cohort (not indexed).
 
 Scans of documents are measured over 1,000 of them and multiplied for more. DuckDB reads copies of the documents from
-the local disk, up to 10,000: a lower bound, for it pays no request. 100,000 entities are measured twice: spread over
-partitions as by default, and as one file (`partitionThreshold` raised).
+the local disk, up to 10,000: a lower bound, because it makes no requests. 100,000 entities are measured twice:
+partitioned, as by default, and as one file (`partitionThreshold` raised).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SCANNED = 1_000
 SEGMENT, COHORT = 7, 7
 FLOOR_MAX = 1.3
 LOOKUP_REQUESTS_MAX = 11
-# Whose answer is the right one, by what a contestant's name contains.
+# The reference for the answer, by a part of the contestant's name.
 REFERENCES = {"index_lookup": "floor_of_index_lookup", "targeted": "floor_of_targeted_fetch", "": "floor_obstore"}
 
 
@@ -49,7 +49,7 @@ class Case:
 
     @property
     def reads_files(self) -> bool:
-        """Is DuckDB asked?"""
+        """Whether DuckDB takes part."""
         return self.count <= (10_000 if self.repeats > QUICK else 1_000)
 
     @property
@@ -62,7 +62,7 @@ class Case:
 
 
 class Site:
-    """The table of one case in the bucket, under a prefix of its own, and who asks it."""
+    """The table of one case in the bucket, under its own prefix, and its contestants."""
 
     def __init__(self, aws: Aws, case: Case, clients: RawClients) -> None:
         self._aws = aws
@@ -80,7 +80,7 @@ class Site:
         return S3Store(BUCKET, self.prefix, endpoint_url=self._aws.endpoint_url)
 
     def _seed(self) -> None:
-        """Table files are written whole; of the documents those that a look-up or a full scan reads."""
+        """Write all table files, but only the documents that a lookup or a full scan reads."""
         manifest = customers.manifest(self.case.count, self._schema)
         table = self.session().table
         table.manifest.update(lambda _: manifest)
@@ -180,7 +180,7 @@ def measure(site: Site, scratch: Path) -> dict[str, object]:
     calls = {**floors, **ours, **site.peers()}
     check_answers(REFERENCES, calls)
     times = medians(calls, site.case.repeats, is_warm=True)
-    if site.case.reads_files:  # apart, because its threads keep every core busy for long
+    if site.case.reads_files:  # separately, because its threads keep every core busy for long
         duckdb = {"duckdb_local_json": site.duckdb(scratch)}
         check_answers(REFERENCES, {**floors, **duckdb})
         times |= medians(duckdb, 3, is_warm=True)

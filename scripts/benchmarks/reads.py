@@ -1,4 +1,4 @@
-"""Reading documents by id on S3, against raw obstore GETs of the same objects.
+"""Reads of documents by id on S3, against raw obstore GETs of the same objects.
 
 The embedded moto. `find_by_id` against one GET and `exists` against one HEAD, call by call in turns; `find_many` of 200
 ids against obstore's GETs in as many threads. With the requests of each. Goal: `find_by_id` at most 1.15 times a GET.
@@ -28,7 +28,7 @@ FIND_MAX = 1.15
 
 
 def in_turns(calls: Mapping[str, Callable[[str], object]], rounds: int) -> dict[str, float]:
-    """Median milliseconds of one call, for calls of a millisecond: each id is asked of all, in another order."""
+    """Median milliseconds of one call, for calls of a millisecond: all read each id, in another order."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(rounds):
         for one in IDS:

@@ -1,13 +1,14 @@
 """Building a table of 10,000 and 100,000 documents: the Spark job against reading them in other ways.
 
-- `floor`: a listing, 32 threads of obstore GETs and `orjson.loads`, in one process, and nothing else.
+- `floor`: a listing, 32 threads of obstore GETs and `orjson.loads`, in one process.
 - `spark_boto3`: a listing by boto3, `mapInPandas` with 16 threads of boto3 per task, `json.loads`.
 - `spark_local_json`: `spark.read.json` over the same documents as files of the local disk, its schema given.
 - `ours`: the rebuild job of a model without oplog: manifest, index, sentinel.
-- `ours_oplog`: the same of a model with oplog, which must read the newest entry of each document, too; `floor_oplog`
-  makes these requests and nothing else. 10,000 documents only.
+- `ours_oplog`: the same for a model with an oplog, which must read the newest entry of each document, too;
+  `floor_oplog` makes only these requests. 10,000 documents only.
+
 They take turns in one warm session, on one server that has the documents before anything is timed. `--server moto` is
-slow enough to be the limit of everybody; `--server rclone` tells clients apart.
+slow enough to limit everybody; `--server rclone` shows the differences between clients.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ LARGE = 100_000
 WHOLE_MAX = 10_000
 FLOOR_MAX, BOTO3_MIN = 1.5, 2.5
 ROOT = Path(__file__).resolve().parents[2]
-# Small files cost a read, not the 4 MB that Spark reckons with: else it makes a task of every 30 of them.
+# Small files cost a read, not the 4 MB that Spark assumes: otherwise it makes a task of every 30 of them.
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -66,7 +67,7 @@ Contestant = Callable[[], int]
 def write_documents(bucket: Path, prefix: str, count: int, *, oplog: bool) -> None:
     """As files: a prefix of the bucket with its schema, and every document once more in one flat directory."""
     base, flat = bucket / prefix, bucket.parent.parent / f"flat-{prefix}"
-    # The collection that everybody warms up with is spread over files, too: what large ones need is loaded then.
+    # The warm-up collection is partitioned, too: it loads what large ones need.
     shape = orjson.loads(customers.schema(WARM // 2 if count == WARM else WHOLE_MAX).to_json())
     shape["models"][customers.MODEL]["oplog"] = oplog
     for directory in (base / DOCUMENTS, base / OPLOG, flat):
@@ -90,7 +91,7 @@ def _written(path: Path, body: bytes) -> Path:
 
 
 class Site:
-    """One collection on the server, and who reads it."""
+    """One collection on the server, and its readers."""
 
     def __init__(self, spark: SparkSession, endpoint_url: str, scratch: Path, prefix: str) -> None:
         self._spark = spark
@@ -197,7 +198,7 @@ def ratios_of(seconds: dict[str, float]) -> dict[str, float]:
 
 
 def requests_per_document(url: str, contestants: dict[str, Contestant]) -> dict[str, float]:
-    """As moto counted them, listings and everything included."""
+    """As counted by moto, including listings."""
     found: dict[str, float] = {}
     for name, work in contestants.items():
         before = sum(requests_of(url).values())
@@ -227,7 +228,7 @@ def run(spark: SparkSession, server: str, counts: list[int], rounds: int) -> dic
                 contestants = Site(spark, url, scratch, _prefix(count, oplog=False)).contestants(oplog=False)
                 is_slow = server == "moto" and count >= LARGE
                 if is_slow:
-                    del contestants["spark_boto3"]  # it alone would take minutes, and says no more than at 10,000
+                    del contestants["spark_boto3"]  # it alone would take minutes, and shows no more than at 10,000
                 taken = timed(contestants, count, 1 if count >= LARGE else rounds)
                 if count in with_oplog:
                     site = Site(spark, url, scratch, _prefix(count, oplog=True))
@@ -253,7 +254,7 @@ def main(arguments: list[str]) -> dict[str, object]:
     parser.add_argument("--count", type=int, action="append", help="other numbers of documents; repeatable")
     chosen = parser.parse_args(arguments)
     counts = chosen.count or ([10_000] if chosen.quick else [10_000, LARGE])
-    os.environ.update(CREDENTIALS)  # before the session, which hands them to its Python workers
+    os.environ.update(CREDENTIALS)  # before the session, which passes them to its Python workers
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "shared"), str(ROOT)])
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[2]")

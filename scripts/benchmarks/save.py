@@ -3,7 +3,8 @@
 - `directory`: a save with oplog, manifest and one index, in a loop; the peer is SQLite (WAL, synchronous=FULL) with the
   same document, a log row and an index row in one transaction each. Blocks of saves take turns. Everything is folded
   within the time. `last / first` compares the last tenth of the loop with its first.
-- `peers`: TinyDB and sqlite-utils where they are installed, so many documents into an empty directory each.
+- `peers`: TinyDB and sqlite-utils if they are installed; each saves the same number of documents into an empty
+  directory.
 - `growth`: a longer loop in a directory, its last saves against as many of its first.
 - `s3`: the same on the embedded moto, against obstore's PUT of a document and a PUT of an entry; with the requests per
   save, folds included. `deltalake` is an append of one row.
@@ -138,7 +139,7 @@ def peers(count: int) -> dict[str, object]:
 
 
 def growth(count: int) -> dict[str, object]:
-    """The last saves of a loop to as many of its first, each with what is folded of them."""
+    """The last saves of a loop compared with as many of its first, including their folds."""
     block = count // 20
     with tempfile.TemporaryDirectory(prefix="worm-bench-") as scratch, opened(f"{scratch}/data") as db:
         things = db.model("Thing")
@@ -233,7 +234,7 @@ def bulk(count: int, count_s3: int) -> dict[str, object]:
 
 
 def threads(aws: Aws, count: int) -> dict[str, object]:
-    """Rounds that take turns; each is ended by a flush, which is within the time."""
+    """Rounds that take turns; each ends with a flush, which is part of the measured time."""
     floor, block = floor_of(aws, "floor-of-threads"), count // 5
     ratios: list[float] = []
     with opened(f"s3://{BUCKET}/threads", aws.endpoint_url) as db, ThreadPoolExecutor(THREADS) as pool:
@@ -254,7 +255,7 @@ def threads(aws: Aws, count: int) -> dict[str, object]:
 
 
 def charts(found: Mapping[str, Mapping[str, object]]) -> dict[str, str]:
-    """Pictures from the results: ratios to others, and how a save changes with the number of those before it."""
+    """Pictures of the results: ratios to others, and how a save changes with the number of earlier saves."""
     ratios = {
         f"{part}: {name}": {"times": float(str(value))}
         for part, figures in found.items()

@@ -1,13 +1,13 @@
 """How fresh tables are, and what a change costs, at 10 to 10,000 changes a second: the real workers on virtual clocks.
 
 `capture` and `tables` run as they are, in one process, on a store in memory with S3's latencies and limits
-(`_virtual_s3.py`), fed by queues as template.yaml has them (`_virtual_path.py`). Nothing waits: figures are of virtual
-time and are the same on every machine, for one seed. Every fifth change is an update of one of 10,000 documents that
-are there before, the others are new documents.
+(`_virtual_s3.py`), fed by queues as template.yaml has them (`_virtual_path.py`). Nothing really waits: all times are
+virtual, and one seed gives the same numbers on every machine. Every fifth change updates one of 10,000 existing
+documents; the others are new documents.
 
 - `freshness`: from the moment when S3 has a document until a manifest has its row.
-- `holds`: nothing failed, and capture and tables do more changes a second than come in, or have at most a batch
-  waiting when the load ends. Where one does not, its queue grows as long as the load lasts, and the freshness of a
+- `holds`: nothing failed, and capture and tables process more changes per second than come in, or have at most a batch
+  waiting when the load ends. If one cannot keep up, its queue grows as long as the load lasts, and the freshness of a
   short run says little.
 - `usd per million`: list prices of us-east-1, as `worm cost` has them.
 
@@ -37,7 +37,7 @@ PRICES = Prices.read()
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A load, what S3 has made of the prefix by then, and the parameters of the template that are not its defaults."""
+    """A load, how S3 has split the prefix by then, and the template parameters that differ from the defaults."""
 
     load: Load
     splits: int = 1
@@ -90,7 +90,7 @@ def _holds(worker: Mapping[str, float], rate: float) -> bool:
 
 
 def _told(function: Function, changes: int, waiting: int) -> dict[str, float]:
-    """`changes_per_second_max`: what all workers that the template allows would do, at the pace of this run."""
+    """`changes_per_second_max`: the rate of all workers that the template allows, at the pace of this run."""
     busy = sum(function.durations) - function.cold_starts * COLD_START_SECONDS
     return {
         "batch_size": function.tuning.batch_size,

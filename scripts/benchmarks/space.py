@@ -1,16 +1,16 @@
 """A space in SQLite against plain sqlite3 on the same tables, and reading the past at any depth of history.
 
-The plain one does by hand what the tables need, with the same pragmas and the same SQL, and no more:
+The plain contestant does only what the tables need, with the same pragmas and the same SQL:
 - A transaction is one BEGIN IMMEDIATE: the end of the log, one commit, revisions, heads, the branch, and a snapshot of
-  an entity as often as the space makes one. When that is due it knows from counters in memory, and patches are applied
-  only then. It looks for no repeated transaction and no other writers, checks no JSON, no limits, and not whether a
+  an entity as often as the space makes one. It knows from counters in memory when that is due, and applies patches only
+  then. It does not look for repeated transactions or other writers, and checks neither JSON nor limits, nor whether a
   patch fits.
-- A read is one BEGIN: head, nearest snapshot, revisions after it, patches applied by the same function. It remembers
-  nothing, and does not look which commit is the newest.
+- A read is one BEGIN: head, nearest snapshot, revisions after it, patches applied by the same function. It caches
+  nothing, and does not look for the newest commit.
 
-Both write the same rows, which is checked at the end, side by side into databases that grow alike, and answer reads
-alike. A cold read is one by a space that remembers no documents; SQLite's pages are in memory for both. Figures are
-processor time of the process; a ratio is the median of the ratios of all rounds, in which both take turns.
+Both write the same rows side by side into databases that grow equally (this is checked at the end), and give the same
+answers. A cold read is a read by a space without cached documents; SQLite's pages are in memory for both. Numbers are
+processor time of the process; a ratio is the median over all rounds, in which both take turns.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ SAME = {
     "snapshot": "branch, id, seq, value",
     "branch": "name, parent_branch, fork_seq, created_seq, head_seq, status",
 }
-"""What must be the same in both databases: all but times."""
+"""What must be equal in both databases: everything except times."""
 
 Contestants = dict[str, Callable[[], object]]
 Making = Callable[[int, int, int], list[JsonObject]]
 
 
 def turns(contestants: Contestants, rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of processor time in each round; all have one turn before, and every round has another order."""
+    """Milliseconds of processor time in each round; all have a warm-up turn, and every round has another order."""
     taken: dict[str, list[float]] = {name: [] for name in contestants}
     for call in contestants.values():
         call()
@@ -174,7 +174,7 @@ def writing(scratch: Path, count: int, rounds: int) -> dict[str, object]:
     told: dict[str, object] = {}
     kinds: dict[str, tuple[Making, int, int]] = {
         "set_1": (whole, 1, ENTITIES),
-        "set_10": (whole, 10, 200),  # so few are written in turn that all get snapshots while it is measured
+        "set_10": (whole, 10, 200),  # few enough that all get snapshots during the measurement
         "patch_1": (patches, 1, 40),
     }
     for name, (make, size, entities) in kinds.items():
@@ -204,7 +204,7 @@ def writing(scratch: Path, count: int, rounds: int) -> dict[str, object]:
 
 
 def reading(scratch: Path, count: int, rounds: int) -> dict[str, object]:
-    """Microseconds of a read of the current state; the space both with what it remembers and without."""
+    """Microseconds of a read of the current state; the space both with its cache and without."""
     told: dict[str, object] = {}
     kinds: dict[str, tuple[Making, int]] = {
         "whole": (whole, 4),
@@ -238,7 +238,8 @@ def _each(read: Callable[[str], object], ids: list[str]) -> None:
 
 
 def past(scratch: Path, count: int, rounds: int) -> dict[str, object]:
-    """Microseconds of a read so many revisions back, one entity with 10,000 patches; statements do not grow with it."""
+    """Microseconds of a read this many revisions back, of one entity with 10,000 patches; the number of statements is
+    constant."""
     space = Space(SqliteBackend(scratch / "past.sqlite"), SpaceConfig(cache_bytes=0))
     writer = Space(SqliteBackend(scratch / "past.sqlite"))
     writer.transact([{"op": "set", "id": "e0", "value": document(0)}])
@@ -261,7 +262,7 @@ def _microseconds(taken: dict[str, list[float]], count: int) -> dict[str, float]
 
 
 def _compared(taken: dict[str, list[float]], count: int) -> dict[str, object]:
-    """With the times of the plain one in the same rounds."""
+    """Compared with the times of the plain contestant in the same rounds."""
     ratios = {
         name: round(statistics.median(map(truediv, values, taken["plain"])), 2)
         for name, values in taken.items()

@@ -94,7 +94,7 @@ def test_invalid_utf_8_in_a_complete_record_is_corruption(path: Path) -> None:
 
 def test_a_gap_and_a_repeat_of_lsns_are_corruption(path: Path) -> None:
     first, second, third = log_bytes(path).splitlines(keepends=True)
-    for lines, said in ((first + third, "lsn 2 instead of 1"), (first + second + second, "lsn 1 where 2")):
+    for lines, said in ((first + third, "lsn 2 instead of 1"), (first + second + second, "lsn 1 instead of 2")):
         (path / OPLOG).write_bytes(lines)
         with pytest.raises(Corrupt, match=said):
             opened(path)

@@ -322,12 +322,12 @@ def test_a_replica_that_is_no_beginning_of_the_space_is_refused(
         pull(source, replica)
     for _ in range(3):
         Space(source).transact([put("a", n="theirs")])
-    with pytest.raises(Conflict, match="not those of the space"):
+    with pytest.raises(Conflict, match="differ from those of the space"):
         pull(source, replica)
     assert _rows(replica.path) == rows
     other = SqliteBackend(tmp_path / "other.sqlite")
     Space(other).transact([put("a", n="theirs")])
-    with pytest.raises(Conflict, match="not those of the space"):
+    with pytest.raises(Conflict, match="differ from those of the space"):
         pull(other, _beginning(source, tmp_path))
     other.close()
 

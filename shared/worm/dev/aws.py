@@ -1,7 +1,7 @@
-"""Where the embedded AWS runs: moto (default), LocalStack, or an endpoint that is already there.
+"""Where the embedded AWS runs: moto (default), LocalStack, or an endpoint that already runs.
 
 An `Aws` has an endpoint, credentials and, for moto, the extras of moto_server.py (request counts, fault policy, pending
-deliveries). Whatever was started here is stopped by its process group.
+deliveries). Processes started here are stopped by their process group.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Aws:
         }
 
     def in_role(self, name: str) -> Aws:
-        """The same endpoint for one who signs as this role: on AWS each role has credentials of its own, too."""
+        """The same endpoint with credentials of this role: on AWS, each role has its own credentials, too."""
         if not self.is_moto:
             return self  # real credentials belong to somebody
         return replace(self, credentials={**self.credentials, "AWS_ACCESS_KEY_ID": name}, process=None, _log=None)
@@ -89,13 +89,13 @@ class Aws:
         return self._session().client("events", endpoint_url=self.endpoint_url, config=_CLIENT_CONFIG)
 
     def requests_by_role(self) -> dict[str, dict[str, int]]:
-        """S3 requests by role and kind; empty where the endpoint does not count them."""
+        """S3 requests by role and kind; empty if the endpoint does not count them."""
         if not self.is_moto:
             return {}
         return cast("dict[str, dict[str, int]]", self._internal("requests"))
 
     def deliveries(self) -> dict[str, int]:
-        """Events emitted, dropped and pending; zeros where the endpoint does not tell."""
+        """Events emitted, dropped and pending; zeros if the endpoint does not report them."""
         if not self.is_moto:
             return {"events": 0, "dropped": 0, "pending": 0}
         return cast("dict[str, int]", self._internal("deliveries"))
@@ -107,7 +107,7 @@ class Aws:
         self._internal("faults", json.dumps(asdict(policy)).encode())
 
     def date_back(self, bucket: str, key: str, days: float) -> None:
-        """The object is that much older in listings: what only time brings about can be shown at once."""
+        """Make the object this much older in listings, so that effects of time can be shown at once."""
         if not self.is_moto:
             raise Unavailable("backdating objects needs the moto endpoint")
         self._internal("age", json.dumps({"bucket": bucket, "key": key, "days": days}).encode())
@@ -136,7 +136,7 @@ class Aws:
 
 
 def stop_group(process: subprocess.Popen[bytes]) -> None:
-    """kill -9 of the process and its children (its own group), then reaps it. These processes own no state to save."""
+    """kill -9 of the process and its children (its own group), then reaps it. These processes have no state to save."""
     if process.returncode is None:  # not reaped yet, so the group id is still ours
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -147,8 +147,8 @@ def stop_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def start_moto(work_dir: Path, region: str, *, host: str = LOOPBACK, port: int = 0) -> Aws:
-    """moto with its gaps filled, in a process of its own (so that its work does not hold this interpreter's lock).
-    Port 0 is one that is free."""
+    """moto with its gaps filled, in its own process (so that it does not hold this interpreter's lock). Port 0 picks a
+    free port."""
     log = (work_dir / "moto.log").open("wb")
     environment = {**os.environ, "MOTO_ACCOUNT_ID": ACCOUNT_ID, "PYTHONPATH": str(PACKAGE_FOLDER), **DUMMY_CREDENTIALS}
     process = subprocess.Popen(
@@ -201,7 +201,7 @@ def start_localstack(work_dir: Path, region: str, venv: Path) -> Aws:
         "DISABLE_EVENTS": "1",
         "SKIP_SSL_CERT_DOWNLOAD": "1",
         "DNS_ADDRESS": "0",
-        # Its services call each other at "localhost", where [::1] may not be heard: let them call in memory.
+        # Its services call each other at "localhost", where nothing may listen on [::1]: let them call in memory.
         "IN_MEMORY_CLIENT": "1",
         "HOME": str(data),
         "TMPDIR": str(data),

@@ -1,8 +1,8 @@
 """CloudFormation documents as plain data: YAML tags, parameters, conditions and intrinsic functions.
 
-Role: turns one part of a template into values, with nothing left to resolve. It knows no resource type; what `Ref` and
-`Fn::GetAtt` of a resource mean is asked of the caller's `Resources`.
-Invariant: an intrinsic that is not understood is an error that names it and its path in the template, never a guess.
+Role: turns one part of a template into values, with nothing left to resolve. It knows no resource type; the caller's
+`Resources` says what `Ref` and `Fn::GetAtt` of a resource mean. Invariant: an intrinsic that is not understood is an
+error that names it and its path in the template, never a guess.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NO_VALUE = _NoValue()
 
 
 class Resources(Protocol):
-    """Gives meaning to references to resources. Raises `KeyError` when it has none."""
+    """Gives meaning to references to resources. Raises `KeyError` if it has none."""
 
     def ref(self, logical_id: str) -> str: ...
     def attribute(self, logical_id: str, name: str) -> str: ...

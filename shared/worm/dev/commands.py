@@ -15,7 +15,7 @@ IS_WINDOWS = os.name == "nt"
 
 
 class AwsKind(StrEnum):
-    """What stands in for AWS."""
+    """The AWS emulator."""
 
     moto = "moto"
     localstack = "localstack"
@@ -42,7 +42,7 @@ def dev(
 ) -> None:
     """Run the deployed wiring on this machine: bucket, queues, functions and schedules of template.yaml.
 
-    Ctrl-C ends it. Nothing is kept.
+    Press Ctrl-C to stop. Nothing is kept.
     """
     _check_system()
     with needs_extra("dev"):
@@ -74,7 +74,8 @@ def _check_system() -> None:
 
 
 def _is_named(context: typer.Context) -> bool:
-    """Is the endpoint on the command line? The one in the environment may be of a `worm dev` that has ended."""
+    """Whether the endpoint is on the command line. The one in the environment may be from a `worm dev` that has
+    ended."""
     name, places = "endpoint_url", [one for one in (context, context.parent) if one is not None]
     sources = [one.get_parameter_source(name) for one in places if one.params.get(name)]
     return any(source is not None and source.name == "COMMANDLINE" for source in sources)

@@ -1,9 +1,9 @@
-"""The whole path on this machine: `worm demo`, `python -m worm.dev.demo` (what scripts/run runs), and `worm dev`.
+"""The whole pipeline on this machine: `worm demo`, `python -m worm.dev.demo` (what scripts/run runs), and `worm dev`.
 
-Stands up the embedded AWS as template.yaml says, pushes the sample schema, sends documents with plain boto3, waits
-until the workers are done, and shows what they made, trash included, by running the `worm` command; at the end Spark
-rebuilds it. Exit code 0 only if neither `worm verify` nor Spark finds a difference and no dead letter is left; then
-nothing remains on disk. Otherwise the logs stay, and their place is told.
+It starts the embedded AWS as template.yaml says, pushes the sample schema, sends documents with plain boto3, waits
+until the workers are done, and shows the results, trash included, by running the `worm` command; at the end, Spark
+rebuilds them. The exit code is 0 only if neither `worm verify` nor Spark finds a difference and no dead letter is left;
+then nothing remains on disk. Otherwise the logs stay, and the output says where they are.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ QUICK_DOCUMENTS = 25
 WINDOW_SECONDS = 1.0
 QUIET_SECONDS_MAX = 180.0
 PARAMETERS = {"SparkArtifactsBucket": "worm-dev-artifacts"}
-"""With a bucket for its code the Spark schedule exists; nothing is read from there here."""
+"""With a bucket for its code, the Spark schedule exists; nothing is read from it here."""
 _EXPORTS = (
     "AWS_ENDPOINT_URL",
     "AWS_ACCESS_KEY_ID",
@@ -95,7 +95,7 @@ def run(
     documents: int = DOCUMENTS,
     without_spark: str | None = None,
 ) -> int:
-    """The demo: ends by itself. `without_spark` is the reason to leave out the part with Spark."""
+    """The demo, which ends by itself. `without_spark` is the reason to leave out the part with Spark."""
     display = Display()
     started = time.monotonic()
     settings = _settings(aws, endpoint_url)
@@ -120,7 +120,7 @@ def serve(
     host: str | None = None,
 ) -> int:
     """The embedded AWS until Ctrl-C; `fire` names a schedule to fire once at the start. It listens on loopback and on a
-    free port, unless `host` and `port` say otherwise."""
+    free port, unless `host` and `port` are given."""
     display = Display()
     settings = replace(_settings(cast(AwsName, aws), endpoint_url), port=port or 0, host=host or LOOPBACK)
     with (
@@ -153,7 +153,7 @@ def template_path() -> Path:
 
 
 def worm(display: Display, *arguments: str) -> int:
-    """Run the `worm` command in this process, as one would type it; its exit code."""
+    """Run the `worm` command in this process, as you would type it; returns its exit code."""
     display.command([_shown(one) for one in arguments])
     result = app(list(arguments), standalone_mode=False)
     return result if isinstance(result, int) else 0
@@ -168,7 +168,7 @@ def _work(env: Environment, display: Display, load: Workload) -> None:
         apply_workload(env.aws.s3(), env.bucket, load, tick)
     with display.working() as show:
         env.wait_quiet(QUIET_SECONDS_MAX, show)
-    env.fire("sweep")  # by schedule it comes every 15 minutes; there must be nothing left for it to find
+    env.fire("sweep")  # by schedule it runs every 15 minutes; it must find nothing left to do
     env.wait_quiet(QUIET_SECONDS_MAX)
 
 
@@ -236,7 +236,7 @@ def _show_how(env: Environment, display: Display, local: LocalApi) -> None:
 
 
 def _show_containers(env: Environment, display: Display) -> None:
-    """How containers reach it (`sam local invoke`), and who else does."""
+    """How containers reach it (`sam local invoke`), and who else can."""
     port, host = urlsplit(env.endpoint_url).port, env.settings.host
     display.line(f"containers reach it at http://{CONTAINER_HOST}:{port} (docs/development.md, sam local invoke)")
     if host in (LOOPBACK, "localhost"):
@@ -247,7 +247,7 @@ def _show_containers(env: Environment, display: Display) -> None:
 
 
 def _watch(env: Environment, display: Display) -> None:
-    """A line whenever functions did something."""
+    """Print a line whenever functions did something."""
     seen = _handled(env.counts.functions)
     while True:
         time.sleep(1.0)
@@ -286,7 +286,7 @@ def _work_dir() -> Path:
 
 @contextmanager
 def _logs(settings: Settings, display: Display) -> Iterator[list[int]]:
-    """Removes the logs of a run that put exit code 0 into the list; tells where those of any other are."""
+    """Remove the logs of a run that put exit code 0 into the list; otherwise print where they are."""
     finished: list[int] = []
     try:
         yield finished
@@ -305,7 +305,7 @@ def _shell_variables(env: Environment) -> dict[str, str]:
 
 @contextmanager
 def _variables(env: Environment) -> Iterator[None]:
-    """This process talks to the embedded AWS, as the shell of a user would; afterwards all is as before."""
+    """This process uses the embedded AWS, as a user's shell would; afterward, the variables are restored."""
     before = dict(os.environ)
     os.environ.update(_shell_variables(env))
     try:
@@ -317,7 +317,7 @@ def _variables(env: Environment) -> Iterator[None]:
 
 @contextmanager
 def _ctrl_c() -> Iterator[None]:
-    """SIGTERM ends it as Ctrl-C does, and Ctrl-C ends it also where a shell started it in the background."""
+    """SIGTERM stops it like Ctrl-C, and Ctrl-C also works if a shell started it in the background."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""The demo's load: plain boto3 requests, as any S3 client would send them. Nothing here knows of the library."""
+"""The demo's load: plain boto3 requests, as any S3 client would send them. Nothing here uses the library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ THREADS = 6
 BULK_DELETE = 10
 
 Tick = Callable[[str, int], None]
-"""Told after every request: the phase, and how many changes it made."""
+"""Called after every request, with the phase and the number of changes."""
 
 
 def apply_workload(s3: S3Client, bucket: str, load: Workload, tick: Tick) -> None:

@@ -1,7 +1,7 @@
-"""The demo's end: Spark builds every table anew from the documents, and nothing differs from what the workers made.
+"""The demo's end: Spark rebuilds every table from the documents, and nothing differs from the workers' result.
 
-The rebuild is the template's schedule, fired by hand; here it runs as a local spark-submit. It is compared byte by
-byte, and then the verify job looks at every entity. A job that fails, or one byte that differs, is an error.
+The rebuild is the template's schedule, fired by hand; here it runs as a local spark-submit. The result is compared byte
+by byte, and then the verify job checks every entity. A job that fails, or one byte that differs, is an error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TABLES = (KeyKind.MANIFEST, KeyKind.INDEX, KeyKind.HEADS)
 
 
 def show_spark(env: Environment, display: Display) -> None:
-    """`Unavailable` when a job fails, `Corrupt` when its tables are others than those of the workers."""
+    """`Unavailable` if a job fails, `Corrupt` if its tables differ from those of the workers."""
     job = env.template.schedule("rebuild").job
     assert job is not None
     before = table_files(env)
@@ -35,8 +35,8 @@ def show_spark(env: Environment, display: Display) -> None:
 
 
 def table_files(env: Environment) -> dict[str, str]:
-    """Key and etag of every file that tables consist of. What the tasks of a rebuild handed to its driver (`stage-…`)
-    is no part of a table; purge removes it."""
+    """The key and etag of every table file. What the tasks of a rebuild passed to its driver (`stage-…`) is not part of
+    a table; purge removes it."""
     session = connect(f"s3://{env.bucket}", maintenance="events")
     listed = [one for one in session.store.list("") if "/stage-" not in one.key]
     return {one.key: one.etag for one in listed if session.resolver.parse(one.key).kind in _TABLES}

@@ -1,7 +1,8 @@
-"""The demo's trash: what a raw client deleted was rescued there by the worker, and comes back; an expired one goes.
+"""The demo's trash: the worker rescued what a raw client deleted; one document is restored, and an expired one is
+purged.
 
-Everything is shown by the `worm` command. What a step must have brought about is checked in the bucket itself, so a
-demo whose trash does not work ends with a failure.
+Everything is shown by the `worm` command. The effect of each step is checked in the bucket itself, so if the trash does
+not work, the demo fails.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Command = Callable[..., int]
 
 
 def show_trash(env: Environment, display: Display, worm: Command, load: Workload, quiet_seconds_max: float) -> None:
-    """Nothing to show where the load deleted nothing."""
+    """Shows nothing if the load deleted nothing."""
     if not load.deletes:
         return
     session = connect(f"s3://{env.bucket}", actor="user:demo", maintenance="events")
@@ -43,12 +44,12 @@ def show_trash(env: Environment, display: Display, worm: Command, load: Workload
 
 
 def _purge(env: Environment, display: Display, model: str, entity_id: str, quiet_seconds_max: float) -> None:
-    """The document is deleted again, and then more than its time passes: purge, which comes every hour, removes it."""
+    """The document is deleted again and expires: purge, which runs every hour, removes it."""
     session = connect(f"s3://{env.bucket}", actor="user:demo", maintenance="events")
     kept = _trash_keys(env)
     session.model(model).delete(entity_id)
     env.wait_quiet(quiet_seconds_max)
-    if env.aws.is_moto:  # elsewhere nobody can make an object older
+    if env.aws.is_moto:  # elsewhere an object cannot be made older
         _make_expired(env, session, model, entity_id)
     outcome = env.fire("purge")
     if outcome.kind is not OutcomeKind.OK:
@@ -60,7 +61,7 @@ def _purge(env: Environment, display: Display, model: str, entity_id: str, quiet
 
 
 def _make_expired(env: Environment, session: Worm, model: str, entity_id: str) -> None:
-    """As if the deletion were 31 days old: by its tombstone, and by the listing that purge goes by."""
+    """Make the deletion look 31 days old: in its tombstone, and in the listing that purge uses."""
     key = session.resolver.tombstone_key(model, entity_id)
     found = session.store.get(key)
     _must(found is not None, f"{entity_id} is not in the trash")

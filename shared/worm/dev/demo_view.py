@@ -30,7 +30,7 @@ class Display:
         self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
     def command(self, arguments: list[str]) -> None:
-        """A command as one would type it."""
+        """A command as you would type it."""
         shown = " ".join(f"'{one}'" if " " in one else one for one in arguments)
         self.line()
         self.line(f"$ worm {shown}", style="bold cyan")
@@ -73,7 +73,7 @@ class Display:
             yield show
 
     def summary(self, counts: Counts, changes: int, dead_letters: Mapping[str, int]) -> None:
-        """One row per function: what it was given, and what that cost in S3 requests."""
+        """One row per function: its input, and its cost in S3 requests."""
         rows = []
         for name, found in counts.functions.items():
             requests = sum(counts.requests.get(name, {}).values())

@@ -1,9 +1,9 @@
 """The embedded AWS as one thing: `with Environment(template) as env:`.
 
-Stands up what the template describes, runs its functions, and takes everything down again by process id, whatever
-happens in between. The work directory (logs of functions and emulator) is temporary unless one is given.
-What differs from production is only speed: `window_seconds` may shorten the batching window, `retry_seconds` the time
-until a failed message comes again, and `concurrency_limit` the number of processes of one function.
+It starts what the template describes, runs its functions, and stops everything by process id, whatever happens in
+between. The work directory (logs of functions and emulator) is temporary unless one is given. It differs from
+production only in speed: `window_seconds` may shorten the batching window, `retry_seconds` the time until a failed
+message is delivered again, and `concurrency_limit` the number of processes of one function.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ QUIET_POLL_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What is still to do: messages waiting and in flight, events held back by a fault policy, invocations running."""
+    """The remaining work: messages waiting and in flight, events held back by a fault policy, invocations running."""
 
     waiting: int
     in_flight: int
@@ -70,8 +70,8 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the environment is to be stood up; see the module's description for the three that change speed. `host` and
-    `port` are where moto listens (port 0: one that is free)."""
+    """How to start the environment; see the module's description for the three settings that change speed. `host` and
+    `port` are where moto listens (port 0: any free port)."""
 
     aws: Literal["moto", "localstack"] = "moto"
     endpoint_url: str | None = None
@@ -108,7 +108,7 @@ class Environment:
         self._cleanup = ExitStack()
         self._started = False
 
-    # --- life
+    # --- lifecycle
 
     def start(self) -> Environment:
         with ExitStack() as stack:
@@ -140,7 +140,7 @@ class Environment:
     ) -> None:
         self.stop()
 
-    # --- what it is
+    # --- properties
 
     @property
     def endpoint_url(self) -> str:
@@ -148,13 +148,13 @@ class Environment:
 
     @property
     def bucket(self) -> str:
-        """The bucket of the functions: that of the template, or one that exists already (`ExistingBucketName`)."""
+        """The bucket of the functions: the template's, or an existing one (`ExistingBucketName`)."""
         (bucket,) = {spec.environment["WORM_BUCKET"] for spec in self.template.functions}
         return bucket
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables for a shell or a process that is to use this environment."""
+        """Variables for a shell or a process that uses this environment."""
         return {**self.aws.environment(), "WORM_BUCKET": self.bucket}
 
     @property
@@ -163,7 +163,7 @@ class Environment:
         return Counts(functions, self.aws.requests_by_role(), self.aws.deliveries())
 
     def log_path(self, function: str) -> Path:
-        """The file with everything the function printed."""
+        """The file with everything that the function printed."""
         return self._pool(function).log_path
 
     # --- waiting
@@ -180,10 +180,11 @@ class Environment:
         return Progress(waiting, in_flight, self.aws.deliveries()["pending"], max(running, batches))
 
     def wait_quiet(self, timeout_seconds: float, progress: Callable[[Progress], None] | None = None) -> float:
-        """Blocks until nothing waits, flies or runs, and stayed so for the endpoint's settle time; seconds it took.
+        """Blocks until nothing is waiting, in flight or running for the endpoint's settle time. Returns the seconds it
+        took.
 
-        A worker's events are in the next queue before its own message is deleted, so work is never invisible at two
-        looks in a row unless there is none.
+        A worker's events are in the next queue before its own message is deleted, so work is never invisible in two
+        checks in a row unless there is none.
         """
         started = time.monotonic()
         quiet_since: float | None = None
@@ -214,11 +215,11 @@ class Environment:
         return self._pool(function).pids()
 
     def kill_worker(self, function: str) -> int | None:
-        """kill -9 of one process of the function, a busy one if there is one; its pid or None."""
+        """kill -9 one process of the function, a busy one if there is one; returns its pid or None."""
         return self._pool(function).kill_worker()
 
     def invoke(self, function: str, event: object) -> Outcome:
-        """Runs the function once, past its queue."""
+        """Runs the function once, bypassing its queue."""
         return self._pool(function).invoke(event)
 
     def fire(self, schedule: str) -> Outcome:
@@ -242,7 +243,7 @@ class Environment:
         return peek(self._sqs, self._dead_letters(function).url)
 
     def redrive(self, function: str) -> int:
-        """Moves the dead letters back to the function's queue; how many."""
+        """Moves the dead letters back to the function's queue; returns the number."""
         return move(self._sqs, self._dead_letters(function).url, self._queue(function).url)
 
     # ---

@@ -1,7 +1,7 @@
-"""Faults of event delivery, on purpose: what S3 and EventBridge are allowed to do, made to happen often.
+"""Injected faults of event delivery: what S3 and EventBridge are allowed to do, but more often.
 
-`copies` delivers every event so many times, `drop` loses whole events with that probability, `delay_seconds` holds each
-copy back for a random time up to it, which shuffles the order. One seed replays the same decisions for the same
+`copies` delivers every event this many times, `drop` loses whole events with that probability, `delay_seconds` holds
+each copy back for a random time up to it, which shuffles the order. One seed replays the same decisions for the same
 sequence of events.
 """
 
@@ -31,7 +31,7 @@ class FaultPolicy:
 
 
 class Deliveries:
-    """Passes events on as the policy says. Without faults delivery is immediate, in the caller's thread."""
+    """Sends events on as the policy says. Without faults delivery is immediate, in the caller's thread."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

@@ -1,7 +1,7 @@
 """A store that fails on purpose: by script (`fail_next`, `crash_at_write`) or by chance from a seed (`rates`).
 
 Faults strike single attempts and reads of the inner store, and this store resolves its own writes through
-`resolve.py`, so what is exercised is the real handling of ambiguity. A *crash* ends the simulated process: it is a
+`resolve.py`, so the real handling of ambiguity is tested. A *crash* ends the simulated process: it is a
 `BaseException`, and after it every call crashes again until `revive()`, so that no clean-up code of the dead process
 reaches the store. The same seed and the same calls give the same faults."""
 
@@ -37,7 +37,7 @@ READS: tuple[Operation, ...] = ("get", "head", "list", "versions")
 
 
 class Fault(Enum):
-    """What goes wrong. On reads every fault but `DENIED` is `Unavailable`."""
+    """What goes wrong. On reads, every fault except `DENIED` is `Unavailable`."""
 
     CONFLICT = "409: nothing decided"
     OWN_REFUSAL = "412 to a hidden retry of a write that landed"
@@ -94,7 +94,7 @@ class FaultyStore(ResolvedWrites):
         self._lock = threading.RLock()
 
     def fail_next(self, operation: Operation, fault: Fault, *, times: int = 1) -> None:
-        """The next calls of this operation fail so, in the order they were asked for."""
+        """The next calls of this operation fail like this, in the given order."""
         self._scripted.setdefault(operation, deque()).extend([fault] * times)
 
     def crash_at_write(self, number: int, when: Literal["before", "after"]) -> None:
@@ -191,7 +191,7 @@ class FaultyStore(ResolvedWrites):
         return Attempt(OUTCOMES[struck], reason=f"injected {struck.value}")
 
     def _write(self, operation: Operation, apply: Callable[[], AnswerT]) -> tuple[Fault | None, AnswerT | None]:
-        """Do or do not apply the write, as the fault says; the answer is there if it was applied."""
+        """Apply the write or not, as the fault says; returns the answer if it was applied."""
         fault = self._next_fault(operation)
         with self._lock:
             self.writes += 1

@@ -1,9 +1,9 @@
-"""Requests that were made in a role, and the permissions that AWS looks for before it answers them.
+"""Requests that were made in a role, and the permissions that AWS checks before it answers them.
 
-Vocabulary: a *call* is a request as far as permissions go; a *question* is one permission that AWS asks the policies
-for. What a call needs is what the S3 and SQS guides say, which no emulator checks:
+Vocabulary: a *call* is a request reduced to what matters for permissions; a *question* is one permission that AWS looks
+up in the policies. The needs of a call come from the S3 and SQS guides; no emulator checks them:
 - a conditional PUT or DELETE that names an etag also reads the object: `s3:GetObject`;
-- a missing key is a 404 only for those who may list the bucket, and a 403 for everybody else;
+- a missing key is a 404 only with permission to list the bucket, and a 403 otherwise;
 - an object that is encrypted with a key of KMS takes `kms:GenerateDataKey` to write and `kms:Decrypt` to read.
 Nothing here decides: tests/template/policies.py evaluates policies.
 """
@@ -22,7 +22,7 @@ from xml.etree import ElementTree
 from worm.dev.cfn import ACCOUNT_ID, PARTITION
 
 CALLS_MAX = 200_000
-"""Distinct calls that a recording keeps; one more is an error, so that none is lost in silence."""
+"""The maximum number of distinct calls in a recording; more is an error, so that none is lost silently."""
 _ROLE = re.compile(r"\brole/([\w.-]+)")
 _ACCESS_KEY = re.compile(r"Credential=([^/]+)/")
 _CONDITIONS = ("if-match", "if-none-match")
@@ -33,7 +33,7 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 def role_of(user_agent: str, authorization: str) -> str:
-    """Who makes a request: the role that our clients name, else the access key, which is the role's own here."""
+    """Who makes a request: the role that our clients name, otherwise the access key, which is the role's own here."""
     named = _ROLE.search(user_agent) or _ACCESS_KEY.search(authorization)
     return named[1] if named else ""
 
@@ -54,7 +54,7 @@ class Call:
     def of_s3(
         cls, role: str, method: str, path: str, headers: Mapping[str, str], body: bytes = b"", status: int = 200
     ) -> list[Call]:
-        """Of a request in path style. Removing several objects at once is one call for each."""
+        """The calls of a request in path style. Removing several objects at once is one call for each."""
         parts = urlsplit(path)
         target = unquote(parts.path).removeprefix("/")
         query = tuple(sorted(parse_qsl(parts.query, keep_blank_values=True)))
@@ -68,7 +68,7 @@ class Call:
 
     @classmethod
     def of_sqs(cls, role: str, operation: str, body: bytes, status: int = 200) -> Call:
-        """Of a request in SQS's JSON protocol."""
+        """The call of a request in SQS's JSON protocol."""
         asked = json.loads(body)
         target = str(asked.get("QueueUrl") or asked.get("QueueName") or "").rstrip("/").rsplit("/", 1)[-1]
         return cls(role, "sqs", operation, target, status=status)
@@ -81,7 +81,7 @@ class Call:
 
 
 def _kept(header: str, value: str) -> str:
-    """Of a condition only whether it names an etag: `*` needs fewer permissions, and one etag is like another."""
+    """Keeps of a condition only whether it names an etag: `*` needs fewer permissions, and one etag is like another."""
     return "etag" if header in _CONDITIONS and value != "*" else value
 
 
@@ -103,9 +103,9 @@ class Question:
 
 
 def questions(call: Call, *, region: str = "us-east-1", kms_key: str | None = None) -> list[Question]:
-    """What AWS asks for a call; `kms_key` is the key that the bucket encrypts with. Raises `ValueError` for a call that
-    nobody has described here: a guess would prove nothing."""
-    # TLS as AWS's endpoints have it: on the loopback there is none.
+    """What AWS checks for a call; `kms_key` is the key that the bucket encrypts with. Raises `ValueError` for a call
+    that is not described here: a guess would prove nothing."""
+    # TLS as on AWS's endpoints: on loopback there is none.
     context = {"aws:SecureTransport": "true", "s3:TlsVersion": "1.3"}
     if call.service == "sqs":
         queue = f"arn:{PARTITION}:sqs:{region}:{ACCOUNT_ID}:{call.target}"
@@ -167,7 +167,7 @@ def _of_source(source: str, context: Mapping[str, str]) -> Question:
 
 def _of_key(call: Call, asked: Iterable[Question]) -> list[str]:
     """The data key of each object: a new one for a write, the stored one for a read of its bytes. The parts of a
-    multipart upload are read again when they are put together."""
+    multipart upload are read again when they are combined."""
     if call.operation in ("PUT", "POST") and "tagging" not in dict(call.query):
         parts = bool({"uploads", "uploadId"} & dict(call.query).keys())
         copies = "x-amz-copy-source" in dict(call.headers)
@@ -184,7 +184,7 @@ def _conditions(call: Call) -> dict[str, str]:
 
 
 class Recording:
-    """The distinct calls of some roles, from `start` on; before that it costs a look at a set."""
+    """The distinct calls of some roles, from `start` on; before that, it costs one set lookup."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -205,13 +205,13 @@ class Recording:
                 raise OverflowError(f"more than {CALLS_MAX} different calls were recorded")
 
     def snapshot(self) -> list[tuple[object, ...]]:
-        """As JSON can carry it; `calls_from` reads it."""
+        """The calls as JSON; `calls_from` reads it."""
         with self._lock:
             return [astuple(one) for one in self._calls]
 
 
 def calls_from(rows: Iterable[Any]) -> set[Call]:
-    """What `Recording.snapshot` gave, after its way through JSON."""
+    """The result of `Recording.snapshot`, read from JSON."""
     return {_call(*row) for row in rows}
 
 

@@ -1,16 +1,17 @@
-"""What moto's S3, EventBridge and SQS leave out or get wrong, filled in here and nowhere else.
+"""What moto's S3, EventBridge and SQS leave out or get wrong, filled in only here.
 
 1. *Events.* moto sends no event for deletes in versioned buckets, two for a multipart upload, and neither version id
    nor sequencer. Its own S3 → EventBridge emission is switched off; instead the versions of the keys of every S3 write
    are compared before and after, under one lock, and each version that came or went is exactly one event. A refused
    conditional write changes nothing and so emits nothing. Events go through the rules and the pattern matching of
-   moto's EventBridge, so the pattern in the template is what decides. (Browser form uploads emit nothing.)
+   moto's EventBridge, so the pattern in the template decides. (Browser form uploads emit nothing.)
 2. *Version listings.* moto orders versions by millisecond, so the latest of two quick writes may be listed second, and
-   copies the whole bucket for every listing. Here: order of writing, only the asked prefix (`version_order.py` puts
+   copies the whole bucket for every listing. Here: order of writing, only the requested prefix (`version_order.py` puts
    versions and markers of a page into one order, too). And moto ignores `encoding-type` there, so a key that XML cannot
-   hold, such as one with a control character, is an error of the server; here it is encoded, as S3 does it.
-3. *Queues.* moto rebuilds a queue's list without a lock on delete, so a message sent meanwhile can be lost, and walks
-   the whole queue for each message received. Here: under the queue's lock, only as far as needed (standard queues).
+   hold, such as one with a control character, is a server error; here it is encoded, as in S3.
+3. *Queues.* moto rebuilds a queue's list without a lock on delete, so a message sent in the meantime can be lost, and
+   walks the whole queue for each message received. Here: under the queue's lock, only as far as needed (standard
+   queues).
 """
 
 from __future__ import annotations
@@ -115,8 +116,8 @@ def _versions(bucket: FakeBucket | None, key: str) -> list[Stored]:
 
 
 def _changes(before: list[Stored], after: list[Stored]) -> Iterator[tuple[Stored, bool]]:
-    """(version, True) for each that came; (version, False) for each that went, unless it was replaced: a version that
-    came has the same id, because the bucket keeps no versions, or none at the moment."""
+    """(version, True) for each added version; (version, False) for each removed one, unless it was replaced: then an
+    added version has the same id, because the bucket keeps no versions, or none at the moment."""
     known = {id(version) for version in before}
     kept = {id(version) for version in after}
     added = [version for version in after if id(version) not in known]
@@ -128,8 +129,8 @@ def _changes(before: list[Stored], after: list[Stored]) -> Iterator[tuple[Stored
 
 
 def _route(event: EventMessageType) -> None:
-    """Hands the event to the queues of every rule that matches. A target that fails is reported here and not to the
-    writer, as on AWS."""
+    """Send the event to the queues of every matching rule. A target that fails is reported here and not to the writer,
+    as on AWS."""
     backend = events_backends[ACCOUNT_ID][event["region"]]
     rules = [rule for bus in list(backend.event_buses.values()) for rule in list(bus.rules.values())]
     for rule in rules:
@@ -143,7 +144,7 @@ def _route(event: EventMessageType) -> None:
 
 
 def _send(queue_arn: str, event: EventMessageType) -> None:
-    """Past moto's SendMessage, which walks the whole queue several times for each message."""
+    """Bypasses moto's SendMessage, which scans the whole queue several times for each message."""
     _, _, service, region, account, name = queue_arn.split(":", 5)
     if service != "sqs":
         raise NotImplementedError(f"rule target {queue_arn}")
@@ -155,7 +156,7 @@ def _send(queue_arn: str, event: EventMessageType) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """What moto's version listing shows of a version."""
+    """A version as in moto's version listing."""
 
     name: str
     version_id: str
@@ -186,7 +187,7 @@ def _list_object_versions(
     prefix: str = "",
     version_id_marker: str | None = None,
 ) -> _Listing:
-    """Keys ascending, newest first inside a key, by order of writing."""
+    """Keys ascending, newest first within a key, by order of writing."""
     if delimiter:
         return _moto_list_object_versions(self, bucket_name, delimiter, key_marker, max_keys, prefix, version_id_marker)
     stored: dict[str, list[Stored]] = dict(self.get_bucket(bucket_name).keys)
@@ -205,7 +206,7 @@ _moto_versions_response = S3Response.list_object_versions
 
 
 def _versions_response(self: S3Response) -> Any:
-    """With keys encoded where the client asks for that."""
+    """The response, with keys encoded if the client asks for that."""
     if self.querystring.get("encoding-type") == ["url"]:
         serialized = self.serialized
 
@@ -261,7 +262,7 @@ def _receive_message(
             seconds_left = deadline - time.monotonic()
             if taken or seconds_left <= 0:
                 break
-            queue._messages_lock.wait(min(seconds_left, 0.25))  # a message may become visible without a notice
+            queue._messages_lock.wait(min(seconds_left, 0.25))  # a message may become visible without a notification
     for message in taken:
         _filter_message_attributes(message, message_attribute_names or [])
     return taken
@@ -310,7 +311,7 @@ _moto_notification = S3Response.get_bucket_notification
 
 
 def _notification_response(self: S3Response) -> Any:
-    """With EventBridge, which moto keeps and does not show."""
+    """The response with EventBridge, which moto stores but does not show."""
     status, headers, body = _moto_notification(self)
     configuration = self.backend.get_bucket_notification_configuration(self.bucket_name)
     if configuration is not None and configuration.event_bridge is not None:
@@ -321,7 +322,8 @@ def _notification_response(self: S3Response) -> Any:
 
 
 def _permission(self: FakeBucket, action: str, resource: str) -> Any:
-    """By the statements without a condition. moto reads none, so it would take "deny unless …" for "deny"."""
+    """Judged by the statements without a condition. moto ignores conditions, so it would take "deny unless …" for
+    "deny"."""
     from moto.iam.access_control import IAMPolicy, PermissionResult  # here: few buckets have a policy
 
     policy: Any = json.loads(self.policy or b'{"Statement": []}')
@@ -333,7 +335,7 @@ def _permission(self: FakeBucket, action: str, resource: str) -> Any:
 
 
 def date_back(bucket: str, key: str, days: float) -> str:
-    """Makes the current version of the object that much older, as listings show it; its new date."""
+    """Makes the current version of the object this much older in listings; returns its new date."""
     version: Any = s3_backends[ACCOUNT_ID][PARTITION].buckets[bucket].keys[key]
     version.last_modified -= timedelta(days=days)
     return str(version.last_modified)

@@ -1,13 +1,12 @@
 """moto as a server process: `python -m worm.dev.moto_server [HOST [PORT]]`, with the gaps of moto_gaps.py filled.
 
-The first line on stdout is `{"port": n}`, or `{"error": "…"}` when it cannot listen there. It serves on loopback unless
-it is given another address, and ends when its stdin closes, so it never outlives the process that started it.
-Connections are kept alive and the body is read before anything else, which makes it several times faster than moto's
-own server (that one waits 10 ms after each answer and closes).
-Besides AWS it answers: `GET /_worm/requests` (counts by role and kind), `GET /_worm/deliveries` (events, dropped,
-pending), `POST /_worm/faults` (a `FaultPolicy` as JSON), `POST /_worm/age` (`{"bucket", "key", "days"}`: the object
-is that much older in listings), `POST /_worm/record` (a list of roles: from now on their calls are kept) and
-`GET /_worm/calls` (the calls that were kept; iam.py).
+The first line on stdout is `{"port": n}`, or `{"error": "…"}` if it cannot listen there. It serves on loopback unless
+another address is given, and ends when its stdin closes, so it never outlives the process that started it. Connections
+are kept alive and the body is read before anything else, which makes it several times faster than moto's own server
+(that one waits 10 ms after each answer and closes). Besides AWS it answers: `GET /_worm/requests` (counts by role and
+kind), `GET /_worm/deliveries` (events, dropped, pending), `POST /_worm/faults` (a `FaultPolicy` as JSON), `POST
+/_worm/age` (`{"bucket", "key", "days"}`: the object becomes this much older in listings), `POST /_worm/record` (a list
+of roles: from now on their calls are kept) and `GET /_worm/calls` (the calls that were kept; iam.py).
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class Gateway:
         return self._events.watch(request, environ, body, lambda: app(environ, start_response))
 
     def _recorded(self, role: str, service: str, environ: Environ, start_response: StartResponse) -> StartResponse:
-        """Keeps the call when its answer begins: whether a key was there is a part of what the call needs."""
+        """Records the call when its answer begins: the needs of a call depend on whether the key exists."""
 
         def start(status: str, headers: list[tuple[str, str]], *rest: object) -> Any:
             self._recording.add(_calls(role, service, environ, int(status.split()[0])))
@@ -180,7 +179,7 @@ class _Handler(MotoRequestHandler):
         try:
             BaseHTTPRequestHandler.handle(self)
         except (ConnectionError, TimeoutError):
-            self.close_connection = True  # the client went away; nobody is left to be told
+            self.close_connection = True  # the client disconnected; nobody is left to answer
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         """Requests are counted, not logged."""

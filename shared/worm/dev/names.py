@@ -1,4 +1,4 @@
-"""How AWS names what a template makes: the property that gives a resource its name, and the ARN it gets."""
+"""How AWS names the resources of a template: the property that gives a resource its name, and the ARN it gets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ARN = {
 
 
 def arn(kind: str, region: str, name: str) -> str:
-    """`KeyError` for a resource type whose ARN nobody has needed here."""
+    """`KeyError` for a resource type whose ARN is not needed here."""
     if kind not in _ARN:
         raise KeyError(f"attribute Arn of {kind}")
     return f"arn:{PARTITION}:" + _ARN[kind].format(region=region, account=ACCOUNT_ID, name=name)

@@ -1,4 +1,4 @@
-"""The event source mapping: from a queue to its function, as Lambda does it.
+"""The event source mapping: from a queue to its function, as in Lambda.
 
 One thread receives (ten at a time, until the batch is full or its window is over), up to `concurrency_max` invocations
 run at once. What the function reports as failed, or everything when it fails as a whole or answers in a wrong shape,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 RECEIVE_MAX = 10
 LONG_POLL_SECONDS = 1
-BATCH_BYTES_MAX = 5_000_000  # Lambda takes 6 MB; ten more messages must still fit in
+BATCH_BYTES_MAX = 5_000_000  # Lambda accepts 6 MB; ten more messages must still fit
 _log = logging.getLogger("worm.dev")
 
 
@@ -73,7 +73,7 @@ class Poller:
         self._stopping.set()
 
     def join(self) -> None:
-        """Returns when no thread of this poller runs any more; the pool has to be closed before."""
+        """Returns when no thread of this poller runs; close the pool before."""
         if self._thread.is_alive():
             self._thread.join()
         self._executor.shutdown(wait=True)
@@ -138,7 +138,7 @@ class Poller:
             failed = failed_ids(outcome, ids, partial=self._source.report_batch_item_failures)
             self._settle(batch, failed)
         except (BotoCoreError, ClientError, RuntimeError) as error:
-            # The messages stay in flight and come again after the queue's visibility timeout.
+            # The messages stay in flight and return after the queue's visibility timeout.
             if not self._stopping.is_set():
                 _log.warning("a batch of %s could not be settled: %s", self._source.function, error)
         finally:
@@ -195,7 +195,7 @@ def failed_ids(outcome: Outcome, ids: Sequence[str], *, partial: bool) -> frozen
 
 
 def _full(batch: Sequence[object]) -> bool:
-    """Whether the last receive was a full one: then more is waiting, and the batch goes on."""
+    """Whether the last receive was full: then more messages are waiting, and the batch continues."""
     return len(batch) % RECEIVE_MAX == 0
 
 

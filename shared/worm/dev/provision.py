@@ -1,7 +1,7 @@
-"""Stands the specs up on an endpoint, over boto3 only, so that it works on moto, LocalStack and anything like them.
+"""Creates the specs on an endpoint, only with boto3, so that it works on moto, LocalStack and similar endpoints.
 
-ARNs come from the endpoint, not from the template, because an endpoint may have an account id of its own; the result
-maps the template's ARNs to what was made. Everything is safe to repeat on an endpoint that already has it.
+ARNs come from the endpoint, not from the template, because an endpoint may have its own account id; the result maps the
+template's ARNs to the created resources. Everything is safe to repeat on an endpoint that already has it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Provisioned:
 
 
 def provision(aws: Aws, template: Template) -> Provisioned:
-    """Queues first, then rules, then buckets: no event may come before the path for it exists."""
+    """Queues first, then rules, then buckets: no event may arrive before its path exists."""
     sqs = aws.sqs()
     queues: dict[str, MadeQueue] = {}
     dead_letters_first = sorted(template.queues, key=lambda spec: spec.dead_letter_arn is not None)

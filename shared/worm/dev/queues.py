@@ -1,4 +1,4 @@
-"""Looking into queues and moving what is in them, over the SQS API."""
+"""Reads queues and moves their messages, with the SQS API."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PEEK_SECONDS = 30
 
 
 def depth(sqs: SQSClient, url: str) -> tuple[int, int]:
-    """Messages that wait (delayed ones too) and messages in flight."""
+    """The number of waiting messages (including delayed ones) and of messages in flight."""
     answer = sqs.get_queue_attributes(
         QueueUrl=url,
         AttributeNames=[
@@ -26,7 +26,7 @@ def depth(sqs: SQSClient, url: str) -> tuple[int, int]:
 
 
 def peek(sqs: SQSClient, url: str) -> list[MessageTypeDef]:
-    """Every visible message; all stay in the queue and are visible again afterwards."""
+    """Every visible message; all stay in the queue and are visible again afterward."""
     messages = _receive_all(sqs, url)
     for message in messages:
         sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0)
@@ -34,7 +34,7 @@ def peek(sqs: SQSClient, url: str) -> list[MessageTypeDef]:
 
 
 def move(sqs: SQSClient, source_url: str, target_url: str) -> int:
-    """Moves every visible message; each is sent before it is deleted, so a failure repeats it and loses none."""
+    """Moves every visible message; each is sent before it is deleted, so a failure may repeat one, but loses none."""
     messages = _receive_all(sqs, source_url)
     for message in messages:
         sqs.send_message(QueueUrl=target_url, MessageBody=message["Body"])

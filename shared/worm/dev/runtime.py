@@ -21,7 +21,7 @@ from worm.dev.worker import Outcome, OutcomeKind, Worker
 
 @dataclass(slots=True)
 class FunctionCounts:
-    """`records` were handed to the function; `records_ok` were done with; `records_failed` went back to the queue.
+    """`records` were passed to the function; `records_ok` were processed; `records_failed` went back to the queue.
     `peak_mb`: the most memory that one of its processes had."""
 
     invocations: int = 0
@@ -62,7 +62,7 @@ def function_environment(spec: FunctionSpec, aws: Aws, home: Path) -> dict[str, 
 
 
 class FunctionPool:
-    """Runs one function, at most `concurrency_max` events at a time, each in a process of its own."""
+    """Runs one function, at most `concurrency_max` events at a time, each in its own process."""
 
     def __init__(
         self, spec: FunctionSpec, environment: Mapping[str, str], log_path: Path, concurrency_max: int
@@ -79,7 +79,7 @@ class FunctionPool:
         self._closed = False
 
     def invoke(self, event: object) -> Outcome:
-        """Runs the function with the event in a free process; waits for one when all are taken."""
+        """Runs the function with the event in a free process; waits for one if all are busy."""
         payload = json.dumps(event).encode()
         with self._slots:
             worker = self._take()
@@ -101,7 +101,7 @@ class FunctionPool:
             return [worker.pid for worker in self._busy + self._idle if worker.alive]
 
     def kill_worker(self) -> int | None:
-        """kill -9 of one process, a busy one if there is one; its pid, or None when there is none."""
+        """kill -9 one process, a busy one if there is one; returns its pid, or None if there is none."""
         with self._lock:
             alive = [worker for worker in self._busy + self._idle if worker.alive]
         if not alive:

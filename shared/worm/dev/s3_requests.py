@@ -10,7 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 _ROLE = re.compile(r"\brole/([\w.-]+)")
-# Sub-resources of a bucket whose GET is no listing.
+# Sub-resources of a bucket whose GET is not a listing.
 _BUCKET_SETTINGS = frozenset(
     {
         *("accelerate", "acl", "analytics", "cors", "encryption", "intelligent-tiering", "inventory", "lifecycle"),
@@ -50,7 +50,7 @@ class Request:
 
     @property
     def kind(self) -> str | None:
-        """GET, HEAD, PUT, DELETE, LIST or VERSIONS; None for what is no data request (bucket settings)."""
+        """GET, HEAD, PUT, DELETE, LIST or VERSIONS; None if it is not a data request (bucket settings)."""
         if self.key:
             return "PUT" if self.method == "POST" else self.method
         if self.method == "POST" and "delete" in self.query:
@@ -62,7 +62,7 @@ class Request:
         return None if self.query & _BUCKET_SETTINGS else "LIST"
 
     def written_keys(self, body: bytes) -> list[str]:
-        """The keys a write may change; for a multi-delete they stand in the body."""
+        """The keys a write may change; for a multi-delete, they are in the body."""
         if self.key:
             return [self.key]
         if "delete" not in self.query or self.method != "POST":

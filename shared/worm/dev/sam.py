@@ -45,7 +45,7 @@ def schedule_spec(
 
 
 def spark_job_spec(text: str | None, path: str) -> SparkJobSpec:
-    """The job run that a StartJobRun asks for. The entry point of all jobs takes the job's name first."""
+    """The job run that a StartJobRun requests. The entry point of all jobs takes the job's name first."""
     try:
         asked = json.loads(text or "{}")
         name, *arguments = asked["JobDriver"]["SparkSubmit"]["EntryPointArguments"]

@@ -1,7 +1,7 @@
 """Schedules: `rate()`, `cron()` and `at()` of EventBridge Scheduler, their next times, and the thread that fires.
 
 Nothing else checks these expressions before a deployment fails on them, so parsing is strict: `parse_schedule` raises
-`Invalid` for what AWS would refuse. Times are computed from the moment handed in; no clock is read while computing.
+`Invalid` for anything that AWS would refuse. Times are computed from the given moment; no clock is read.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Schedule(Protocol):
     """When something fires."""
 
     def next_after(self, moment: datetime) -> datetime | None:
-        """The first fire time after `moment` (aware, UTC), or None when there is none any more."""
+        """The first fire time after `moment` (aware, UTC), or None if there is none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Every `period`, counted from the moment handed in."""
+    """Every `period`, counted from the given moment."""
 
     period: timedelta
 
@@ -152,7 +152,7 @@ def _cron(expression: str, fields: list[str], zone: tzinfo) -> Cron:
 
 
 def _values(field: str, low: int, high: int, names: Mapping[str, int] | None = None) -> frozenset[int]:
-    """The numbers a field like `0/15`, `1-5`, `MON-FRI` or `*` stands for."""
+    """The numbers that a field like `0/15`, `1-5`, `MON-FRI` or `*` means."""
     found: set[int] = set()
     for part in field.split(","):
         span, _, step_text = part.partition("/")
@@ -224,7 +224,7 @@ def _one_day(text: str) -> int:
 
 
 def schedule_event(name: str, payload: str | None, now: datetime, region: str) -> object:
-    """What Scheduler hands to its target: the schedule's own input, or its standard event."""
+    """What Scheduler passes to its target: the schedule's own input, or its standard event."""
     if payload is not None:
         event: object = json.loads(payload)
         return event
@@ -254,7 +254,7 @@ class ScheduleRunner:
         self._thread: threading.Thread | None = None
 
     def run_due(self) -> None:
-        """Fires what is due; a schedule that missed several times fires once, as a late Scheduler would."""
+        """Fires what is due; a schedule that missed several times fires once, like a late Scheduler."""
         now = self._clock.now()
         for name, moment in list(self._next.items()):
             if moment is not None and moment <= now:

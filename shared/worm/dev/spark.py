@@ -1,8 +1,8 @@
 """EMR Serverless on this machine: a job run is a local spark-submit of the same entry point with the same arguments.
 
-What differs from EMR: the master is this machine, the code is what is installed instead of the packaged archive, and
-the endpoint is handed over. A run that fails is reported to EventBridge as EMR does it, so that the template's rule and
-dead-letter queue see it. Spark binds to the loopback address only.
+Differences from EMR: the master is this machine, the code is what is installed instead of the packaged archive, and
+the endpoint is passed in. A failed run is reported to EventBridge as on EMR, so that the template's rule and
+dead-letter queue see it. Spark binds only to the loopback address.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ class LocalSpark:
         self._process: subprocess.Popen[bytes] | None = None
 
     def log_path(self, job: str) -> Path:
-        """The file with everything that Spark printed besides the job's own output."""
+        """The file with everything that Spark printed, except the job's own output."""
         return self._work_dir / f"spark-{job}.log"
 
     def command(self, job: SparkJobSpec) -> list[str]:
-        """`NotFound` where pyspark is not installed."""
+        """`NotFound` if pyspark is not installed."""
         submit = _spark_submit()
         if not submit.exists():
             raise NotFound(f"there is no {submit}", hint=INSTALL)
@@ -90,7 +90,7 @@ class LocalSpark:
         return [str(submit), "--master", self._master, *conf, str(self._root / ENTRY_POINT), *arguments]
 
     def run(self, job: SparkJobSpec) -> Outcome:
-        """Waits for the end; `value` is what the job printed, `error` the end of it when it failed."""
+        """Waits for the end. `value` is what the job printed, `error` the end of it if the job failed."""
         command = self.command(job)
         with self._turn, self.log_path(job.name).open("ab") as log:
             outcome = self._wait(job, command, log.fileno())
@@ -126,7 +126,7 @@ class LocalSpark:
             return Outcome(OutcomeKind.OK, value=text)
         if process.returncode < 0:
             return Outcome(OutcomeKind.DIED, value=text, error=f"killed by signal {-process.returncode}")
-        # spark-submit sends both outputs of Python to its own standard output.
+        # spark-submit sends both Python outputs to its own standard output.
         said = text or self.log_path(job.name).read_text(errors="replace")
         tail = said.splitlines()[-_ERROR_LINES:]
         return Outcome(OutcomeKind.ERROR, value=text, error="\n".join([f"exit code {process.returncode}", *tail]))
@@ -138,7 +138,7 @@ class LocalSpark:
             "PYTHONPATH": os.pathsep.join([str(PACKAGE_FOLDER), str(self._root)]),
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
-            # What Spark says about the pandas of the future is nothing that the reader of a job's output can act on.
+            # Readers of a job's output cannot act on Spark's warnings about future pandas versions.
             "PYTHONWARNINGS": "ignore::FutureWarning",
             "SPARK_LOCAL_IP": "127.0.0.1",
             **self._aws.environment(),
@@ -146,7 +146,7 @@ class LocalSpark:
         }
 
     def _report(self, job: SparkJobSpec, state: str, details: str) -> None:
-        """As EMR Serverless tells EventBridge. Only moto takes an event in the name of a service of AWS."""
+        """Reports like EMR Serverless to EventBridge. Only moto accepts an event in the name of an AWS service."""
         if not self._aws.is_moto:
             return
         detail = {

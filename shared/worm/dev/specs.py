@@ -1,4 +1,4 @@
-"""What the embedded AWS has to stand up, as plain values. Made by template.py, used by everything else here."""
+"""What the embedded AWS has to create, as plain values. template.py makes them; everything else here uses them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class BucketSpec:
 
 @dataclass(frozen=True, slots=True)
 class QueueSpec:
-    """`attributes` are those of CreateQueue as text; redrive is apart because it names another queue."""
+    """`attributes` are those of CreateQueue as text; redrive is separate because it names another queue."""
 
     logical_id: str
     name: str
@@ -90,7 +90,7 @@ class SparkJobSpec:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleSpec:
-    """`function` is None for a target that is no function of this template; it may be a Spark `job` then."""
+    """`function` is None for a target that is not a function of this template; it may then be a Spark `job`."""
 
     name: str
     expression: str
@@ -113,7 +113,7 @@ class Template:
     event_sources: tuple[EventSourceSpec, ...]
     schedules: tuple[ScheduleSpec, ...]
     outputs: Mapping[str, str]
-    """Those of the template itself; nested templates reach them by what it passes through."""
+    """The layers of the template itself; nested templates get them through parameters."""
 
     def function(self, name: str) -> FunctionSpec:
         """By folder name, logical id or FunctionName."""

@@ -1,12 +1,12 @@
-"""template.yaml as typed specs: what the embedded AWS has to stand up.
+"""template.yaml as typed specs: what the embedded AWS has to create.
 
-Role: reads the SAM template that is deployed, so that the wiring under test is the wiring in production. Only what the
+Role: reads the deployed SAM template, so that the wiring under test is the wiring in production. Only what the
 embedded AWS acts on is read (buckets, queues, rules, functions, event sources, schedules); roles, alarms, dashboards,
 log groups, bucket policies (TLS-only would refuse a loopback endpoint) and KMS keys have no effect here.
-A nested template (`AWS::Serverless::Application` with a local `Location`) is read by a reader of its own, with the
-parameters that it is given; its specs join those of the template above, which can ask for its outputs.
-Vocabulary: *logical id* is the name in the template; *physical name* is what AWS would call it; a function's *name* is
-its folder (`functions/capture/` is `capture`).
+A nested template (`AWS::Serverless::Application` with a local `Location`) has its own reader, with the given
+parameters; its specs join those of the parent template, which can use its outputs. Vocabulary: *logical id* is the name
+in the template; *physical name* is what AWS would call it; a function's *name* is its folder (`functions/capture/` is
+`capture`).
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ _LISTS = ("buckets", "queues", "rules", "functions", "event_sources", "schedules
 def read_template(
     path: Path, *, parameters: Mapping[str, str] | None = None, region: str = DEFAULT_REGION, stack: str = DEFAULT_STACK
 ) -> Template:
-    """Reads and resolves the template; `Invalid` names the path of what cannot be read."""
+    """Reads and resolves the template; `Invalid` names the path of anything that cannot be read."""
     return _reader(path.resolve(), parameters or {}, region, stack, {}).read()
 
 
 def read_resources(path: Path, *, parameters: Mapping[str, str] | None = None) -> dict[str, dict[str, Node]]:
-    """Every resource of the template and of those nested in it, by its logical id, with nothing left to resolve: also
-    what the embedded AWS does not act on, such as roles and alarms."""
+    """Every resource of the template and its nested templates, by its logical id, with nothing left to resolve.
+    Includes resources that the embedded AWS does not act on, such as roles and alarms."""
     return _reader(path.resolve(), parameters or {}, DEFAULT_REGION, DEFAULT_STACK, {}).resources()
 
 
 @lru_cache(maxsize=16)
 def _loaded(text: str) -> dict[str, Node]:
-    """Nobody changes it: YAML takes most of the time of reading a template."""
+    """Cached, so nobody must change it: parsing YAML takes most of the time of reading a template."""
     return load(text)
 
 
@@ -89,7 +89,7 @@ class _Reader:
     region: str
     stack: str
     given_layers: Mapping[str, Path]
-    """Layers of the template above, by what `Ref` gives there."""
+    """Layers of the parent template, by the value of their `Ref` there."""
     _names: dict[str, str] = field(default_factory=dict)
     _nested: dict[str, _Reader] = field(default_factory=dict)
 
@@ -135,7 +135,7 @@ class _Reader:
     # --- nested templates
 
     def _nested_reader(self, logical_id: str) -> _Reader:
-        """Made when it is first asked for: a parameter may be the output of another nested template."""
+        """Created at its first use: a parameter may be the output of another nested template."""
         if logical_id not in self._nested:
             path = f"Resources.{logical_id}.Properties"
             location = self._property(logical_id, "Location")

@@ -1,7 +1,7 @@
 """Version listings as AWS writes them: versions and delete markers of a key interleaved, newest first.
 
-moto writes all versions and then all markers, with whole seconds, so what happened within one second cannot be told
-from its page. Here the elements of the page are put into the order of writing, and the page says that it is S3's.
+moto writes all versions and then all markers, with whole seconds, so its page does not show the order within one
+second. Here the elements of the page are sorted by order of writing, and the page says that it comes from S3.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ElementTree.register_namespace("", NAMESPACE)
 def answer_in_order(
     respond: Callable[[Callable[..., Any]], Iterable[bytes]], bucket: str, start_response: Callable[..., Any]
 ) -> list[bytes]:
-    """Passes the answer of `respond` on, its rows in the order of writing."""
+    """Returns the answer of `respond`, with its rows in the order of writing."""
     started: list[tuple[str, Headers]] = []
 
     def keep(status: str, headers: Headers, exc_info: object = None, /) -> None:

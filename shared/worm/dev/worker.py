@@ -1,15 +1,15 @@
 """One Lambda execution environment: a process under AWS's own runtime client, and the Runtime API it talks to.
 
-Each worker has a Runtime API listener of its own, so an event given to a process that dies can never reach another one.
-An invocation ends in an `Outcome`: the function's answer, its error, a time-out (the process group is killed -9, as
-Lambda does) or the death of the process.
+Each worker has its own Runtime API listener, so an event given to a process that dies can never reach another one.
+An invocation ends in an `Outcome`: the function's answer, its error, a timeout (the process group is killed with -9, as
+in Lambda) or the death of the process.
 
-Memory and `/tmp` are those of the function. A process whose resident memory was ever above `MemorySize` is killed, as
-Lambda does it; its peak is looked at every `WATCH_SECONDS` and once more when it answers, so that no moment above the
-limit passes unseen (where /proc tells it: on Linux). One request for far more than there is fails by itself: the limit
-on the address space, which threads and allocators reserve far beyond what they use, is ADDRESS_SPACE_FACTOR times the
-memory plus ADDRESS_SPACE_BASE_MB. Each process has a `TMPDIR` of its own; one that holds more than `EphemeralStorage`
-ends the process too (in Lambda the write fails).
+Memory and `/tmp` have the limits of the function. A process whose resident memory was ever above `MemorySize` is
+killed, as in Lambda; its peak is checked every `WATCH_SECONDS` and again when it answers, so that no excess goes
+unnoticed (on Linux, where /proc shows it). A single allocation of far more than the limit fails by itself: the limit on
+the address space, which threads and allocators reserve far beyond what they use, is ADDRESS_SPACE_FACTOR times the
+memory plus ADDRESS_SPACE_BASE_MB. Each process has its own `TMPDIR`; if that holds more than `EphemeralStorage`, the
+process ends too (in Lambda, the write fails).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _Invocation:
 
 
 class Worker:
-    """One process. `invoke` runs one event at a time; a worker that is not `alive` any more must be closed."""
+    """One process. `invoke` runs one event at a time; a worker that is no longer `alive` must be closed."""
 
     def __init__(self, spec: FunctionSpec, environment: Mapping[str, str], log_path: Path) -> None:
         self._spec = spec
@@ -116,7 +116,7 @@ class Worker:
         return invocation.outcome
 
     def kill(self) -> None:
-        """kill -9 of the process and its children."""
+        """kill -9 the process and its children."""
         stop_group(self._process)
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class Worker:
         }
 
     def answered(self, request_id: str, outcome: Outcome) -> bool:
-        """False when nobody waits for that request any more."""
+        """False if nobody waits for that request."""
         invocation = self._current
         if invocation is None or invocation.request_id != request_id:
             return False
@@ -179,7 +179,7 @@ class Worker:
 
     def _watch(self) -> None:
         # Waiting without reaping keeps Popen's own bookkeeping to one thread at a time.
-        with suppress(ChildProcessError):  # somebody reaped it already
+        with suppress(ChildProcessError):  # somebody already reaped it
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         self._inbox.put(None)
         invocation = self._current
@@ -194,7 +194,7 @@ class Worker:
             time.sleep(WATCH_SECONDS)
 
     def _is_over(self) -> bool:
-        """Has the process had more memory than its function, or has it more in its directory for temporary files?"""
+        """Whether the process exceeded the memory of its function, or the limit of its temporary directory."""
         self.peak_mb = max(self.peak_mb, _peak_bytes(self.pid) / _MB)
         stored = _stored_bytes(self._tmp) / _MB
         if self.peak_mb > self._spec.memory_mb:
@@ -223,7 +223,7 @@ class Worker:
 
 
 def _peak_bytes(pid: int) -> int:
-    """The most resident memory that the process ever had; 0 where nothing tells."""
+    """The most resident memory that the process ever had; 0 if the system does not report it."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -235,7 +235,7 @@ def _stored_bytes(folder: str) -> int:
     size = 0
     for path, _, names in os.walk(folder):
         for name in names:
-            with suppress(OSError):  # deleted meanwhile
+            with suppress(OSError):  # deleted in the meantime
                 size += (Path(path) / name).lstat().st_size
     return size
 
@@ -255,9 +255,9 @@ class _RuntimeApi(ThreadingHTTPServer):
         return f"127.0.0.1:{self.server_address[1]}"
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A process killed in the middle of a request breaks its connection; its death is noticed by `_watch`."""
+        """A process killed in the middle of a request breaks its connection; `_watch` notices its death."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
-            # Both are handed on untouched; their type in the base class is a private one.
+            # Both are passed on unchanged; their type in the base class is private.
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 

@@ -86,7 +86,7 @@ class _Waiting(ABC):
 
     @abstractmethod
     def begins(self) -> bool:
-        """Whether it is still wanted. From here on, it cannot be cancelled."""
+        """Whether it is still wanted. From here on, it cannot be canceled."""
 
     @abstractmethod
     def ends(self, lsn: int, error: WormError | None) -> None:
@@ -198,7 +198,7 @@ class GroupCommit:
 
     def submit(self, records: Iterable[JsonObject], *, txn: str | None = None) -> Future[int]:
         """Like `append_wal`, but without waiting. For asyncio: `asyncio.wrap_future`. If you cancel it before its
-        segment is being written, it is not written; after that, it cannot be cancelled."""
+        segment is being written, it is not written; after that, it cannot be canceled."""
         waiting = _Submitted(self._transaction(records, txn))
         self._enqueue(waiting)
         self._wake()
@@ -302,7 +302,7 @@ class GroupCommit:
                     break
                 waiting = self._queue.popleft()
                 self._queued_bytes -= size
-                if waiting.begins():  # otherwise it was cancelled and is not written
+                if waiting.begins():  # otherwise it was canceled and is not written
                     batch.append(waiting)
                     room -= size
         return batch

@@ -59,7 +59,7 @@ class Retries:
     def begin(self, txn: str | None, records: Sequence[JsonObject]) -> tuple[Future[int], bool]:
         """The existing or future result, and whether the caller has to provide it (`end`, `fail`)."""
         result: Future[int] = Future()
-        result.set_running_or_notify_cancel()  # it cannot be cancelled: others may wait for it
+        result.set_running_or_notify_cancel()  # it cannot be canceled: others may wait for it
         if txn is None:
             return result, True
         digest = digest_of(records)

@@ -213,7 +213,7 @@ class PageDb(PageReader):
 
         def ended(done: Future[int]) -> None:
             if done.cancelled():
-                self._retries.fail(txn, result, Unavailable("the commit was cancelled", key=self.keys.log))
+                self._retries.fail(txn, result, Unavailable("the commit was canceled", key=self.keys.log))
             elif (error := done.exception()) is not None:
                 self._retries.fail(txn, result, error)
             else:

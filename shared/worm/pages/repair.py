@@ -4,9 +4,11 @@ The root is the only object of a database that cannot always be recomputed from 
 - a bucket with versions has the lost root itself: its newest readable version;
 - `manifest.backup.json` is the root as it was when the database was created, updated before each deletion of objects
   (`collect.py`). All layers that it names exist, and so does the log after them: only the collector deletes. Later
-  commits are in the log, and are applied again. Without either, the log must be complete from its first slot, and
-  everything is applied from there. Otherwise nothing is rebuilt: `Corrupt`. The report lists what cannot be restored
-  (`lost`). Layers that the rebuilt root does not name are garbage: their content is in the log.
+  commits are in the log, and are applied again.
+
+Without either, the log must be complete from its first slot, and everything is applied from there. Otherwise nothing is
+rebuilt: `Corrupt`. The report lists what cannot be restored (`lost`). Layers that the rebuilt root does not name are
+garbage: their content is in the log.
 
 A branch that was created after the copy is found by its pointer (`branches/<name>.json`) and has its complete log.
 """

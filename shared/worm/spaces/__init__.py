@@ -1,5 +1,5 @@
 """Spaces: transactions over many documents, every past state, branches and blobs, over one order of commits.
 
-What a space means is written once, above a small `Backend` (backend.py); a backend keeps rows. `sqlite:///…` keeps them
-in the tables of a database of its own for each space.
+The meaning of a space is defined once, above a small `Backend` (backend.py); a backend stores rows. `sqlite:///…`
+stores them in the tables of one database per space.
 """

@@ -1,17 +1,17 @@
-"""The seam: what a store must do to hold a space. Everything that a space means lies above it.
+"""The port: what a store must do to hold a space. The meaning of a space is defined above it.
 
-A backend keeps rows (rows.py) by their names and one order of commits. All it has to promise:
-- A `turn` is exclusive among all writers of the space, whatever process they are in; what it reads includes every
-  commit before it. A backend that commits in groups may let the next turn begin before this one is durable (which then
-  reads what is on its way), as long as leaving a turn returns only when its batch, and all before it, are durable.
-- A batch is written whole or not at all. If the answer is not known, leaving the turn raises `CommitStateUnknown`.
-- Reads outside a turn see only what is durable. They need not agree on a moment with each other: commits and revisions
-  never change, so whoever asks for rows up to a seq that is committed gets the same answer at any time.
+A backend stores rows (rows.py) by their names, and one order of commits. It only has to guarantee:
+- A `turn` is exclusive among all writers of the space, in any process; its reads include every earlier commit. A
+  backend that commits in groups may let the next turn begin before this one is durable (it then reads what is being
+  written), as long as leaving a turn returns only when its batch, and all before it, are durable.
+- A batch is written completely or not at all. If the outcome is unknown, leaving the turn raises `CommitStateUnknown`.
+- Reads outside a turn see only what is durable. They need not all see the same moment: commits and revisions never
+  change, so a read of rows up to a committed seq gives the same answer at any time.
 - Snapshots may come and go at any time; they only save work.
 - Ids and names of branches are any text without control characters, at most 512 and 200 bytes (`rows.py`).
 
-Others may take a turn away (`Fenced`), and answers get lost (`CommitStateUnknown`). Whoever writes has a name, so doing
-it again counts once: `until_decided` does so until it is known what became of it.
+Others may take a turn away (`Fenced`), and answers get lost (`CommitStateUnknown`). Every write has a name, so a
+repetition counts once: `until_decided` repeats the work until its outcome is known.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from worm.spaces.rows import (
 
 
 class Reads(Protocol):
-    """Rows by name. Bulk calls are for many ids of one branch at one seq; ids without a row are left out."""
+    """Rows by name. Bulk calls take many ids of one branch at one seq; ids without a row are left out."""
 
     def newest(self) -> Newest:
         """The end of the order of commits."""
@@ -65,17 +65,17 @@ class Reads(Protocol):
         ...
 
     def revisions(self, branch: str, after: Mapping[str, int], upto: int) -> dict[str, list[RevisionRow]]:
-        """Revisions of each id with `after[id] < seq <= upto` in order. Those before the last `set` or `delete` among
+        """Revisions of each id with `after[id] < seq <= upto`, in order. Those before the last `set` or `delete` among
         them may be left out."""
         ...
 
     def written(self, commits: Sequence[CommitRow]) -> dict[int, list[RevisionRow]]:
-        """All revisions of these commits, which follow one another, by seq and in order. Those without any are left
-        out."""
+        """All revisions of these consecutive commits, by seq and in order. Commits without revisions are left out."""
         ...
 
     def depths(self, branch: str, ids: Collection[str]) -> dict[str, int]:
-        """How many revisions each has after its newest snapshot, or in all. Decides only when a snapshot is due."""
+        """How many revisions each has after its newest snapshot, or in total. Only used to decide when a snapshot is
+        due."""
         ...
 
     def touched(self, branch: str, after: int, upto: int) -> set[str]:
@@ -85,7 +85,7 @@ class Reads(Protocol):
     def branch(self, name: str) -> BranchRow | None: ...
 
     def branches(self) -> Sequence[BranchRow]:
-        """All, deleted ones too, in the order of their making."""
+        """All branches, including deleted ones, in the order of their creation."""
         ...
 
     def blob(self, hash: str) -> BlobRow | None: ...
@@ -94,7 +94,7 @@ class Reads(Protocol):
 
 
 class Moment(Reads, Protocol):
-    """Reads that agree on a moment with each other, and the short way to one entity."""
+    """Reads that all see the same moment, and a shortcut to one entity."""
 
     def current(self, branch: str, id: str) -> tuple[int, Pointer | None]:
         """The newest commit of all, and the head of an entity."""
@@ -107,16 +107,16 @@ class Moment(Reads, Protocol):
     def snapshot(self, branch: str, id: str, upto: int) -> SnapshotRow | None: ...
 
     def revisions_of(self, branch: str, id: str, after: int, upto: int) -> list[RevisionRow]:
-        """Those before the last `set` or `delete` may be left out."""
+        """Revisions before the last `set` or `delete` may be left out."""
         ...
 
 
 @runtime_checkable
 class Looking(Protocol):
-    """A backend that has moments says so by its class; any other is asked row by row."""
+    """A backend with moments has this class; any other is read row by row."""
 
     def look(self) -> AbstractContextManager[Moment]:
-        """Of now. Only for a short while, by one thread."""
+        """The current moment. For brief use by one thread."""
         ...
 
 
@@ -124,36 +124,37 @@ class Turn(Reads, Protocol):
     """Read, decide, and write at most one batch."""
 
     def write(self, batch: Batch) -> None:
-        """Durable when the turn has been left without an error."""
+        """Write a batch. It is durable when the turn has been left without an error."""
         ...
 
     def drop_blobs(self, hashes: Collection[str]) -> int:
-        """Removes payloads; no commit can come between the reads of this turn and this."""
+        """Remove payloads; no commit can come between the reads of this turn and the removal."""
         ...
 
 
 @runtime_checkable
 class Handing(Protocol):
-    """A backend whose transactions another process may commit says so by its class."""
+    """A backend whose transactions another process may commit has this class."""
 
     def is_writer(self) -> bool:
-        """Does this process write, as far as it knows?"""
+        """Whether this process is the writer, as far as it knows."""
         ...
 
     def ask(self, transaction: JsonObject) -> Asked:
-        """Have the writer of now commit it, if that is another process."""
+        """Let the current writer commit it, if that is another process."""
         ...
 
     def polite_turn(self) -> AbstractContextManager[Turn]:
-        """One that is not taken away from a process that takes requests: `Fenced`."""
+        """A turn that is not taken away from a process that accepts requests: raises `Fenced` instead."""
         ...
 
     def fresh_turn(self) -> Turn:
-        """The rows of now, for a look at what would be decided: what is written there is not kept."""
+        """The current rows, to find out what would be decided: nothing that is written there is kept."""
         ...
 
     def serve(self, server: Callable[[Turn, JsonObject], Callable[[], JsonObject]]) -> None:
-        """What decides the transactions of others; it returns what tells the outcome, once that is durable."""
+        """Set the function that decides the transactions of others. It returns a function that gives the outcome, once
+        that is durable."""
         ...
 
 
@@ -165,37 +166,37 @@ class Backend(Reads, Protocol):
         ...
 
     def as_of_now(self) -> AbstractContextManager[Reads]:
-        """For many reads in a row: one look at what is durable now serves all of them."""
+        """For many reads in a row: one check of what is durable now serves all of them."""
         ...
 
     def put_snapshots(self, rows: Sequence[SnapshotRow]) -> None:
-        """Outside of commits; one that is there stays. This and the next two have turns of their own, and take them
-        again should another take them away."""
+        """Write snapshots outside of commits; an existing one stays. This method and the next two have their own turns,
+        and retake a turn that another process took away."""
         ...
 
     def drop_snapshots(self, keep: int) -> int:
-        """Keeps the newest `keep` of every entity on every branch. How many went."""
+        """Keep only the newest `keep` of every entity on every branch. Returns the number dropped."""
         ...
 
     def forget_snapshots(self, branch: str, ids: Sequence[str]) -> None:
-        """Drops all snapshots of these, whatever they hold."""
+        """Drop all snapshots of these entities."""
         ...
 
     def put_blob(self, row: BlobRow, chunks: Iterable[bytes]) -> bool:
-        """Put-if-absent of a payload; False where it is there already."""
+        """Put-if-absent of a payload; False if it already exists."""
         ...
 
     def blob_chunks(self, hash: str) -> Iterator[bytes]:
-        """The payload, a piece at a time. `NotFound` where there is none."""
+        """The payload, a piece at a time. `NotFound` if there is none."""
         ...
 
     def stray_parts(self, before: datetime) -> Sequence[str]:
-        """Places with bytes of blobs that no row names, written before a time: what uploads and collections left that
-        did not come to their end."""
+        """Places with bytes of blobs that no row names, written before a time: leftovers of interrupted uploads and
+        collections."""
         ...
 
     def drop_parts(self, places: Sequence[str]) -> None:
-        """Removes the bytes at places that `stray_parts` has named."""
+        """Remove the bytes at places that `stray_parts` returned."""
         ...
 
     def chains(self, branch: str, ids: Collection[str]) -> dict[str, list[RevisionRow]]:
@@ -207,15 +208,15 @@ class Backend(Reads, Protocol):
         ...
 
     def problems(self) -> Sequence[str]:
-        """What is wrong with the store itself, by its own check."""
+        """The problems of the store itself, by its own check."""
         ...
 
     def upkeep(self) -> dict[str, int]:
-        """What keeps the store small and quick; what was done, by name."""
+        """Keep the store small and fast. Returns what was done, by name."""
         ...
 
     def figures(self) -> dict[str, int]:
-        """How large the store is, by name."""
+        """The sizes of the store, by name."""
         ...
 
     def close(self) -> None: ...
@@ -223,12 +224,12 @@ class Backend(Reads, Protocol):
 
 TRIES = 30
 HOLD_SECONDS = 0.1
-"""At least so long before the next try: whoever took over would fail, too, if its turn were taken back at once."""
+"""The minimum pause before the next attempt: if we took the turn back at once, the new holder would fail, too."""
 R = TypeVar("R")
 
 
 def until_decided(work: Callable[[], R], clock: Clock, ids: Ids) -> R:
-    """Does the work again until it is refused or has counted; ends with the last of `TRIES`."""
+    """Repeat the work until it is refused or done, at most `TRIES` times."""
     for attempt in range(TRIES - 1):
         try:
             return work()

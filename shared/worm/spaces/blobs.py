@@ -1,8 +1,8 @@
-"""Blobs: bytes by their SHA-256, and what is known of them as ordinary entities `urn:blob-meta:<hash>`.
+"""Blobs: bytes by their SHA-256, with metadata as ordinary entities `urn:blob-meta:<hash>`.
 
-A payload is stored once, whoever puts it. Its metadata has revisions like every document, on branches too. Payloads are
-collected only on request. The past is kept, so one is needed if its metadata was ever committed; a caller can choose
-that only the present counts (`history="drop"`): then it is needed as long as its metadata is on any active branch.
+A payload is stored once, however often it is put. Its metadata has revisions like every document, also on branches.
+Payloads are collected only on request. The past is kept, so a payload is needed if its metadata was ever committed.
+With `history="drop"`, only the present counts: a payload is then needed as long as its metadata is on an active branch.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ History: TypeAlias = Literal["keep", "drop"]
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """What is stored of a payload. `content_type` is that of whoever put it first."""
+    """A stored payload. `content_type` comes from the first put."""
 
     hash: str
     size: int
@@ -50,7 +50,7 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """Bytes with their hash, that can be read again from the start."""
+    """Bytes with their hash, which can be read again from the start."""
 
     hash: str
     size: int
@@ -59,7 +59,8 @@ class Payload:
 
 @contextmanager
 def payload_of(source: Source, bytes_max: int) -> Iterator[Payload]:
-    """Large ones and streams go through a temporary file: the hash must be known before the first byte is stored."""
+    """Large payloads and streams go through a temporary file: the hash must be known before the first byte is
+    stored."""
     if isinstance(source, bytearray | memoryview):
         source = bytes(source)
     if isinstance(source, bytes):
@@ -79,8 +80,8 @@ def payload_of(source: Source, bytes_max: int) -> Iterator[Payload]:
 def put(
     backend: Backend, payload: Payload, content_type: str | None, now: datetime, describe: Callable[[], None]
 ) -> Blob:
-    """Stores the payload, then commits its metadata by `describe`, which raises `NotFound` if the payload was collected
-    in between; then both are done again."""
+    """Store the payload, then commit its metadata with `describe`, which raises `NotFound` if the payload was collected
+    in between; then both are repeated."""
     row = BlobRow(payload.hash, content_type, payload.size, time_text(now))
     for _ in range(_TRIES):
         backend.put_blob(row, payload.chunks())
@@ -111,7 +112,7 @@ def info(reads: Reads, hash: str) -> Blob:
 
 
 def stream(backend: Backend, hash: str) -> Iterator[bytes]:
-    """The payload; `Corrupt` at its end if it is not what its name says."""
+    """The payload; `Corrupt` at its end if it does not match its hash."""
     blob, digest, size = info(backend, hash), hashlib.sha256(), 0
     for chunk in backend.blob_chunks(blob.hash):
         digest.update(chunk)
@@ -124,8 +125,8 @@ def stream(backend: Backend, hash: str) -> Iterator[bytes]:
 
 
 def collect(backend: Backend, before: datetime, history: History) -> tuple[str, ...]:
-    """Removes payloads stored before a time that nobody needs. In one turn, so nobody can commit metadata between the
-    look and the removal."""
+    """Remove payloads that were stored before a time and that nobody needs. In one turn, so nobody can commit metadata
+    between the check and the removal."""
     with backend.turn() as turn:
         gone = unneeded(turn, before, history)
         if gone:
@@ -144,12 +145,12 @@ def unneeded(reads: Reads, before: datetime, history: History) -> list[str]:
 
 
 def stray(backend: Backend, now: datetime, before: datetime) -> Sequence[str]:
-    """Places with bytes that belong to no blob. An upload that is on its way is younger."""
+    """Places with bytes that belong to no blob. An upload in progress is younger."""
     return backend.stray_parts(min(before, now - timedelta(seconds=STRAY_SECONDS)))
 
 
 def _undescribed(reads: Reads, hashes: Sequence[str]) -> list[str]:
-    """Those whose metadata no commit ever had, on any branch."""
+    """The payloads whose metadata was never committed on any branch."""
     newest, left = reads.newest().seq, {blob_meta_id(digest): digest for digest in hashes}
     for branch in (MAIN, *(row.name for row in reads.branches() if row.name != MAIN)):
         for entity in reads.heads(branch, list(left), newest) if left else ():

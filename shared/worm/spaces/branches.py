@@ -1,5 +1,5 @@
-"""Making and ending branches, and comparing two. Making and ending are commits, so they have their place in the order
-of the space."""
+"""Creating and ending branches, and comparing two. Creating and ending are commits, so they have their place in the
+order of the space."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ BACK = "/memory/branch/undelete"
 
 
 def create_branch(committer: Committer, author: Author, name: str, parent: str, at: int | None) -> Committed:
-    """A branch that begins as `parent` was at commit `at`, or is now. A name is used once, also after its end."""
+    """Create a branch that begins as `parent` was at commit `at`, or is now. A name can be used only once, even after
+    the branch was deleted."""
     parent = check_branch(parent)
     if check_branch(name) == MAIN:
         raise Conflict("branch 'main' always exists")
@@ -52,7 +53,7 @@ def create_branch(committer: Committer, author: Author, name: str, parent: str, 
 
 
 def delete_branch(committer: Committer, author: Author, name: str) -> Committed:
-    """It takes no more commits, and can still be read. `Conflict` while it has branches that go on."""
+    """The branch accepts no more commits, but can still be read. `Conflict` while it has active branches."""
     if check_branch(name) == MAIN:
         raise Invalid("branch 'main' cannot be deleted")
 
@@ -68,7 +69,7 @@ def delete_branch(committer: Committer, author: Author, name: str) -> Committed:
 
 
 def undelete_branch(committer: Committer, author: Author, name: str) -> Committed:
-    """It takes commits again."""
+    """The branch accepts commits again."""
     if check_branch(name) == MAIN:
         raise Conflict("branch 'main' always exists")
 
@@ -102,7 +103,7 @@ def _commanded(
 
 @dataclass(frozen=True, slots=True)
 class BranchDifference:
-    """An entity that two branches do not have in the same state."""
+    """An entity whose state differs between two branches."""
 
     id: str
     left: Entity
@@ -110,7 +111,7 @@ class BranchDifference:
 
 
 def diff(reads: Reads, left: str, right: str, at: int, newest: int) -> list[BranchDifference]:
-    """By id. A deleted entity and one that was never there are the same."""
+    """The differences by id. A deleted entity and one that never existed are equal."""
     ids = sorted(changed_between(reads, line_of(reads, left, at), line_of(reads, right, at)))
     ones, others = (entities(reads, branch, ids, at, newest) for branch in (left, right))
     return [
@@ -121,7 +122,7 @@ def diff(reads: Reads, left: str, right: str, at: int, newest: int) -> list[Bran
 
 
 def changed_between(reads: Reads, one: Line, other: Line) -> set[str]:
-    """Every entity with a revision that counts on one of the lines only."""
+    """Every entity with a revision that counts on only one of the lines."""
     here, there = dict(one), dict(other)
     changed: set[str] = set()
     for branch in {**here, **there}:

@@ -1,11 +1,11 @@
-"""Checking a space: every row that a read could meet, against the records of the commits.
+"""Checking a space: every row that a read could use, against the records of the commits.
 
-The records say all that was ever written. So each of them must be there and parse, the chain of every entity on every
-branch must be what they say, and so must heads, snapshots, branches and the names of transactions. Blobs are read and
-hashed. What the store below keeps is checked by the backend itself. Nothing is changed, and writers may go on: all is
-as of the newest commit at the beginning.
+The records contain everything that was ever written. So each of them must exist and parse. The chain of every entity on
+every branch must match them, and so must heads, snapshots, branches and the names of transactions. Blobs are read and
+hashed. The backend itself checks the store below. Nothing is changed, and writers may continue: everything is as of the
+newest commit at the start.
 
-A module of its own because it reads everything, which nothing else in this room may do.
+It is a separate module because it reads everything, which nothing else in this room may do.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from worm.store.parallel import chunked
 
 _PAGE_FIRST, _PAGE_MAX, _PAGE_BYTES = 16, 500, 8 * 1024 * 1024
 _AT_ONCE = 500_000
-"""So many revisions are compared at a time; a space with more is walked several times."""
+"""How many revisions are compared at a time; a space with more is read several times."""
 _DATA = {SET: "value", PATCH: "patches"}
 
 Told = tuple[int, int, str, bytes]
-"""A revision as a record tells it: seq, op index, op, and the digest of its data."""
+"""A revision according to a record: seq, op index, op, and the digest of its data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class SpaceProblem:
 
 @dataclass(slots=True)
 class SpaceReport:
-    """What was looked at, up to commit `seq`, and what is wrong with it."""
+    """What was checked, up to commit `seq`, and the problems found."""
 
     seq: int
     commits: int = 0
@@ -80,7 +80,7 @@ class SpaceReport:
 
 
 def verify(backend: Backend) -> SpaceReport:
-    """All of it."""
+    """Check the whole space."""
     report = SpaceReport(backend.newest().seq)
     report.problems += [SpaceProblem("store", str(backend), problem) for problem in backend.problems()]
     check = _Check(backend, report)
@@ -93,7 +93,7 @@ def verify(backend: Backend) -> SpaceReport:
 
 
 def repair(backend: Backend) -> SpaceReport:
-    """Drops the snapshots of entities that have a wrong one: they only save work. What is wrong then, if anything."""
+    """Drop the snapshots of entities that have a wrong one: they only save work. Returns the remaining problems."""
     for branch, ids in verify(backend).wrong_snapshots.items():
         for some in chunked(sorted(ids), IDS_AT_ONCE):
             backend.forget_snapshots(branch, some)
@@ -107,7 +107,7 @@ class _Check:
         self._backend = backend
         self._report = report
         self._branches = {MAIN: BranchRow(MAIN, None, None, 0, 0, "", ACTIVE)}
-        """As the records tell them."""
+        """The branches according to the records."""
 
     @property
     def parts(self) -> int:
@@ -126,7 +126,7 @@ class _Check:
             self._follow(row, original)
 
     def compare(self, part: int) -> None:
-        """All entities of one part: their chains, heads, snapshots and states."""
+        """Check all entities of one part: their chains, heads, snapshots and states."""
         told: dict[str, dict[str, list[Told]]] = {}
         for row in self._commits(is_first=False):
             for entity, one in _told(row):
@@ -157,7 +157,7 @@ class _Check:
             self._report.add("branch", branch_name(name), "no commit created it")
 
     def _commits(self, *, is_first: bool) -> Iterator[CommitRow]:
-        """Those that can be read, in order, some megabytes at a time."""
+        """The readable commits, in order, some megabytes at a time."""
         after, limit, upto = 0, _PAGE_FIRST, self._report.seq
         while after < upto:
             try:
@@ -182,7 +182,7 @@ class _Check:
     def _checked(self, row: CommitRow, time: str) -> JsonObject:
         """The record; `Corrupt` for one that a read cannot use."""
         texts: Sequence[object] = (row.original, row.resolution, row.created_at)
-        if not all(isinstance(text, str) for text in texts):  # SQLite keeps what it is given
+        if not all(isinstance(text, str) for text in texts):  # SQLite stores any type
             raise Corrupt("its record is not text")
         original = loads_own(row.original.encode(), f"commit {row.seq}")
         Committed.of(row)
@@ -198,7 +198,7 @@ class _Check:
         return original
 
     def _follow(self, row: CommitRow, original: JsonObject) -> None:
-        """What a commit does to its branch."""
+        """Follow the effect of a commit on its branch."""
         command, name = original.get("cmd"), row.branch
         known = self._branches.get(name)
         if command == CREATE:
@@ -224,7 +224,7 @@ class _Check:
             return set()
 
     def _compare_some(self, branch: str, ids: Sequence[str], told: Mapping[str, list[Told]]) -> None:
-        """One by one, if something of them cannot be read."""
+        """Compare one by one if some of them cannot be read."""
         try:
             self._compare_chains(branch, ids, told)
         except (Corrupt, NotFound) as error:
@@ -253,7 +253,7 @@ class _Check:
         self._compare_states(branch, sound, chains)
 
     def _compare_states(self, branch: str, ids: Sequence[str], chains: Mapping[str, list[RevisionRow]]) -> None:
-        """What is read, and all snapshots, with what the revisions make."""
+        """Compare the result of reads, and all snapshots, with the result of the revisions."""
         line = line_of(self._backend, branch, self._report.seq)
         bases = load(self._backend, line[1:], ids) if len(line) > 1 else {}
         bodies = {
@@ -287,7 +287,7 @@ def _states(base: bytes | None, rows: Sequence[RevisionRow], place: str) -> Iter
 
 
 def _told(row: CommitRow) -> Iterator[tuple[str, Told]]:
-    """The revisions of a commit from its record; none of one that is damaged, which is reported once."""
+    """The revisions of a commit from its record; empty for a damaged one, which is reported once."""
     try:
         operations = loads_own(str(row.original).encode(), f"commit {row.seq}").get("operations", [])
     except Corrupt:
@@ -309,7 +309,7 @@ def _place(branch: str, entity: str) -> str:
 
 
 def _check_blobs(backend: Backend, report: SpaceReport) -> None:
-    """The bytes of every payload, and a payload for all metadata that is on an active branch."""
+    """Check the bytes of every payload, and that all metadata on active branches has a payload."""
     there = set()
     for row in backend.blobs():
         there.add(row.hash)

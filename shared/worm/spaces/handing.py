@@ -1,7 +1,7 @@
-"""Plain transactions on a backend that many processes share: handed to the writer of now, or decided in a turn.
+"""Plain transactions on a backend that many processes share: handed to the current writer, or decided in a turn.
 
-A module of its own because it joins what is decided (`transacting.py`) with how it is handed over (`requests.py`),
-which know nothing of each other.
+It is a separate module because it combines the decision (`transacting.py`) with the handover (`requests.py`), which do
+not know each other.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class HandedCommits:
 
     @contextmanager
     def _settling(self) -> Iterator[Turn]:
-        """A turn after a request that was not answered: until it begins, the other may still commit it."""
+        """A turn after an unanswered request: until it begins, the other process may still commit it."""
         is_ours = False
         try:
             with self._backend.polite_turn() as turn:
@@ -65,7 +65,7 @@ class HandedCommits:
             ) from error
 
     def _refused(self, request: TransactionRequest) -> Committed:
-        """The other has refused it. Why, the log says; and where it does not any more, it is decided again."""
+        """The other process refused it. The log says why; if it no longer does, the transaction is decided again."""
         decided = self._committer.decide(self._backend.fresh_turn(), request)
         return self._committer.commit(request) if decided.states else self._committer.finish(decided)
 
@@ -82,18 +82,18 @@ class HandedCommits:
 
 
 def handed_commits(committer: Committer, backend: Backend) -> HandedCommits | None:
-    """None: its transactions cannot be handed over."""
+    """None if its transactions cannot be handed over."""
     return HandedCommits(committer, cast(Handing, backend)) if issubclass(type(backend), Handing) else None
 
 
 def transaction_of(request: TransactionRequest) -> JsonObject:
-    """As it is in a request."""
+    """The transaction as a request has it."""
     record = loads_own(request.original.encode(), "a transaction")
     return {"session": request.author.session_id, "branch": request.branch, "record": record}
 
 
 def request_of(transaction: JsonObject, config: SpaceConfig) -> TransactionRequest:
-    """Checked like one of this process; `Invalid`."""
+    """The checked transaction, like one of this process; otherwise `Invalid`."""
     record = transaction.get("record")
     if not isinstance(record, dict):
         raise Invalid("a transaction needs its record")
@@ -133,7 +133,7 @@ def _branch(value: JsonValue) -> str | None:
 
 
 def _committed(request: TransactionRequest, outcome: JsonObject) -> Committed | None:
-    """None: it was refused."""
+    """None if it was refused."""
     seq, at, resolution = outcome.get("seq"), outcome.get("at"), outcome.get("resolution")
     if type(seq) is not int or not isinstance(at, str) or not isinstance(resolution, str):
         return None

@@ -1,8 +1,8 @@
 """JSON Patch (RFC 6902) with JSON Pointers (RFC 6901) from the root of the document.
 
-A list of patches is checked once, when it comes in (`check_patches`), and applied to documents that nobody else holds
-(`apply_patches` changes its argument). The result of one list on one document is always the same, for history is
-replayed by it. What does not fit the document is a `Misfit`; the caller knows what that means.
+A list of patches is checked once, when it arrives (`check_patches`), and applied to documents that nobody else holds
+(`apply_patches` changes its argument). One list on one document always gives the same result, because history is
+replayed this way. A patch that does not fit the document is a `Misfit`; the caller decides what that means.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Refused(Exception):
 
 
 def check_patches(patches: JsonValue, path: str) -> list[JsonObject]:
-    """The list, or `Invalid` with the place of the mistake. Its values are known to be JSON."""
+    """The list, or `Invalid` with the place of the error. Its values are known to be JSON."""
     if not isinstance(patches, list):
         raise Invalid(f"must be a list of patches, not {type_name(patches)}", path=path)
     checked: list[JsonObject] = []
@@ -54,7 +54,7 @@ def check_patches(patches: JsonValue, path: str) -> list[JsonObject]:
 
 
 def apply_patches(document: JsonObject, patches: Sequence[JsonObject]) -> JsonObject:
-    """The document after all patches. The given one is used up, even by a failure."""
+    """The document after all patches. It changes the given one, even if it fails."""
     value: JsonValue = document
     for index, patch in enumerate(patches):
         try:
@@ -67,7 +67,7 @@ def apply_patches(document: JsonObject, patches: Sequence[JsonObject]) -> JsonOb
 
 
 def same_json(one: JsonValue, other: JsonValue) -> bool:
-    """Equal as `test` has it: numbers by value, objects whatever the order of their members."""
+    """Equal as in `test`: numbers by value, objects regardless of the order of their members."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, dict) and isinstance(other, dict):
@@ -191,7 +191,7 @@ def _index(token: str, highest: int) -> int:
 
 
 def _depth(value: JsonValue) -> int:
-    """Levels of arrays and objects; every value that comes here has at most `MAX_DEPTH`."""
+    """The levels of arrays and objects; every value passed here has at most `MAX_DEPTH`."""
     if isinstance(value, dict):
         return 1 + max(map(_depth, value.values()), default=0)
     if isinstance(value, list):

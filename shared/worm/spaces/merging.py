@@ -1,14 +1,15 @@
-"""Merging: what a branch changed since the other one last had it, first planned without writing, then committed.
+"""Merging: brings the changes of one branch into another. A merge is planned first, without writing, then committed.
 
-A document is compared with its *base*: what it was where the two branches were last the same, by their forks and by all
-merges in either direction, also by way of other branches. What only the branch has changed since then is a change, what
-both have is a conflict, for the policy. What a policy decided counts as a change of `into`: it is not in the branch.
+A document is compared with its *base*: its state where the two branches were last equal, by their forks and by all
+merges in either direction, also through other branches. If only the branch has changed it since then, it is a change;
+if both have, it is a conflict, for the policy. A decision of a policy counts as a change of `into`: it is not in the
+branch.
 
-A merge that is too large for one commit is several, its *chunks*, under one merge id. Each is whole, and only the last
-one says that all is brought over up to commit `at`. If it never comes, the next merge goes on where the chunks end:
-their records say up to where the branch was looked at for each document.
+A merge that is too large for one commit has several, its *chunks*, under one merge id. Each chunk is atomic, and only
+the last one says that everything is merged up to commit `at`. If the last one never comes, the next merge continues
+where the chunks end: their records say how far the branch was read for each document.
 
-A module of its own because making, ending and comparing branches (branches.py) know nothing of records of merges.
+It is a separate module because creating, ending and comparing branches (branches.py) does not involve merge records.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ from worm.spaces.transacting import (
 from worm.store.parallel import chunked
 
 Decide: TypeAlias = Callable[[BothChanged], JsonObject | None]
-"""The document to keep; None deletes it. Others may write meanwhile: if they change the same, it is asked again."""
+"""Returns the document to keep; None deletes it. If others change the same document in the meantime, it is called
+again."""
 
 PolicyName: TypeAlias = Literal["fail", "ours", "theirs", "fields", "fields-ours", "fields-theirs"]
 Policy: TypeAlias = PolicyName | Decide
@@ -70,16 +72,16 @@ Values: TypeAlias = dict[str, JsonObject | None]
 
 _PAGE_FIRST, _PAGE_MAX, _PAGE_BYTES = 16, 500, 8 * 1024 * 1024
 _OPERATION_BYTES = 64
-"""What an operation takes in a record beside its id and its document, at most."""
+"""The maximum bytes of an operation in a record, without its id and its document."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergePlan:
     """What a merge would do, as of commit `at`.
 
-    `changes`: what `branch` alone changed. `conflicts`: what both changed; `decided`: what the policy made of those. A
-    caller may decide the rest by a copy (`dataclasses.replace`). `is_needed` is False if the branch has not changed
-    since it was last brought over. `merge_id`: an unfinished merge that this one goes on with.
+    `changes`: what only `branch` changed. `conflicts`: what both changed. `decided`: what the policy decided for those.
+    You can decide the rest in a copy (`dataclasses.replace`). `is_needed` is False if the branch has not changed since
+    it was last merged. `merge_id`: an unfinished merge that this one continues.
     """
 
     branch: str
@@ -100,11 +102,11 @@ class MergePlan:
 
     @property
     def values(self) -> Values:
-        """Everything that is to be written."""
+        """Everything to write."""
         return self.changes | self.decided
 
     def chunks(self, config: SpaceConfig) -> list[tuple[str, ...]]:
-        """The ids for each commit, so that it keeps the limits; at least one, perhaps empty."""
+        """The ids for each commit, so that it stays within the limits; at least one, perhaps empty."""
         done: list[tuple[str, ...]] = []
         some: list[str] = []
         room = config.commit_bytes_max - 4096
@@ -121,8 +123,8 @@ class MergePlan:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """`committed` is the last commit of the merge, None where there was nothing to do. `changed`: all that the branch
-    alone had changed. `conflicts`: what the policy decided in this call; unknown of a repeat."""
+    """`committed` is the last commit of the merge, None if there was nothing to do. `changed`: everything that only the
+    branch had changed. `conflicts`: what the policy decided in this call; unknown for a repetition."""
 
     committed: Committed | None
     changed: tuple[str, ...]
@@ -130,7 +132,7 @@ class Merged:
 
 
 class MergeRecord(NamedTuple):
-    """What the record of a commit says of the merge that it is a part of."""
+    """What the record of a commit says about its merge."""
 
     branch: str
     id: str
@@ -143,8 +145,7 @@ class MergeRecord(NamedTuple):
 
 
 class _Past(NamedTuple):
-    """A merge in one direction that was not finished. `chunked`: up to where some entities were looked at by its
-    chunks."""
+    """An unfinished merge in one direction. `chunked`: how far its chunks have read some entities."""
 
     open_id: str | None
     open_seq: int | None
@@ -160,7 +161,7 @@ def policy_name(policy: object) -> str:
 
 
 def plan_merge(backend: Backend, branch: str, into: str, policy: Policy) -> MergePlan:
-    """Reads only. With the policy `fail` nothing is decided."""
+    """It only reads. With the policy `fail`, nothing is decided."""
     branch, into, name = check_branch(branch), check_branch(into), policy_name(policy)
     if branch == into:
         raise Invalid("a branch cannot be merged into itself")
@@ -188,7 +189,7 @@ def plan_merge(backend: Backend, branch: str, into: str, policy: Policy) -> Merg
 
 
 class _Comparison:
-    """Two branches as of one commit, and what both of them have seen of each other."""
+    """Two branches as of one commit, and what they have seen of each other."""
 
     def __init__(self, reads: Reads, branch: str, into: str, newest: int) -> None:
         self._reads = reads
@@ -205,14 +206,14 @@ class _Comparison:
                 self._chunked[one] = Level(branch, at)
 
     def look(self, ids: Sequence[str], changes: Values, conflicts: list[BothChanged]) -> None:
-        """Adds what `branch` alone changed of these, and what both did."""
+        """Add what only `branch` changed of these, and what both changed."""
         theirs, ours, base = (load(self._reads, line, ids) for line in (self.theirs, self._ours, self.base))
         later = {one: self._chunked[one] for one in ids if one in self._chunked}
         base = {one: state for one, state in base.items() if one not in later} | self._at(later)
         for entity in ids:
             wanted, there, known = (_body(states, entity) for states in (theirs, ours, base))
             if wanted in (there, known):
-                continue  # nothing that `into` has not had
+                continue  # `into` has already had all of it
             other = entity_of(entity, self._branch, self._newest, theirs.get(entity))
             if there == known:
                 changes[entity] = other.value
@@ -222,7 +223,7 @@ class _Comparison:
                 conflicts.append(BothChanged(entity, before, mine, other))
 
     def _at(self, when: Mapping[str, Level]) -> dict[str, EntityState]:
-        """Entities, each as of its own place."""
+        """Entities, each at its own place."""
         found: dict[str, EntityState] = {}
         for place in set(when.values()):
             ids = [entity for entity, level in when.items() if level == place]
@@ -231,10 +232,10 @@ class _Comparison:
 
 
 class _Ancestry:
-    """Where two branches were last the same, by their forks and by all merges, also by way of other branches.
+    """Where two branches were last equal, by their forks and by all merges, also through other branches.
 
-    A branch *knows* others up to a commit each: by its forks, and by every merge into it, whose record has all that the
-    two sides knew then. What both know, they have in common; the place that knows most of it is the base."""
+    A branch *knows* each other branch up to some commit: by its forks, and by every merge into it, whose record has
+    everything that the two sides knew then. What both know is common; the place that knows most of it is the base."""
 
     def __init__(self, reads: Reads, theirs: Line, ours: Line) -> None:
         self._reads = reads
@@ -246,7 +247,7 @@ class _Ancestry:
         self.place = max(places, key=lambda place: (self._covers(place, places), place.upto))
 
     def _known(self, branch: str, upto: int, other: str) -> dict[str, int]:
-        """Up to which commit of each branch its changes are in this one. Merges from before the two went apart are in
+        """Up to which commit of each branch its changes are in this one. Merges from before the two diverged are in
         both, and what was known at a merge of `other` is in its record."""
         known: dict[str, int] = {}
         while True:
@@ -263,7 +264,7 @@ class _Ancestry:
             branch, upto = row.parent_branch, min(upto, row.fork_seq)
 
     def _covers(self, place: Level, places: Sequence[Level]) -> int:
-        """How many of the places are in this one."""
+        """How many of the places this one contains."""
         known = self._known(*place, "")
         return sum(max(known.get(name, 0), self._shared.get(name, 0)) >= upto for name, upto in places)
 
@@ -283,7 +284,7 @@ def _past(reads: Reads, source: str, target: str, after: int, upto: int) -> _Pas
 
 
 def _merges(reads: Reads, target: str, after: int, upto: int) -> Iterator[tuple[CommitRow, MergeRecord]]:
-    """The merges into a branch, the newest first. Records may be large: so many at a time as are some megabytes."""
+    """The merges into a branch, newest first. Records may be large, so they are read some megabytes at a time."""
     limit = _PAGE_FIRST
     while rows := reads.commits(after, upto, limit, branch=target, backwards=True):
         for row in rows:
@@ -296,7 +297,7 @@ def _merges(reads: Reads, target: str, after: int, upto: int) -> Iterator[tuple[
 
 
 def merge_record(row: CommitRow) -> MergeRecord | None:
-    """None for a commit that is no merge."""
+    """None for a commit that is not a merge."""
     if '"merge":' not in row.original:
         return None
     original = loads_own(row.original.encode(), f"commit {row.seq}")
@@ -327,8 +328,8 @@ def commit_merge(
     is_last: bool = True,
     unchanged: int | None = None,
 ) -> Committed | None:
-    """One commit with all of the plan, or with a chunk of it. None for a plan that is not needed. `BranchMoved` if
-    `into` has a commit after `unchanged`, or if something was merged into `branch` since the plan was made."""
+    """One commit with all of the plan, or with a chunk of it. None if the plan is not needed. `BranchMoved` if `into`
+    has a commit after `unchanged`, or if something was merged into `branch` since the plan was made."""
     if plan.undecided:
         raise MergeConflict(plan.undecided)
     if not plan.is_needed:
@@ -370,7 +371,7 @@ def _chosen(plan: MergePlan, only: Collection[str] | None) -> list[str]:
 
 
 def _check_unchanged(turn: Turn, plan: MergePlan, ids: Sequence[str]) -> None:
-    """`ReadConflict` if the plan was made of something else than what is there."""
+    """Raise `ReadConflict` if the plan was based on another state than the current one."""
     newest = turn.newest().seq
     if newest == plan.at:
         return
@@ -385,8 +386,8 @@ def _check_unchanged(turn: Turn, plan: MergePlan, ids: Sequence[str]) -> None:
 
 
 def _check_not_crossed(turn: Turn, plan: MergePlan) -> None:
-    """`BranchMoved` if something was merged into the branch since. Where two merges cross, neither side knows what the
-    other one took, so no later merge would find where both were last the same."""
+    """Raise `BranchMoved` if something was merged into the branch since then. If two merges cross, neither side knows
+    what the other one took, so no later merge could find where both were last equal."""
     newest = turn.newest().seq
     crossed = next(_merges(turn, plan.branch, plan.at, newest), None) if newest > plan.at else None
     if crossed is not None:
@@ -403,7 +404,7 @@ def _previous(turn: Turn, plan: MergePlan, merge_id: str) -> int | None:
 def earlier_merge(
     reads: Reads, author: Author, branch: str, into: str, policy: str, about: JsonObject | None
 ) -> CommitRow | None:
-    """The commit that has this author's number already, if it is of the same merge."""
+    """The commit that already has this author's number, if it belongs to the same merge."""
     row = repeated(reads, author, into)
     if row is None:
         return None
@@ -415,24 +416,24 @@ def earlier_merge(
 
 
 def chunks_before(reads: Reads, seq: int | None) -> Iterator[MergeRecord]:
-    """A chunk of a merge and all before it, the last one first."""
+    """A chunk of a merge and all before it, the newest first."""
     while seq is not None and (row := reads.commit_at(seq)) is not None and (record := merge_record(row)) is not None:
         yield record
         seq = record.previous
 
 
 def merged_again(reads: Reads, row: CommitRow) -> Merged:
-    """The result of a merge whose last commit is there."""
+    """The result of a merge whose last commit exists."""
     changed = {one for record in chunks_before(reads, row.seq) for one in record.ids if one not in record.decided}
     return Merged(Committed.of(row, is_repeat=True), tuple(sorted(changed)), ())
 
 
-# What a policy makes of a conflict
+# How a policy decides a conflict
 
 
 def _decide(conflict: BothChanged, policy: Policy, decided: Values) -> BothChanged:
-    """What is kept of `ours` is written again: the history of the branch tells that it was decided. Returns the
-    conflict with the fields that nobody could combine."""
+    """If `ours` is kept, it is written again, so that the history of the branch shows the decision. Returns the
+    conflict with the fields that could not be combined."""
     ours, theirs = conflict.ours.value, conflict.theirs.value
     if callable(policy):
         value = policy(conflict)
@@ -455,8 +456,8 @@ def _decide(conflict: BothChanged, policy: Policy, decided: Values) -> BothChang
 def combined(
     base: JsonObject, ours: JsonObject, theirs: JsonObject, *, takes_theirs: bool = False, path: str = ""
 ) -> tuple[JsonObject, list[str]]:
-    """Both sides' changes of fields in one object, and the paths of the fields that both changed in different ways,
-    which are those of one side then. Objects are combined field by field, anything else is a value."""
+    """The field changes of both sides in one object, and the paths of the fields that both changed differently, which
+    have one side's value. Objects are combined field by field; anything else is one value."""
     result: JsonObject = {}
     paths: list[str] = []
     for name in dict.fromkeys([*ours, *theirs]):

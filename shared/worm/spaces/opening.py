@@ -1,5 +1,5 @@
-"""From a url to a space: `sqlite:///directory`, with a database for every space in it, or `sqlite:///file.sqlite`; any
-other url is that of a store (`s3://bucket/prefix`, a path, `memory://name`), with a page store for every space."""
+"""Opens the space of a URL: `sqlite:///directory`, with a database for every space in it, or `sqlite:///file.sqlite`.
+Any other URL is that of a store (`s3://bucket/prefix`, a path, `memory://name`), with a page store for every space."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from worm.schema.fields import segment_problem
 from worm.store.base import Store
 from worm.store.open import open_store, split_url
 
-if TYPE_CHECKING:  # every worker imports this module, and few of them ever open a space
+if TYPE_CHECKING:  # every worker imports this module, but few of them ever open a space
     from worm.spaces.backend import Backend
     from worm.spaces.operations import SpaceConfig
     from worm.spaces.space import Space
@@ -33,7 +33,7 @@ def open_space(
     clock: Clock | None = None,
     ids: Ids | None = None,
 ) -> Space:
-    """The space, made where it is not there; with `create=False` that is `NotFound`.
+    """Open a space, and create it if it does not exist; with `create=False`, that is `NotFound`.
 
     Examples:
         >>> with worm.open_space("memory://new", "main") as space:
@@ -42,13 +42,13 @@ def open_space(
     """
     from worm.spaces.space import Space, checked_config
 
-    checked_config(config)  # before anything is made
+    checked_config(config)  # before anything is created
     backend = open_backend(url, name, create=create, endpoint_url=endpoint_url, clock=clock, ids=ids)
     return Space(backend, config, clock=clock, ids=ids)
 
 
 def database_path(url: str, name: str) -> Path:
-    """Where the database of a space is."""
+    """The path of a space's database."""
     problem = segment_problem(name)
     if problem:
         raise Invalid(f"the space name {shown(name)} {problem}")
@@ -68,7 +68,7 @@ def open_backend(
     clock: Clock | None = None,
     ids: Ids | None = None,
 ) -> Backend:
-    """The rows alone. The engine is imported only for the url that needs it."""
+    """Only the backend. The engine is imported only for the URL that needs it."""
     _check(url, name, create, endpoint_url, clock, ids)
     clock = clock or SystemClock()
     if split_url(url)[1] == "sqlite":
@@ -86,7 +86,7 @@ def open_backend(
 
 
 def list_spaces(url: str, *, endpoint_url: str | None = None, clock: Clock | None = None) -> list[str]:
-    """The names of all spaces at a url, sorted."""
+    """The names of all spaces at a URL, sorted."""
     _check(url, "", True, endpoint_url, clock, None)
     if split_url(url)[1] == "sqlite":
         path = database_path(url, "x")
@@ -108,7 +108,7 @@ def _make_directory(path: Path) -> None:
 
 
 def _check(url: object, name: object, create: object, endpoint_url: object, clock: object, ids: object) -> None:
-    """`Invalid` for what can be none of these."""
+    """Raise `Invalid` for arguments of a wrong type."""
     for what, value in (("url", url), ("the name of a space", name), ("endpoint_url", endpoint_url)):
         if not isinstance(value, str) and not (what == "endpoint_url" and value is None):
             raise Invalid(f"{what} must be a string, not {shown(value)}")
@@ -121,7 +121,8 @@ def _check(url: object, name: object, create: object, endpoint_url: object, cloc
 
 
 def space_on(store: Store, name: str, *, create: bool, clock: Clock, ids: Ids) -> Space:
-    """The space in the page store beside the documents of an open store; with `create=False` it may be `NotFound`."""
+    """The space in the page store beside the documents of an open store; with `create=False`, it may raise
+    `NotFound`."""
     from worm.spaces.page_backend import PageBackend
     from worm.spaces.space import Space
 
@@ -130,7 +131,7 @@ def space_on(store: Store, name: str, *, create: bool, clock: Clock, ids: Ids) -
 
 
 class OpenSpaces:
-    """The spaces of one store, each opened once. Safe across threads."""
+    """The spaces of one store, each opened once. Thread-safe."""
 
     def __init__(self, store: Store, clock: Clock, ids: Ids) -> None:
         self._store, self._clock, self._ids = store, clock, ids
@@ -138,11 +139,11 @@ class OpenSpaces:
         self._opening = new_lock()
 
     def make(self, name: str) -> Space:
-        """The space; made where it is not there."""
+        """The space; created if it does not exist."""
         return self._open(name, create=True)
 
     def get(self, name: str) -> Space | None:
-        """The space, if somebody has made it."""
+        """The space, if it exists."""
         try:
             return self._open(name, create=False)
         except NotFound:
@@ -155,7 +156,7 @@ class OpenSpaces:
             self._spaces.clear()
 
     def _open(self, name: str, *, create: bool) -> Space:
-        database_id(name)  # `Invalid` for what can be no name
+        database_id(name)  # `Invalid` if it cannot be a name
         with self._opening:
             if name not in self._spaces:
                 self._spaces[name] = space_on(self._store, name, create=create, clock=self._clock, ids=self._ids)

@@ -1,4 +1,4 @@
-"""What a transaction is made of, checked: operations on entities, and what its author had read; and its limits.
+"""The checked parts of a transaction: operations on entities, the reads of its author, and its limits.
 
 Operations are JSON objects, as the commit record keeps them:
 `{"op": "set", "id", "value"}`, `{"op": "patch", "id", "patches"}`, `{"op": "delete", "id"}`.
@@ -23,7 +23,7 @@ MIB = 1024 * 1024
 
 class SpaceConfig(BaseModel):
     """Limits of a transaction, and when snapshots are made. Writers of one space may have different settings: none of
-    them changes what is read."""
+    them affects what reads return."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -48,7 +48,8 @@ _MEMBERS = {SET: {"op", "id", "value"}, PATCH: {"op", "id", "patches"}, DELETE: 
 
 @dataclass(frozen=True, slots=True)
 class ConfirmedRead:
-    """The author saw the entity as of commit `seq`. A stale read refuses the transaction. `branch` None: its own."""
+    """The author saw the entity as of commit `seq`. A stale read refuses the transaction. `branch` None: the
+    transaction's branch."""
 
     id: str
     seq: int
@@ -76,12 +77,12 @@ class Operation(NamedTuple):
 
 
 def set_document(id: str, value: JsonObject) -> JsonObject:
-    """The whole document, whatever was there."""
+    """Write the whole document, replacing any existing one."""
     return {"op": SET, "id": id, "value": value}
 
 
 def patch_document(id: str, patches: Sequence[JsonObject]) -> JsonObject:
-    """RFC 6902, with paths from the root of the document. Where nothing is, the document is `{}` before."""
+    """RFC 6902, with paths from the root of the document. If there is no document, it starts as `{}`."""
     return {"op": PATCH, "id": id, "patches": list(patches)}
 
 
@@ -92,7 +93,7 @@ def delete_document(id: str) -> JsonObject:
 def check_operations(
     ops: Sequence[Mapping[str, JsonValue]], config: SpaceConfig, *, count_max: int | None = None
 ) -> list[Operation]:
-    """All of them, or `Invalid` with the place of the first mistake."""
+    """All operations, or `Invalid` with the place of the first error."""
     count_max = config.operations_max if count_max is None else count_max
     if not check_list(ops, "ops"):
         raise Invalid("a transaction needs at least one operation")
@@ -105,7 +106,7 @@ def check_operations(
 
 
 def check_reads(reads: Sequence[object], local_seq: int, config: SpaceConfig) -> list[Read]:
-    """With their branches as rows name them."""
+    """The reads, with their branches as rows name them."""
     if len(reads) > config.reads_max:
         raise Invalid(
             f"the transaction has {len(reads)} reads; the limit is {config.reads_max}",
@@ -130,7 +131,7 @@ def check_reads(reads: Sequence[object], local_seq: int, config: SpaceConfig) ->
 def client_commit(
     operations: Sequence[Operation], reads: Sequence[Read], local_seq: int, extra: JsonObject | None = None
 ) -> str:
-    """The record of a transaction as its author sent it: canonical JSON, put together from what is canonical."""
+    """The record of a transaction as its author sent it: canonical JSON, built from canonical parts."""
     members = [
         f'"localSeq":{local_seq}',
         f'"operations":[{",".join(map(_record, operations))}]',
@@ -161,7 +162,7 @@ def _reads(reads: Sequence[Read]) -> JsonObject:
 
 
 def _plain_set(raw: Mapping[str, JsonValue], config: SpaceConfig) -> Operation | None:
-    """A `set` without a mistake, which most operations are; all others are looked at closely."""
+    """A `set` without an error, as most operations are; all others are checked in detail."""
     if type(raw) is not dict or len(raw) != 3 or raw.get("op") != SET:
         return None
     id, value = raw.get("id"), raw.get("value")  # noqa: A001  # as the record has it
@@ -170,13 +171,13 @@ def _plain_set(raw: Mapping[str, JsonValue], config: SpaceConfig) -> Operation |
     try:
         body = dumps(value)
         check_id(id)
-    except Invalid:  # told with its place by those who look closely
+    except Invalid:  # the detailed check reports it with its place
         return None
     return None if len(body) > config.document_bytes_max else Operation(SET, id, body.decode(), None)
 
 
 def _operation(raw: Mapping[str, JsonValue], place: str, config: SpaceConfig) -> Operation:
-    if type(raw) is not dict and not isinstance(raw, Mapping):  # the first is quicker to tell
+    if type(raw) is not dict and not isinstance(raw, Mapping):  # the first check is faster
         raise Invalid(f"an operation must be an object, not {type_name(raw)}", path=place)
     op = raw.get("op")
     if not isinstance(op, str) or op not in _MEMBERS:
@@ -198,7 +199,7 @@ def _operation(raw: Mapping[str, JsonValue], place: str, config: SpaceConfig) ->
 
 
 def _canonical(value: JsonValue, place: str) -> bytes:
-    """The bytes of exact JSON. Only a value that is refused is walked to where the mistake is."""
+    """The bytes of exact JSON. Only a refused value is searched for the error."""
     try:
         return dumps(value if _is_exact(value, MAX_DEPTH) else check_json(value))
     except Invalid as error:
@@ -214,7 +215,7 @@ def _located(value: JsonValue, place: str, refusal: Invalid) -> Invalid:
 
 
 def _is_exact(value: Any, depth_left: int) -> bool:
-    """Whether it is made of the very types of JSON, and not too deep. Numbers and texts are looked at by `dumps`."""
+    """Whether it has only JSON types and is not too deep. `dumps` checks numbers and strings."""
     kind = type(value)
     if kind in _SCALARS:
         return True

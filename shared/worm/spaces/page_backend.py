@@ -1,16 +1,16 @@
 """A space in a page store: rows are pages, a commit is one transaction of the commit log.
 
-Turns of one process follow each other (`Turns`), and a turn may begin while the commits of those before it are on their
-way: it reads what they wrote (`Lane`), and the log keeps their order, so many commits share one PUT. If one of them
-fails, all behind it fail, and nothing of them is in the log.
+The turns of one process follow each other (`Turns`). A turn may begin while the commits of earlier turns are being
+written: it reads what they wrote (`Lane`), and the log keeps their order, so many commits share one PUT. If one of them
+fails, all after it fail, and nothing of them is in the log.
 
-Between processes the log decides: whoever takes a turn becomes the writer, and the one before is `Fenced` at its next
-commit, of which nothing is written then. Transactions are handed to the writer of another process instead, where there
-is one (`requests.py`): a *polite* turn is not taken away from it. A refusal commits nothing, so it looks at the log
-before it counts: another may have written what it misses. Reads outside of a turn look at the log first, too, so they
-see every commit that was acknowledged before.
+Between processes, the log decides: a process that takes a turn becomes the writer, and the previous writer is `Fenced`
+at its next commit, of which nothing is written. If another process is the writer, transactions are handed to it instead
+(`requests.py`): a *polite* turn is not taken away from it. A refusal commits nothing, so before it counts, the log is
+checked: another process may have written what is missing. Reads outside of a turn check the log first, too, so they see
+every commit that was acknowledged before.
 
-A module of its own because a backend is chosen by the url, and imported only when it is.
+It is a separate module because the URL selects the backend, and only that backend is imported.
 """
 
 from __future__ import annotations
@@ -52,22 +52,23 @@ CONFIG = PageConfig.model_validate({"page_max_bytes": 32 * MIB, "log": {"log_seg
 PART_BYTES, CHUNK = 8 * MIB, MIB
 HEADS_AT_ONCE = 200
 NAMING_SECONDS = 600.0
-"""So long after its last part a blob may get its row. Parts without one are collected long after that (`STRAY_SECONDS`
-in blobs.py)."""
+"""How long after its last part a blob may get its row. Parts without a row are collected long after that
+(`STRAY_SECONDS` in blobs.py)."""
 OPENING_SECONDS, LOSSES_MAX = 0.05, 5
 FLUSHED = 16
-"""A writer that leaves so many segments behind puts them into a layer: whoever opens the space next reads them one by
-one."""
+"""A writer that leaves this many segments behind flushes them into a layer: otherwise the next process that opens the
+space reads them one by one."""
 BUSY_SECONDS, SETTLING_SECONDS = 2.0, 0.5
-"""A log with a lease or an end that young has a writer; with a lease that young, it may be about to open its desk."""
+"""If the lease or the end of a log is this young, it has a writer; with such a young lease, it may be about to open its
+desk."""
 R = TypeVar("R")
 Server = Callable[["PageTurn", JsonObject], Callable[[], JsonObject]]
-"""Decides a transaction of another process in a turn; what it returns tells the outcome once that is durable."""
+"""Decides a transaction of another process in a turn; the returned function gives the outcome once that is durable."""
 
 
 class Turns:
     """Whose turn it is in this process, however often the space is open in it. A turn after another owner's waits for
-    that owner's commits: taking over the log would only make them fail. `ended` is the writer that was closed last."""
+    that owner's commits: taking over the log would only make them fail. `ended` is the last closed writer."""
 
     def __init__(self) -> None:
         self._lock = new_lock()
@@ -91,10 +92,10 @@ class Turns:
 
 
 class Lane:
-    """A writer, and the pages that are on their way to its log. A turn reads those over what is there; what is not on
-    its way any more is known to the writer, so it is asked after them. Turns of a lane follow each other.
+    """A writer, and the pages that are being written to its log. A turn reads those first; pages that have arrived are
+    known to the writer, which is asked next. Turns of a lane follow each other.
 
-    When one commit fails the lane is over: those behind it were decided on it, and must not be made.
+    If one commit fails, the lane ends: later commits were based on it, and must not be written.
     """
 
     def __init__(self, writer: PageDb) -> None:
@@ -106,7 +107,7 @@ class Lane:
         self._lock = new_lock()
 
     def send(self, pages: Pages, record: JsonObject | None) -> Future[int] | None:
-        """What a turn has to wait for: its own commit, or the last one that it may have read from."""
+        """The commit that a turn has to wait for: its own commit, or the last one that it may have read from."""
         if pages or record is not None:
             written = {} if record is None else self._pages_of(record)
             sent = self.writer.submit(pages, records=[] if record is None else [record])
@@ -118,8 +119,8 @@ class Lane:
         return self._last
 
     def is_over(self) -> bool:
-        """Is there anything in the log that this writer did not write, or was a commit not made? What was decided on
-        its pages counts for nothing then. Waits for what is on its way, and looks at the log. Only in a turn."""
+        """Whether the log has anything that this writer did not write, or a commit failed. Then decisions based on its
+        pages do not count. Waits for commits in progress, and reads the log. Only in a turn."""
         if self._last is not None:
             wait([self._last])
         if self.writer.stopped is None:
@@ -145,11 +146,11 @@ class Lane:
         return written
 
     def _arrived(self, commit: Future[int]) -> None:
-        """In the writer's memory, or lost. Called before the writer begins with the next ones."""
+        """The commit is in the writer's memory, or lost. Called before the writer starts the next ones."""
         error = None if commit.cancelled() else commit.exception()
         if commit.cancelled() or error is not None:
             self.writer.stop(error if isinstance(error, WormError) else Fenced("an earlier commit failed"))
-            return  # its pages stay: a turn that has read some of them must not meet another state half-way
+            return  # its pages stay: a turn that has read some of them must not see another state halfway
         with self._lock:
             self.has_committed = True
             self._count -= 1
@@ -158,7 +159,7 @@ class Lane:
 
 
 class _Durable:
-    """Pages that are in the log, as far as is known to a reader."""
+    """Pages that are in the log, as far as a reader knows."""
 
     def __init__(self, reader: Callable[[], PageReader]) -> None:
         self._reader = reader
@@ -206,7 +207,7 @@ class PageBackend(PageReads):
         self._losses, self._opening_seconds = 0, OPENING_SECONDS
         self._closed = False
         if create:
-            with suppress(Conflict):  # it is there already
+            with suppress(Conflict):  # it already exists
                 create_database(store, db_id, CONFIG, kind="space", clock=clock, ids=ids)
         self._reader: PageReader | None = None
         self._begin()
@@ -215,7 +216,7 @@ class PageBackend(PageReads):
         super().__init__(_Durable(lambda: self.reader))
 
     def _begin(self) -> None:
-        """Without a writer and a reader. A forked child opens its own: those of its parent are in use there."""
+        """Starts without a writer and a reader. A forked child opens its own: the parent still uses its own."""
         self._owner: int | None = None
         self._lane: Lane | None = None
         self._desk: Desk | None = None
@@ -226,7 +227,7 @@ class PageBackend(PageReads):
 
     @property
     def reader(self) -> PageReader:
-        """The reader that knows most: the writer, or the last one that there was."""
+        """The reader that knows most: the writer, or the last reader."""
         if self._closed:
             raise Invalid("the space is closed", key=self._store.url)
         reader = self._reader
@@ -251,15 +252,16 @@ class PageBackend(PageReads):
         return self._fresh().blobs()
 
     def _last_upto(self, seq: int) -> int:
-        """Commits that are known here need no look at the log: they do not change."""
+        """Known commits need no read of the log: they do not change."""
         return seq if seq <= PageReads.newest(self).seq else super()._last_upto(seq)
 
     def _fresh(self) -> PageReads:
-        """Rows as they are in the log now. Rows of commits that are known need no such look: they do not change."""
+        """Rows as they are in the log now. Rows of known commits need no such read: they do not change."""
         while True:
             reader = self.reader
-            PageReader.refresh(reader)  # in the log: a writer need not know yet that another took over
-            if reader is self._reader:  # else a new writer came meanwhile, and may know less than the log had just now
+            PageReader.refresh(reader)  # read the log: a writer may not know yet that another took over
+            # Otherwise a new writer came in the meantime, and may know less than the log had.
+            if reader is self._reader:
                 return PageReads(_Durable(partial(_same, reader)))
 
     @contextmanager
@@ -282,7 +284,7 @@ class PageBackend(PageReads):
 
     @contextmanager
     def _sent_turn(self, open_lane: Callable[[], Lane]) -> Iterator[tuple[Lane, PageTurn]]:
-        """A turn whose commit is on its way when it was left."""
+        """A turn whose commit is still being written when the turn is left."""
         if self._owner == threading.get_ident():
             raise Invalid("a transaction is open in this thread", hint="end it before you begin another one")
         with self._turn.taken(self):
@@ -314,7 +316,7 @@ class PageBackend(PageReads):
         self._server = server
 
     def _serve(self, lane: Lane, server: Server, transactions: Sequence[JsonObject]) -> list[JsonObject]:
-        """Decides them one after the other, and commits them together. Only in this lane: a desk takes no turn away."""
+        """Decide them one by one, and commit them together. Only in this lane: a desk does not take a turn away."""
 
         def this_lane() -> Lane:
             if self._lane is not lane:
@@ -329,7 +331,7 @@ class PageBackend(PageReads):
                 decided.append((turn.durable, outcome))
             except (Fenced, CommitStateUnknown):
                 raise
-            except WormError:  # the one that asked finds the reason in the log
+            except WormError:  # the requesting process finds the reason in the log
                 decided.append((None, refused))
         for durable, _ in decided:
             self._wait(lane, durable)
@@ -380,7 +382,7 @@ class PageBackend(PageReads):
             if known is None:
                 turn.pages[blob_page(row.hash)] = blob_body(row, place)
             elif known != place:
-                turn.places.append(place)  # somebody else was quicker
+                turn.places.append(place)  # somebody else was faster
         return known is None or known == place
 
     def blob_chunks(self, hash: str) -> Iterator[bytes]:
@@ -409,12 +411,12 @@ class PageBackend(PageReads):
             self._delete_parts(place)
 
     def problems(self) -> Sequence[str]:
-        """Of the page store below: also what no read of the space meets."""
+        """Problems of the page store below, including parts that no read of the space uses."""
         found = verify_pages(self._store, self._db_id, clock=self._clock, ids=self._ids)
         return [f"{one.key}: {one.detail} ({one.kind})" for one in found]
 
     def upkeep(self) -> dict[str, int]:
-        """What the workers `apply` and `compact` do, for this store alone."""
+        """Do the work of the workers `apply` and `compact`, only for this store."""
         done = maintain(self._store, self._db_id, clock=self._clock, ids=self._ids)
         return {
             "applied": done.applied,
@@ -441,7 +443,7 @@ class PageBackend(PageReads):
                 self._turn.ended = writer.token
                 writer.close()
                 if writer.unflushed >= FLUSHED:
-                    with suppress(WormError):  # the next one to open it reads the log instead
+                    with suppress(WormError):  # the next process that opens it reads the log instead
                         writer.flush()
         if desk is not None:
             desk.close()
@@ -449,7 +451,7 @@ class PageBackend(PageReads):
     # Reader and writer
 
     def _open_reader(self) -> PageReader:
-        """Only a forked child comes here."""
+        """Only called in a forked child."""
         with self._opening:
             if self._reader is None:
                 self._reader = PageReader.open(self._store, self._db_id, clock=self._clock, ids=self._ids)
@@ -459,7 +461,7 @@ class PageBackend(PageReads):
         return until_decided(work, self._clock, self._ids)
 
     def _open_lane(self, *, is_polite: bool = False) -> Lane:
-        """That of the writer of now; of a new one if there is none, or if it has stopped."""
+        """The lane of the current writer, or of a new one if there is none or it has stopped."""
         with self._opening:
             if self._closed:
                 raise Invalid("the space is closed", key=self._store.url)
@@ -493,8 +495,8 @@ class PageBackend(PageReads):
             return self._lane
 
     def _is_shared(self, lease: Lease | None, end: Segment | None, *, is_polite: bool) -> bool:
-        """Does another process write to this log, too, by the age of its lease and of its end? A polite turn leaves it
-        to a writer that takes requests, or that has only just become one."""
+        """Whether another process writes to this log, too, judged by the age of its lease and of its end. A polite turn
+        leaves the log to a writer that accepts requests, or has only just become the writer."""
         if lease is None or lease.token == self._turn.ended:
             return False
         now = self._clock.now()
@@ -513,15 +515,15 @@ class PageBackend(PageReads):
         return True
 
     def _let_others_work(self) -> None:
-        """Writers that keep taking over from each other get nothing done. One that lost the log before its first commit
-        waits: longer each time, and longer where opening takes long."""
+        """Writers that keep taking over from each other get nothing done. A writer that lost the log before its first
+        commit waits: longer each time, and longer if opening takes long."""
         if self._losses:
             most = self._opening_seconds * 2 ** min(self._losses, LOSSES_MAX)
             self._clock.sleep(self._ids.jitter(most))
 
     @contextmanager
     def _checked(self, lane: Lane) -> Iterator[None]:
-        """A refusal that was decided on anything but the log as it is counts for nothing."""
+        """A refusal does not count if it was based on anything but the current log."""
         try:
             yield
         except WormError as error:
@@ -533,7 +535,7 @@ class PageBackend(PageReads):
             raise
 
     def _drop(self, lane: Lane) -> None:
-        """The next turn opens a new one."""
+        """Drop the lane; the next turn opens a new one."""
         with self._opening:
             if self._lane is lane:
                 self._lane = None
@@ -544,7 +546,7 @@ class PageBackend(PageReads):
                 self._losses = 0 if lane.has_committed else self._losses + 1
 
     def _wait(self, lane: Lane, durable: Future[int] | None) -> None:
-        """Until it is in the log."""
+        """Wait until it is in the log."""
         if durable is None:
             return
         try:
@@ -575,7 +577,7 @@ def _same(reader: PageReader) -> PageReader:
 
 
 def _parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Chunks of any size as parts of the same size."""
+    """Regroup chunks of any size into parts of equal size."""
     buffer = bytearray()
     for chunk in chunks:
         buffer += chunk
@@ -591,7 +593,7 @@ _turns_lock = new_lock()
 
 
 def turns_of(store: Store, db_id: str) -> Turns:
-    """Turns of one process follow each other, however often a space is open in it."""
+    """The turns of one process, shared by all open instances of a space."""
     with _turns_lock:
         key = (store.identity, db_id)
         lock = _turns.get(key)

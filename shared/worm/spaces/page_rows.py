@@ -1,9 +1,9 @@
-"""Rows of a space as pages of a page store: reading them, and the record and pages of what is written.
+"""Rows of a space as pages of a page store: reads them, and builds the record and pages of a commit.
 
-`pages/space_record.py` says which pages there are and how they follow from the one record that a commit is in the log.
-What many entities need is read together: `_run` has searches of all of them ask side by side.
+`pages/space_record.py` says which pages there are, and how they follow from the one log record of a commit. Reads for
+many entities are combined: `_run` runs their searches side by side.
 
-A module of its own because it only reads and searches pages; who takes turns at the log, and when, is the backend's.
+It is a separate module because it only reads and searches pages; the backend decides about turns.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from worm.store.parallel import chunked
 
 Pages = dict[str, bytes | None]
 WHOLE = frozenset(OPS.index(op) | snapped for op in (SET, DELETE) for snapped in (0, SNAPPED))
-"""The kinds of revisions that need none before them."""
+"""The kinds of revisions that need no earlier ones."""
 _CHUNK = 256
 _ASKED_MAX = 16
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -52,7 +52,7 @@ class Source(Protocol):
 
 
 class Found(NamedTuple):
-    """A revision in the lists of an entity; `number` counts all of them from 0."""
+    """A revision in the lists of an entity; `number` counts its revisions from 0."""
 
     number: int
     seq: int
@@ -62,16 +62,16 @@ class Found(NamedTuple):
 
 T = TypeVar("T")
 Search = Generator[list[int], list[ItemRun], T]
-"""Asks for runs by their numbers, and is sent them; returns what was looked for."""
+"""A search: it yields the numbers of the runs that it needs, receives them, and returns the result."""
 
 
 def back(head: EntityHead, upto: int, enough: int, stops: Container[int] = ()) -> Search[list[Found]]:
     """The newest revisions with a seq up to `upto`, in order: all after seq `enough`, but none before the last one of a
-    kind that is in `stops`. At least one, if there is one up to `upto`."""
+    kind in `stops`. At least one, if there is one up to `upto`."""
     found: list[Found] = []
 
     def is_done(number: int, items: Sequence[Item]) -> bool:
-        """Takes in the items of a run, from the last one on."""
+        """Add the items of a run, starting with the last one."""
         for at in range(len(items) - 1, -1, -1):
             seq, op_index, kind = items[at]
             if seq > upto:
@@ -107,9 +107,9 @@ def snapshot_upto(head: EntityHead, upto: int) -> Search[int]:
 
 
 def _last_run(head: EntityHead, upto: int) -> Search[tuple[int, list[Item]]]:
-    """The number and the items of the last run that begins at or before a seq; the items that are in no run count as
-    the last one. The first guess is right if the entity was written evenly. From there on steps double: runs lie side
-    by side, so whatever is near costs no request."""
+    """The number and the items of the last run that begins at or before a seq; items that are not in a run count as the
+    last one. The first guess is right if the entity was written evenly. From there, steps double: runs are adjacent, so
+    nearby ones cost no request."""
     if head.items and head.items[0][0] <= upto:
         return head.runs, head.items
     if head.first > upto or not head.runs:
@@ -202,7 +202,7 @@ class PageReads:
         return rows
 
     def written(self, commits: Sequence[CommitRow]) -> dict[int, list[RevisionRow]]:
-        """The records of the commits have all of it: no page is read."""
+        """The records of the commits have everything: no other page is read."""
         found = {row.seq: list(_recorded(row)) for row in commits}
         return {seq: rows for seq, rows in found.items() if rows}
 
@@ -262,7 +262,7 @@ class PageReads:
         return rows
 
     def all_snapshots(self, branch: str, ids: Collection[str]) -> dict[str, list[SnapshotRow]]:
-        """Those whose revisions say that there is one; none may be missing but for what a `gc` has dropped since."""
+        """The snapshots that revisions name; none may be missing, except those that a `gc` has dropped since then."""
         flagged = {
             pages.snapshot_page(branch, one, item.seq): (one, item.seq)
             for one, items in self._items(branch, ids).items()
@@ -277,7 +277,7 @@ class PageReads:
         return rows
 
     def _items(self, branch: str, ids: Iterable[str]) -> dict[str, list[Found]]:
-        """Everything that heads and runs name."""
+        """All items that heads and runs name."""
         heads = self.heads_of(branch, ids)
         found = self._run(branch, {one: back(head, SEQ_MAX, 0) for one, head in heads.items()})
         for one, items in found.items():
@@ -288,7 +288,7 @@ class PageReads:
                 )
         return found
 
-    # What is written
+    # Writing
 
     def recorded(self, batch: Batch) -> JsonObject:
         """The record of a commit; these reads must see everything before it."""
@@ -307,7 +307,7 @@ class PageReads:
         )
 
     def snapped(self, branch: str, rows: Sequence[SnapshotRow]) -> Pages:
-        """The pages of snapshots of one branch that are not there yet."""
+        """The pages of missing snapshots of one branch."""
         heads = self.heads_of(branch, [row.id for row in rows])
         written: Pages = {}
         new: dict[str, dict[int, int]] = {}
@@ -325,8 +325,8 @@ class PageReads:
         return written
 
     def unsnapped(self, branch: str, ids: Sequence[str], keep: int) -> tuple[Pages, int]:
-        """The pages of entities that keep only their newest snapshots, and how many went. Reads all their items. Runs
-        may go on to name a snapshot that went, before which there is none then."""
+        """The pages of entities that keep only their newest snapshots, and how many were dropped. Reads all their
+        items. Runs may still name a dropped snapshot, before which there is none then."""
         heads = self.heads_of(branch, ids)
         found = self._run(branch, {one: back(head, SEQ_MAX, 0) for one, head in heads.items()})
         written: Pages = {}
@@ -341,7 +341,7 @@ class PageReads:
         return written, count
 
     def _flagged(self, branch: str, id: str, head: EntityHead, seqs: Mapping[int, int], flag: int) -> Pages:
-        """The head, and the runs in which the revisions of these numbers and seqs say whether there is a snapshot."""
+        """The head, and the runs whose revisions with these numbers and seqs now say whether there is a snapshot."""
         written: Pages = {}
         touched = {number // RUN for number in seqs if number // RUN < head.runs}
         if flag and touched:  # later runs name the newest snapshot before them
@@ -365,7 +365,7 @@ class PageReads:
         return {one: EntityHead.decode(body, page) for page, one in names.items() if (body := bodies[page]) is not None}
 
     def _run(self, branch: str, searches: Mapping[str, Search[T]]) -> dict[str, T]:
-        """Runs searches side by side: what all of them want next is one read."""
+        """Run searches side by side: one read gets what all of them need next."""
         found: dict[str, T] = {}
         waiting: dict[str, list[int]] = {}
 
@@ -390,7 +390,7 @@ class PageReads:
         return {one: [ItemRun.decode(bodies[page], page) for page in some] for one, some in names.items()}
 
     def _last_upto(self, seq: int) -> int:
-        """The newest commit, but none after this one."""
+        """The newest commit up to this one."""
         return min(seq, self.newest().seq)
 
     def _commit(self, seq: int) -> CommitRow:
@@ -423,7 +423,7 @@ def _flag(items: Iterable[Item], first: int, numbers: Container[int], flag: int)
 
 
 def _commit_shape(row: CommitRow) -> JsonObject:
-    """A commit as its page has it: what follows from the rest, and what most commits lack, is left out."""
+    """A commit as its page has it, without what follows from the rest and what most commits lack."""
     key = f"commit {row.seq}"
     more = loads_own(row.original.encode(), key)
     shape: JsonObject = {
@@ -445,7 +445,7 @@ def _commit_shape(row: CommitRow) -> JsonObject:
 
 
 def _commit_row(shape: JsonObject) -> CommitRow:
-    """The same row, to the byte."""
+    """The same row, byte for byte."""
     seq, local = _int(shape, "seq"), _int(shape, "local")
     original: JsonObject = {"localSeq": local, **cast(JsonObject, shape.get("more", {}))}
     if "ops" in shape:
@@ -487,7 +487,7 @@ def _data(body: bytes | None, op: str, page: str) -> str | None:
 
 
 def _branch_shape(batch: Batch) -> JsonObject:
-    """What its page keeps, but for the newest commit on it, which follows from every commit."""
+    """The content of its page, without its newest commit, which follows from the commits."""
     row = batch.branch
     shape: JsonObject = {"created": row.created_seq}
     if row.parent_branch is not None:

@@ -1,8 +1,8 @@
-"""A local replica: the commits of a space, wherever it is, in a SQLite database with the tables of `sqlite:///…`.
+"""A local replica: the commits of any space, in a SQLite database with the tables of `sqlite:///…`.
 
-Commits are taken over as they are and in their order, many with one read of the source and in one transaction of the
-replica. So at any moment the replica is the space as it was at some seq, and an interrupted pull goes on from there. Do
-not write to a replica: one that has commits of its own is refused.
+Commits are copied unchanged and in order, many with one read of the source and in one transaction of the replica. So at
+any moment, the replica is the space as it was at some seq, and an interrupted pull continues from there. Do not write
+to a replica: a replica with its own commits is refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from worm.spaces.rows import ACTIVE, DELETED, Batch, BranchRow, CommitRow, Point
 from worm.spaces.sqlite_backend import SqliteBackend
 
 COMPARED = 16
-"""So many of the replica's newest commits must be those of the source."""
+"""How many of the replica's newest commits are compared with the source."""
 BATCH_FIRST, BATCH_MAX = 250, 1_000
 BATCH_BYTES = 4 * 1024 * 1024
 
@@ -48,8 +48,8 @@ def pull_space(
     snapshots: bool = False,
     endpoint_url: str | None = None,
 ) -> Pulled:
-    """Brings the replica at `path` up to the space, and makes it where it is not there. The path ends in `.sqlite`, so
-    that it opens as `sqlite:///path`."""
+    """Bring the replica at `path` up to date with the space, and create it if it does not exist. The path must end in
+    `.sqlite`, so that it opens as `sqlite:///path`."""
     if path.suffix != SUFFIX:
         raise Invalid(f"{shown(str(path))} does not end in {SUFFIX}", hint=f"name the replica {path.name}{SUFFIX}")
     source = open_backend(url, name, create=False, endpoint_url=endpoint_url)
@@ -64,8 +64,8 @@ def pull_space(
 
 
 def pull(source: Backend, replica: SqliteBackend, *, blobs: bool = False, snapshots: bool = False) -> Pulled:
-    """All commits up to the newest of now; with `blobs` the payloads that are missing, with `snapshots` a snapshot of
-    every entity that was written since its last one. `Conflict` if the replica is not the beginning of the source."""
+    """Pull all commits up to the current newest; with `blobs`, also missing payloads; with `snapshots`, also a snapshot
+    of every entity that was written since its last one. `Conflict` if the replica is not a prefix of the source."""
     commits = revisions = 0
     limit = BATCH_FIRST
     after, upto, branches = _begin(source, replica)
@@ -74,7 +74,7 @@ def pull(source: Backend, replica: SqliteBackend, *, blobs: bool = False, snapsh
         if [row.seq for row in rows] != list(range(after + 1, after + 1 + len(rows))) or not rows:
             raise Corrupt(f"the space has no commit {after + 1}, but its newest is {upto}")
         written = source.written(rows)
-        if not _take(replica, after, rows, written, branches):  # another pull was quicker
+        if not _take(replica, after, rows, written, branches):  # another pull was faster
             after, upto, branches = _begin(source, replica)
             continue
         after = rows[-1].seq
@@ -87,8 +87,8 @@ def pull(source: Backend, replica: SqliteBackend, *, blobs: bool = False, snapsh
 
 
 def _begin(source: Backend, replica: SqliteBackend) -> tuple[int, int, Mapping[str, BranchRow]]:
-    """Where the replica ends, where the source does, and the source's branches; those are read last, so that every
-    commit finds its own."""
+    """Where the replica ends, where the source ends, and the source's branches. The branches are read last, so that
+    every commit finds its own."""
     own = replica.newest().seq
     upto = source.newest().seq
     hint = "something else wrote to one of them, or it is another space; pull into a new file"
@@ -108,7 +108,7 @@ def _take(
     written: Mapping[int, Sequence[RevisionRow]],
     branches: Mapping[str, BranchRow],
 ) -> bool:
-    """Writes them all, or none; False if the replica does not end at `after` any more."""
+    """Write all of them, or none; False if the replica no longer ends at `after`."""
     with replica.turn() as turn:
         if turn.newest().seq != after:
             return False
@@ -129,13 +129,13 @@ def _batch(commit: CommitRow, revisions: Sequence[RevisionRow], branches: Mappin
 
 
 def _next_limit(rows: Sequence[CommitRow]) -> int:
-    """As many as will be about `BATCH_BYTES`, if they are like those before."""
+    """As many commits as are about `BATCH_BYTES`, judged by the previous ones."""
     size = sum(len(row.original) for row in rows)
     return max(1, min(BATCH_MAX, BATCH_BYTES * len(rows) // max(1, size)))
 
 
 def _pull_blobs(source: Backend, replica: SqliteBackend) -> int:
-    """Each is checked against its hash before it counts. What the source has collected stays in the replica."""
+    """Each payload is checked against its hash. Payloads that the source has collected stay in the replica."""
     there = {row.hash for row in replica.blobs()}
     brought = 0
     for row in source.blobs():

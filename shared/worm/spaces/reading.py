@@ -1,7 +1,7 @@
-"""Entities on a branch as of a commit, the commit of a time, and the states that were read or written lately.
+"""Entities on a branch as of a commit, the commit of a time, and a cache of recently read or written states.
 
-A revision never changes, so an entry of the cache is right as long as the head is the revision that it was kept for;
-nobody has to be told of other writers' commits.
+A revision never changes, so a cache entry is right as long as the head is the revision that it was stored for. Other
+writers' commits need no notification.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from worm.spaces.results import Entity, Presence, parsed_document
 from worm.spaces.rows import MAIN, TRUNK, Pointer, branch_name, time_text
 
 _ENTRY_BYTES = 400
-"""What an entry takes beside its document, roughly."""
+"""The approximate bytes of an entry without its document."""
 
 
 class StateCache:
-    """The newest known state of entities by branch and id, within so many bytes; the longest unused go first."""
+    """The newest known state of entities by branch and id, within a limit of bytes; the least recently used go
+    first."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -44,7 +45,7 @@ class StateCache:
 
     @property
     def keeps(self) -> bool:
-        """Anything at all."""
+        """Whether the cache is enabled."""
         return self._bytes_max >= _ENTRY_BYTES
 
     @property
@@ -56,7 +57,7 @@ class StateCache:
         return self.get_all(branch, {id: pointer})[id] if self._states else None
 
     def get_all(self, branch: str, pointers: Mapping[str, Pointer]) -> dict[str, EntityState | None]:
-        """Those at these very revisions; None where it is not known."""
+        """The states at these very revisions; None for unknown ones."""
         found: dict[str, EntityState | None] = {}
         states = self._states
         with self._lock:
@@ -71,7 +72,8 @@ class StateCache:
         return found
 
     def current(self, branch: str, ids: Iterable[str], newest: int) -> dict[str, EntityState]:
-        """Those that nobody can have changed: written by the commits up to `newest`, which were all put here."""
+        """The states that nobody can have changed: written by the commits up to `newest`, which are all in this
+        cache."""
         found: dict[str, EntityState] = {}
         states = self._states
         with self._lock:
@@ -86,7 +88,8 @@ class StateCache:
         return found
 
     def put_commit(self, seq: int, states: Mapping[str, EntityState]) -> None:
-        """All that a commit wrote, once it is there. Without a gap to the one before, both are known whole."""
+        """Add everything that a commit wrote, once it is durable. Without a gap to the previous one, both are known
+        completely."""
         self.put_all(states)
         with self._lock:
             if seq > self._last:
@@ -97,7 +100,7 @@ class StateCache:
         self.put_all({id: state})
 
     def put_all(self, new: Mapping[str, EntityState]) -> None:
-        """Only of what is committed: the seq of a commit that failed is used again."""
+        """Only for committed states: the seq of a failed commit is reused."""
         if not self.keeps:
             return
         states = self._states
@@ -128,7 +131,7 @@ def _size(id: str, state: EntityState) -> int:
 _DELETED, _PRESENT = Presence.DELETED, Presence.PRESENT
 
 Remember = Callable[[str, EntityState], None]
-"""Keeps the state of an entity for the next read."""
+"""Keep the state of an entity for the next read."""
 
 
 def forget(id: str, state: EntityState) -> None:
@@ -166,12 +169,12 @@ def entities(
 
 
 def looking(backend: Backend) -> Callable[[], AbstractContextManager[Moment]] | None:
-    """How the backend looks at a moment, if it can."""
+    """How the backend reads a moment, if it can."""
     return cast(Looking, backend).look if issubclass(type(backend), Looking) else None
 
 
 def main_entity(rows: Moment, id: str, at: Position | None, cache: StateCache) -> Entity:
-    """One on the main branch, which inherits nothing: the short way to what `entities` says."""
+    """An entity on the main branch, which inherits nothing: a shortcut with the same result as `entities`."""
     newest, head = rows.current(MAIN, id)
     seq = newest if at is None else seq_of(rows, at, newest)
     if head is None:
@@ -204,7 +207,7 @@ def entity_of(id: str, branch: str, at: int, state: EntityState | None, *, is_la
 
 
 def _seq_at(reads: Reads, moment: datetime, newest: int) -> int:
-    """Times never fall along the order of commits, so halving finds it."""
+    """Times never decrease in the order of commits, so bisecting finds it."""
     text = time_text(moment)
     low, high = 0, newest  # the answer is at or after `low`, and before or at `high`
     while low < high:

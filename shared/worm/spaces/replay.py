@@ -1,13 +1,13 @@
-"""From rows to documents: where an entity's revisions come from, the nearest snapshot, then the revisions after it.
+"""From rows to documents: finds an entity's revisions, the nearest snapshot, and the revisions after it.
 
-A *line* is the list of branches to look at, the branch itself first, each with the last seq that counts: what a branch
-did not write itself comes from its parent as of the fork, and so on upwards. Before it was made, a branch is what it
-was forked from.
+A *line* is the list of branches to read, the branch itself first, each with the last seq that counts: what a branch did
+not write itself comes from its parent as of the fork, and so on upward. Before its creation, a branch equals its
+parent.
 
-- `set`: the whole document; `delete`: nothing is there; `patch`: applied to what is there, or to `{}` (Empty) where
-  nothing is.
+- `set`: the whole document; `delete`: no document; `patch`: applied to the document, or to `{}` (Empty) if there is
+  none.
 - Revisions before the last `set` or `delete` are not parsed.
-- Snapshots are made here outside of commits, where replay is long. They only save work; revisions stay.
+- Snapshots are made here outside of commits, if replay is long. They only save work; revisions stay.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Line = Sequence[Level]
 
 
 def branch_row(reads: Reads, name: str) -> BranchRow:
-    """`NotFound` for a name that never was. The main branch is there before its row is."""
+    """`NotFound` for a name that never existed. The main branch exists even before its row does."""
     row = reads.branch(name)
     if row is not None:
         return row
@@ -59,7 +59,7 @@ def branch_row(reads: Reads, name: str) -> BranchRow:
 
 
 def active_branch(reads: Reads, name: str) -> BranchRow:
-    """`NotFound` also for a deleted one: it can be read, and takes no more commits."""
+    """`NotFound` also for a deleted one: it can be read, but accepts no more commits."""
     row = branch_row(reads, name)
     if row.status != ACTIVE:
         raise NotFound(
@@ -81,7 +81,7 @@ def line_of(reads: Reads, branch: str, upto: int) -> list[Level]:
 
 
 def common_line(one: Line, other: Line) -> list[Level]:
-    """The line of what two branches have in common: from the first branch that is on both, as of the earlier seq."""
+    """The line that two branches have in common: it starts with the first branch on both, as of the earlier seq."""
     uptos = dict(other)
     for at, level in enumerate(one):
         if level.branch in uptos:
@@ -107,7 +107,8 @@ UNKNOWN = -1
 class EntityState(NamedTuple):
     """An entity as of a revision. `home` is the branch that has the revision; `body` is None for a deleted one.
 
-    `patches`: so many are replayed on top of a full document. `depth`: revisions since the last snapshot, or `UNKNOWN`.
+    `patches`: how many are replayed on top of a full document. `depth`: revisions since the last snapshot, or
+    `UNKNOWN`.
     """
 
     home: str
@@ -118,7 +119,7 @@ class EntityState(NamedTuple):
 
 
 Known = Callable[[str, str, Pointer], EntityState | None]
-"""A state that is known already, by branch, id and revision."""
+"""A known state, by branch, id and revision."""
 
 
 def nothing_known(branch: str, id: str, pointer: Pointer) -> EntityState | None:
@@ -127,7 +128,7 @@ def nothing_known(branch: str, id: str, pointer: Pointer) -> EntityState | None:
 
 @dataclass(slots=True)
 class _Replay:
-    """What is found so far of one entity, going back in time. `base` counts once `is_based`."""
+    """What has been found so far for one entity, going back in time. `base` counts once `is_based`."""
 
     home: str
     pointer: Pointer
@@ -202,7 +203,8 @@ def _collect(
 def _needed(
     branch: str, id: str, snapshot: SnapshotRow | None, rows: list[RevisionRow], head: Pointer
 ) -> tuple[list[RevisionRow], bool]:
-    """From the last `set` or `delete` on, if there is one. All that `head` promises, or they are damaged."""
+    """The revisions from the last `set` or `delete` on, if there is one. All that `head` names must exist, otherwise
+    `Corrupt`."""
     end = rows[-1][1:3] if rows else None
     if end != head and (end is not None or snapshot is None or snapshot.seq < head.seq):
         key = f"revision {branch!r} {id!r} {head.seq} {head.op_index}"
@@ -250,8 +252,8 @@ IDS_AT_ONCE = 500
 
 
 def make_snapshots(backend: Backend, branch: str, ids: Sequence[str], at: int, known: Known) -> int:
-    """Snapshots of entities as of a commit, each at the seq of its own last revision on this branch. How many there
-    are; none of one that is deleted, or that the branch did not write itself."""
+    """Make snapshots of entities as of a commit, each at the seq of its own last revision on this branch. Returns the
+    number; there is none for an entity that is deleted, or that the branch did not write itself."""
     states = load(backend, line_of(backend, branch, at), dict.fromkeys(ids), known)
     rows = [
         SnapshotRow(branch, entity, state.pointer.seq, state.body.decode())
@@ -264,7 +266,7 @@ def make_snapshots(backend: Backend, branch: str, ids: Sequence[str], at: int, k
 
 
 def maintain_snapshots(backend: Backend, at_least: int, known: Known) -> int:
-    """Snapshots of every entity with so many revisions since its last one, on all branches that go on."""
+    """Make snapshots of every entity with this many revisions since its last one, on all active branches."""
     made, newest = 0, backend.newest().seq
     names = {MAIN, *(row.name for row in backend.branches() if row.status == ACTIVE)}
     for branch in sorted(names):

@@ -1,20 +1,22 @@
-"""Transactions that a process hands to the writer of another, so that they need not take the log from each other.
+"""Transactions that a process hands to the writer in another process, so that they need not take the log from each
+other.
 
-- A *request*, `requests/<box>.json`, is what one process wants committed: transactions with their names. A process has
-  one *box*, and writes its next request over the last. It says for which writer it is, and has a growing number.
-- The *answers*, `answers.json`, are written by the writer whose desk is open: the last answer to every box.
-- A *desk* is the thread of a writer that knows of other processes. It looks for requests, a listing for all of them,
-  has what is new committed with the next group, and then answers. Where nobody asks it looks less and less often, and
-  closes. When its process ends, it names an *heir*: the process that becomes the writer next.
+- A *request*, `requests/<box>.json`, is what one process wants to commit: transactions with their names. A process has
+  one *box*, and overwrites its last request with the next. A request names its writer, and has a growing number.
+- The *answers*, `answers.json`, come from the writer whose desk is open: the last answer to every box.
+- A *desk* is the thread of a writer that knows about other processes. It polls for requests with one listing, commits
+  the new ones with the next group, and then answers. If there are no requests, it polls less and less often, and
+  closes. When its process ends, it names an *heir*: the process that becomes the next writer.
 
-What makes it right needs neither clocks nor these objects:
-- An answer follows the commit. A request that was lost, or whose answer was, is only late.
-- A request counts for one writer alone, and a number once. So what was refused is not committed later by another.
-- Who gets no answer takes over the log. From the fence on the other commits nothing, and what it had committed is found
-  by its name. Until then the outcome is unknown, and no caller hears that nothing was written.
-All else (who is alive, how long to wait) only decides what it costs.
+Correctness depends neither on clocks nor on these objects:
+- An answer follows the commit. If a request or its answer is lost, the transaction is only late.
+- A request counts only for one writer, and a number only once. So no other writer commits a refused transaction later.
+- A process that gets no answer takes over the log. From the fence on, the other one commits nothing, and its earlier
+  commits are found by their names. Until then, the outcome is unknown, and no caller learns that nothing was written.
+Everything else (who is alive, how long to wait) only affects the cost.
 
-A module of its own because it knows nothing of rows: `page_backend.py` says who the writer is, and what to decide.
+It is a separate module because it knows nothing about rows: `page_backend.py` says who the writer is, and what to
+decide.
 """
 
 from __future__ import annotations
@@ -34,37 +36,38 @@ from worm.store.base import NotModified, Read, Store
 
 FORMAT = 1
 EVERY_SECONDS, WORK_SHARE = 0.1, 2
-"""A desk looks that often, and spends no more than one part in so many of its time on requests."""
+"""How often a desk polls, and the maximum share of its time that it spends on requests."""
 IDLE_PAUSE, IDLE_SECONDS = 0.4, 2.0
-"""Without requests it looks less often, up to this pause, and closes after so long."""
+"""Without requests, it polls less often, up to this pause, and closes after this time."""
 BEGIN_SECONDS = 0.02
 """A process that ends at once opens no desk."""
 PATIENCE_SECONDS = 1.5
-"""Who is not answered for so long takes over."""
+"""A process that gets no answer for this long takes over."""
 HEIR_SECONDS, HEIR_PAUSE = 1.5, 0.3
-"""So long the others wait for the heir of a desk that was closed, and look that often."""
+"""How long the others wait for the heir of a closed desk, and how often they check."""
 LOOK_SECONDS = 0.1
-"""Nobody looks at answers more often."""
+"""The minimum interval between two reads of the answers."""
 HEARD_SECONDS = 1.0
-"""A writer that answered so lately is asked again without a look at its answers."""
+"""A writer that answered this recently gets the next request without a check of its answers."""
 ALERT_SECONDS = 5.0
-"""So long after another writer was met its answers are looked at before its turn is taken."""
+"""For this long after another writer was seen, its answers are checked before its turn is taken."""
 REQUEST_BYTES_MAX = 1024 * 1024
-"""What is larger is not worth sending twice."""
+"""Larger transactions are not worth sending twice."""
 KEPT_SECONDS = 60.0
 FORGOTTEN = timedelta(hours=1)
-"""Requests of processes that were killed are removed after so long."""
+"""Requests of killed processes are removed after this time."""
 
 
 class DeskOpen(Fenced):
-    """Another process takes requests: hand the transaction over."""
+    """Another process accepts requests: hand over the transaction."""
 
     explained_as = "Fenced"
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What a writer says. `every`: it looks for requests that often, in seconds. `heir`: the box of the next one."""
+    """The answers of a writer. `every`: how often it polls for requests, in seconds. `heir`: the box of the next
+    writer."""
 
     epoch: int
     writer: str
@@ -122,8 +125,8 @@ class _Request:
 
 @dataclass(slots=True)
 class Asked:
-    """A transaction that somebody waits for. `outcome` is the writer's answer. Without one it has to be decided in a
-    turn of one's own; `is_sent`: the other may still decide it until that turn begins."""
+    """A transaction with a waiting caller. `outcome` is the writer's answer. Without one, it has to be decided in its
+    own turn; `is_sent`: until that turn begins, the other process may still decide it."""
 
     transaction: JsonObject
     outcome: JsonObject | None = None
@@ -132,8 +135,8 @@ class Asked:
 
 
 class Asking:
-    """Hands the transactions of one process to the writer of now. For several threads: what they want while a request
-    is on its way goes into the next one."""
+    """Hands the transactions of one process to the current writer. Thread-safe: transactions that arrive while a
+    request is in progress go into the next one."""
 
     def __init__(self, store: Store, keys: DbKeys, *, clock: Clock, ids: Ids) -> None:
         self._store, self._keys = store, keys
@@ -143,7 +146,7 @@ class Asking:
         in_child(self._begin)
 
     def _begin(self) -> None:
-        """With a box of its own; a forked child has another."""
+        """Starts with its own box; a forked child gets another."""
         self.box = self._ids.ulid()
         self._number = 0
         self._queue: list[Asked] = []
@@ -160,11 +163,11 @@ class Asking:
 
     @property
     def is_alert(self) -> bool:
-        """Was another writer met lately?"""
+        """Whether another writer was seen recently."""
         return self._clock.monotonic() - max(self._heard, self._alerted) <= ALERT_SECONDS
 
     def ask(self, transaction: JsonObject) -> Asked:
-        """Hand it over, if there is a writer to hand it to, and wait."""
+        """Hand it over, if there is a writer, and wait."""
         mine = Asked(transaction)
         with self._queued:
             self._queue.append(mine)
@@ -180,7 +183,7 @@ class Asking:
         return mine
 
     def open_desk(self) -> Answers | None:
-        """That of the writer of now, after a look, unless there was one just now: a conditional GET."""
+        """The desk of the current writer, after a conditional GET, unless there was one just now."""
         is_fresh = self._clock.monotonic() - self._looked < LOOK_SECONDS / 2
         answers = self._answers if is_fresh else self._look()
         return answers if answers is not None and answers.is_open and answers.writer != self._dead else None
@@ -211,7 +214,7 @@ class Asking:
         return self._next(known)
 
     def _send(self, batch: Sequence[Asked], to: Answers) -> list[JsonObject] | Answers | None:
-        """The outcomes; or another writer that is to be asked instead; None: nobody is."""
+        """The outcomes, or another writer to ask instead; None if there is none."""
         self._number += 1
         request = _Request(to.writer, self._number, [one.transaction for one in batch])
         for one in batch:
@@ -219,7 +222,7 @@ class Asking:
         try:
             self._store.put(self._keys.request(self.box), request.encode())
             return self._answered(batch, to)
-        except Denied:  # nothing was sent now, and an earlier one is for a writer that is gone
+        except Denied:  # nothing was sent now, and an earlier request is for a writer that is gone
             self._is_denied = True
             return None
         except Unavailable as error:
@@ -249,7 +252,7 @@ class Asking:
             pause = to.every if found is None else found.every
 
     def _next(self, left: Answers) -> Answers | None:
-        """Who takes requests now that this one does not."""
+        """The writer that accepts requests, now that this one does not."""
         if left.is_open:
             return left
         if left.heir in ("", self.box) or left.epoch <= self._waited:
@@ -279,7 +282,7 @@ class Asking:
 
 
 def _outcomes(answer: JsonObject | None, number: int, count: int) -> list[JsonObject] | None:
-    """Those of the request with this number."""
+    """The outcomes of the request with this number."""
     if answer is None or answer.get("number") != number:
         return None
     listed = answer.get("outcomes")
@@ -292,7 +295,7 @@ Decide = Callable[[Sequence[JsonObject]], list[JsonObject]]
 
 
 class Desk:
-    """Takes the requests of others for one writer, in a thread."""
+    """Accepts the requests of others for one writer, in a thread."""
 
     def __init__(self, store: Store, keys: DbKeys, writer: str, epoch: int, decide: Decide, clock: Clock) -> None:
         self._store, self._keys, self._clock = store, keys, clock
@@ -309,18 +312,18 @@ class Desk:
         self._thread.start()
 
     def end(self) -> None:
-        """It answers nobody any more: another writes now."""
+        """Stop answering: another process is the writer now."""
         self._ended.set()
 
     def finish(self) -> None:
-        """Answers what it has begun with. Before its writer is closed."""
+        """Answer the requests in progress. Called before its writer is closed."""
         self._ended.set()
         self._thread.join()
 
     def close(self) -> None:
-        """Says who comes next, once its writer has left all behind in good order."""
+        """Name the heir, once its writer is properly closed."""
         if self._is_open:
-            with suppress(WormError):  # those who wait find out by themselves
+            with suppress(WormError):  # waiting processes find out by themselves
                 self._say(is_open=False)
 
     def _run(self) -> None:
@@ -350,7 +353,7 @@ class Desk:
         self._is_open = False
 
     def _work(self) -> bool:
-        """Was there a request?"""
+        """Whether there was a request."""
         if not self._is_open:
             self._is_open = True
             self._say(is_open=True)
@@ -367,7 +370,7 @@ class Desk:
         return bool(asked)
 
     def _new_requests(self) -> dict[str, _Request]:
-        """Those for this writer that it has not taken yet, by box. One listing, and one GET for each that changed."""
+        """The new requests for this writer, by box. One listing, and one GET for each that changed."""
         listed = list(self._store.list(self._keys.requests))
         if not self._etags:
             self._remove_forgotten([one.key for one in listed if self._clock.now() - one.last_modified > FORGOTTEN])

@@ -16,17 +16,17 @@ from worm.spaces.rows import ACTIVE, BranchRow, CommitRow, branch_name, branch_t
 
 
 def nothing_resolved(seq: int) -> str:
-    """The resolution of a commit whose author had read nothing that was pending: canonical JSON."""
+    """The resolution of a commit without pending reads: canonical JSON."""
     return f'{{"resolvedPendingReads":[],"seq":{seq}}}'
 
 
 class Presence(StrEnum):
-    """What there is of an entity on a branch at a seq."""
+    """Whether an entity exists on a branch at a seq."""
 
     PRESENT = "present"
     DELETED = "deleted"
     EMPTY = "empty"
-    """Not written yet at that seq; it was written later."""
+    """Not written yet at that seq, but later."""
     NEVER = "never"
     """Never written there."""
 
@@ -47,13 +47,13 @@ class Entity:
         return self.presence is Presence.PRESENT
 
     def as_read(self) -> ConfirmedRead:
-        """For the reads of a transaction that builds on what was seen here."""
+        """The read to pass to a transaction that depends on this state."""
         return ConfirmedRead(self.id, self.at, self.branch)
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """`is_repeat`: it was committed before under the same session and number; nothing was written now."""
+    """`is_repeat`: it was already committed under the same session and number; nothing was written now."""
 
     seq: int
     branch: str
@@ -84,7 +84,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """A commit with its record: what its author asked for, and what was decided."""
+    """A commit with its record: what its author requested, and what was decided."""
 
     seq: int
     branch: str
@@ -105,7 +105,7 @@ class LogEntry:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """`head_seq`: the newest change of an entity on it, or its making."""
+    """`head_seq`: the newest change of an entity on it, or its creation."""
 
     name: str
     parent: str | None
@@ -123,7 +123,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
-    """How many snapshots were made, and what was done to the store, by name."""
+    """The number of snapshots made, and what was done to the store, by name."""
 
     snapshots: int
     store: dict[str, int]
@@ -131,7 +131,7 @@ class Maintained:
 
 @dataclass(frozen=True, slots=True)
 class SpaceStat:
-    """`entities` are those ever written on the main branch; `store`: figures of what the space is kept in."""
+    """`entities` counts those ever written on the main branch; `store` has numbers about the underlying store."""
 
     seq: int
     last_commit: datetime | None
@@ -145,7 +145,8 @@ class SpaceStat:
 
 @dataclass(frozen=True, slots=True)
 class StaleRead:
-    """`found` is the commit that changed the entity since; None where the transaction read from was not committed."""
+    """`found` is the commit that changed the entity since; None if the transaction that was read from was not
+    committed."""
 
     id: str
     branch: str
@@ -156,8 +157,8 @@ class StaleRead:
 
 @dataclass(frozen=True, slots=True)
 class BothChanged:
-    """An entity that two branches changed since they were last the same, in different ways. `fields`: with a policy
-    that combines fields, the paths of those that both changed."""
+    """An entity that two branches changed differently since they were last equal. `fields`: with a policy that combines
+    fields, the paths of those that both changed."""
 
     id: str
     base: Entity
@@ -167,7 +168,7 @@ class BothChanged:
 
 
 class ReadConflict(Conflict):
-    """What the author had read is not what is there; nothing was written. `stale` names every such read."""
+    """What the author read has changed; nothing was written. `stale` lists every such read."""
 
     def __init__(self, stale: Sequence[StaleRead]) -> None:
         first = stale[0]
@@ -185,7 +186,7 @@ class ReadConflict(Conflict):
 
 
 class BranchMoved(Conflict):
-    """Something was committed to the branch since it was looked at; nothing was written."""
+    """Something was committed to the branch since it was read; nothing was written."""
 
     def __init__(self, branch: str, seen: int, head: int) -> None:
         what = f"commit {head} changed {branch_title(branch)} after commit {seen}"
@@ -193,7 +194,7 @@ class BranchMoved(Conflict):
 
 
 class PatchConflict(Conflict):
-    """A patch does not fit the document that is there; nothing was written."""
+    """A patch does not fit the current document; nothing was written."""
 
     def __init__(self, id: str, op_index: int, reason: str) -> None:
         super().__init__(
@@ -204,7 +205,7 @@ class PatchConflict(Conflict):
 
 
 class MergeConflict(Conflict):
-    """Both branches changed the same entities, and the policy is to refuse that; nothing was written.
+    """Both branches changed the same entities, and the policy refuses that; nothing was written.
 
     Examples:
         >>> db.create_branch("draft")

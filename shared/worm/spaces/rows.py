@@ -1,7 +1,7 @@
-"""The rows that a backend keeps, one commit with all its rows, and the names that rows have.
+"""The rows that a backend stores, a commit with all its rows, and the names in rows.
 
-Rows are tuples, for a transaction makes several of them. JSON is canonical text here: whoever keeps rows never parses
-it. Times are text that sorts (`2026-02-24 12:00:00.000`, UTC) and never fall along the order of commits.
+Rows are tuples, because a transaction makes several of them. JSON is canonical text here: a backend never parses it.
+Times are text that sorts (`2026-02-24 12:00:00.000`, UTC) and never decrease in the order of commits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from worm.errors import Corrupt, Invalid, shown
 ACTIVE = "active"
 DELETED = "deleted"
 MAIN = ""
-"""The branch that is always there, as rows name it. Callers give and see `TRUNK`; the empty name is the same."""
+"""The branch that always exists, as rows name it. Callers use `TRUNK`; the empty name means the same."""
 TRUNK = "main"
 
 SET = "set"
@@ -51,7 +51,7 @@ class CommitRow(NamedTuple):
 
 
 class RevisionRow(NamedTuple):
-    """`data`: the document of a `set`, the list of a `patch`, None of a `delete`."""
+    """`data`: the document of a `set`, the list of a `patch`, None for a `delete`."""
 
     id: str
     seq: int
@@ -70,7 +70,7 @@ class SnapshotRow(NamedTuple):
 
 
 class BranchRow(NamedTuple):
-    """`parent_branch` and `fork_seq` are None for the branch that is always there."""
+    """`parent_branch` and `fork_seq` are None for the main branch."""
 
     name: str
     parent_branch: str | None
@@ -90,8 +90,8 @@ class BlobRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One commit and all its rows, which are of the commit's branch. It counts whole or not at all, and only right
-    behind commit `commit.seq - 1`. `is_undelete`: its branch was deleted, and goes on."""
+    """One commit and all its rows, which belong to the commit's branch. It is written completely or not at all, and
+    only right after commit `commit.seq - 1`. `is_undelete`: its branch was deleted, and becomes active again."""
 
     commit: CommitRow
     branch: BranchRow
@@ -127,7 +127,7 @@ def check_id(id: object, path: str | None = None) -> str:
 
 
 def check_branch(name: object) -> str:
-    """As rows have it."""
+    """The branch as rows name it."""
     return MAIN if name in (MAIN, TRUNK) else _text(name, "the name of a branch", NAME_BYTES_MAX, None)
 
 
@@ -148,7 +148,7 @@ def check_flag(value: object, what: str) -> bool:
 
 
 def check_list(values: object, what: str) -> Collection[object]:
-    """Not one text: its characters are not meant."""
+    """Refuses a single string: its characters are not what the caller meant."""
     if isinstance(values, Collection) and not isinstance(values, str | bytes | Mapping):
         return values
     raise Invalid(f"{what} must be a list, not {type_name(values)}")
@@ -167,7 +167,7 @@ def check_hash(hash: object) -> str:
 
 
 def blob_meta_id(hash: str) -> str:
-    """The entity with what is known of a blob."""
+    """The entity with the metadata of a blob."""
     return f"{BLOB_META}{check_hash(hash)}"
 
 

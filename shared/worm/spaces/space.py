@@ -1,4 +1,4 @@
-"""A space: what programs touch. Its verbs are in the modules beside it, its rows in a backend."""
+"""A space: the class that programs use. Its verbs are in the neighboring modules, its rows in a backend."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ def checked_config(config: SpaceConfig | None) -> SpaceConfig:
 
 
 class Space:
-    """An open space; close it, or use it as a context manager. Any thread may use it.
+    """An open space; close it, or use it as a context manager. It is thread-safe.
 
-    Calls that write take `session_id` and `local_seq`, which name the transaction for ever: doing it again under the
-    same name returns the first result and writes nothing. Without them it gets a name that nobody can repeat.
+    Calls that write take `session_id` and `local_seq`, which name the transaction forever: repeating it under the same
+    name returns the first result and writes nothing. Without them, it gets a name that cannot be repeated.
 
     Examples:
         >>> from worm.spaces.operations import set_document
@@ -101,7 +101,7 @@ class Space:
         in_child(self._take_name)
 
     def _take_name(self) -> None:
-        """The name of this space's own transactions. A forked child takes another: a commit under a name that its
+        """The name of this space's own transactions. A forked child takes another one: a commit under a name that its
         parent has used would count as done."""
         self._session = self._ids.ulid()
         self._numbers = 0
@@ -111,7 +111,7 @@ class Space:
 
     @property
     def seq(self) -> int:
-        """The newest commit; 0 before the first one."""
+        """The number of the newest commit; 0 before the first one."""
         return self._backend.newest().seq
 
     def transact(
@@ -125,9 +125,10 @@ class Space:
         about: JsonObject | None = None,
         unchanged: int | None = None,
     ) -> Committed:
-        """All operations, or none. `ReadConflict` if something in `reads` has changed since, `PatchConflict` if a patch
-        does not fit, `Invalid` for what breaks a rule or a limit. `about` is kept in the commit's record: who it is of,
-        and why. `unchanged`: `BranchMoved` if anything was committed to the branch after this commit."""
+        """Commit all operations, or none. `ReadConflict` if something in `reads` has changed since then,
+        `PatchConflict` if a patch does not fit, `Invalid` if a rule or a limit is broken. `about` is kept in the
+        commit's record: who made it, and why. `unchanged`: `BranchMoved` if anything was committed to the branch after
+        this commit."""
         seen = [read.as_read() if isinstance(read, Entity) else read for read in check_list(reads, "reads")]
         author = self._author(session_id, local_seq)
         extra: JsonObject | None = None if about is None else {"about": check_object(about, "about")}
@@ -138,7 +139,7 @@ class Space:
         return self._until_decided(lambda: self._commit(request))
 
     def read(self, id: str, *, branch: str = TRUNK, at: At = None) -> Entity:
-        """The entity on a branch, now, as of a commit, or as of a time."""
+        """Read an entity on a branch: now, as of a commit, or as of a time."""
         if check_branch(branch) != MAIN or self._look is None:
             return self.read_many([id], branch=branch, at=at)[id]
         check_id(id)
@@ -146,7 +147,7 @@ class Space:
             return main_entity(rows, id, at, self._cache)
 
     def read_many(self, ids: Sequence[str], *, branch: str = TRUNK, at: At = None) -> dict[str, Entity]:
-        """All as of the same commit."""
+        """Read several entities as of the same commit."""
         branch, ids = check_branch(branch), check_ids(ids)
         with nullcontext(self._backend) if self._look is None else self._look() as rows:
             newest = self._seen = rows.newest().seq
@@ -155,19 +156,19 @@ class Space:
             return entities(rows, branch, ids, seq, newest, self._cache.get, remember)
 
     def recall(self, id: str, at: int) -> Entity:
-        """The entity on the main branch as of a commit that a read has told: nothing newer is looked for, which saves
-        two requests in a bucket. What was written only later is `NEVER` there."""
+        """The entity on the main branch as of a commit that an earlier read returned. It does not look for newer
+        commits, which saves two requests in a bucket. An entity that was written later is `NEVER` there."""
         if check_seq(at, "at") > self._seen:
             return self.read(id, at=at)
         return entities(self._backend, MAIN, [check_id(id)], at, at, self._cache.get)[id]
 
     def ids(self, *, branch: str = TRUNK, at: At = None) -> list[str]:
-        """Every entity that was written by then, deleted ones too, sorted."""
+        """Every entity that was written by then, including deleted ones, sorted."""
         line = line_of(self._backend, check_branch(branch), self._seq(at))
         return sorted(set().union(*(self._backend.touched(level.branch, 0, level.upto) for level in line)))
 
     def log(self, *, after: Position = 0, limit: int | None = None) -> Iterator[LogEntry]:
-        """Commits after a seq or a time, in order, up to the newest of now."""
+        """Commits after a seq or a time, in order, up to the current newest."""
         upto = self.seq
         left = None if limit is None else check_seq(limit, "limit")
         return self._entries(seq_of(self._backend, after, upto, "after"), upto, left)
@@ -190,39 +191,39 @@ class Space:
         session_id: str | None = None,
         local_seq: int | None = None,
     ) -> Committed:
-        """A branch that begins as its parent is now, or was at a commit or a time."""
+        """Create a branch that begins as its parent is now, or was at a commit or a time."""
         author = self._author(session_id, local_seq)
         seq = None if at is None else self._seq(at)
         return self._until_decided(lambda: branches.create_branch(self._committer, author, name, parent, seq))
 
     def delete_branch(self, name: str, *, session_id: str | None = None, local_seq: int | None = None) -> Committed:
-        """It takes no more commits, and can still be read. `Conflict` while it has branches that go on."""
+        """The branch accepts no more commits, but can still be read. `Conflict` while it has active branches."""
         author = self._author(session_id, local_seq)
         return self._until_decided(lambda: branches.delete_branch(self._committer, author, name))
 
     def undelete_branch(self, name: str, *, session_id: str | None = None, local_seq: int | None = None) -> Committed:
-        """A deleted branch takes commits again."""
+        """Bring a deleted branch back: it accepts commits again."""
         author = self._author(session_id, local_seq)
         return self._until_decided(lambda: branches.undelete_branch(self._committer, author, name))
 
     def branch(self, name: str) -> Branch:
-        """`NotFound` for a name that never was."""
+        """One branch; `NotFound` for a name that never existed."""
         return Branch.of(branch_row(self._backend, check_branch(name)))
 
     def branches(self) -> list[Branch]:
-        """All in the order of their making, the main branch first, deleted ones too."""
+        """All branches, including deleted ones, in the order of their creation; the main branch first."""
         others = [row for row in self._backend.branches() if row.name != MAIN]
         return [Branch.of(row) for row in (branch_row(self._backend, MAIN), *others)]
 
     def diff(self, left: str, right: str, *, at: At = None) -> list[BranchDifference]:
-        """The entities that two branches do not have in the same state, by id."""
+        """The entities whose state differs between two branches, by id."""
         left, right = check_branch(left), check_branch(right)
         with self._backend.as_of_now() as rows:
             newest = rows.newest().seq
             return branches.diff(rows, left, right, seq_of(rows, at, newest), newest)
 
     def plan_merge(self, branch: str, into: str = TRUNK, policy: Policy = "fail") -> MergePlan:
-        """What `merge` would do now. Writes nothing; conflicts that the policy does not decide are left in the plan."""
+        """What `merge` would do now. It writes nothing; conflicts that the policy does not decide stay in the plan."""
         return merging.plan_merge(self._backend, branch, into, policy)
 
     def commit_merge(
@@ -237,10 +238,10 @@ class Space:
         is_last: bool = True,
         unchanged: int | None = None,
     ) -> Committed | None:
-        """One commit with all of a plan, or with a chunk of it (`only`, of `plan.chunks(space.config)`); the last one
-        needs `is_last`. `ReadConflict` if either branch has changed any of it since, `BranchMoved` if something was
-        merged into the branch since, `MergeConflict` if anything is undecided. None for a plan that is not needed: the
-        branch has not changed since it was last brought over."""
+        """Commit all of a plan, or a chunk of it (`only`, from `plan.chunks(space.config)`); the last one needs
+        `is_last`. `ReadConflict` if either branch has changed any of it since then, `BranchMoved` if something was
+        merged into the branch since then, `MergeConflict` if anything is undecided. None if the plan is not needed: the
+        branch has not changed since it was last merged."""
         if not isinstance(plan, MergePlan):
             raise Invalid(f"a plan must come from plan_merge, not {type_name(plan)}")
         check_flag(is_last, "is_last")
@@ -272,8 +273,9 @@ class Space:
         session_id: str | None = None,
         local_seq: int | None = None,
     ) -> Merged:
-        """What `branch` changed since `into` last had it, as one commit on `into`, or as several where it is large.
-        What both changed is a `MergeConflict`, or the policy decides: `ours` is what `into` has."""
+        """Merge what `branch` changed since `into` last had it, as one commit on `into`, or as several if it is
+        large. If both changed the same entity, it is a `MergeConflict`, or the policy decides: `ours` is the state on
+        `into`."""
         author = self._author(session_id, local_seq)
         if session_id is not None:
             wanted = (check_branch(branch), check_branch(into), merging.policy_name(policy))
@@ -284,13 +286,13 @@ class Space:
         for attempt in attempts(_MERGE_TRIES, self._clock, self._ids, base_seconds=0.01, cap_seconds=1.0):
             try:
                 return self._merge(self.plan_merge(branch, into, policy), author, about, decided)
-            except (ReadConflict, BranchMoved):  # another one may be merging the same: it gets time to end
+            except (ReadConflict, BranchMoved):  # another process may be merging the same: give it time to finish
                 if attempt + 1 == _MERGE_TRIES:
                     raise
         raise AssertionError("unreachable")
 
     def _merge(self, plan: MergePlan, author: Author, about: JsonObject | None, decided: list[BothChanged]) -> Merged:
-        """Adds to `decided` what is committed."""
+        """Add what is committed to `decided`."""
         name = plan.merge_id or self._ids.ulid()
         chunks = plan.chunks(self.config)
         conflicts = {one.id: one for one in plan.conflicts}
@@ -313,8 +315,8 @@ class Space:
         return Merged(done, tuple(sorted(changed)) if done is not None else (), tuple(decided))
 
     def apart(self, branch: str = TRUNK, at: At = None, *, known: int) -> tuple[int, set[str]]:
-        """The commit that is meant, and the entities which `branch` may not have there as the main branch has them in
-        a copy that is of commit `known`, or of any later one. Requests grow with the commits in between."""
+        """The requested commit, and the entities that may differ there on `branch` from the main branch, as in a copy
+        of commit `known` or any later one. The number of requests grows with the commits in between."""
         check_seq(known, "known")
         newest = self.seq
         seq = seq_of(self._backend, at, newest)
@@ -323,7 +325,7 @@ class Space:
         return seq, changed | (self._backend.touched(MAIN, known, newest) if known < newest else set())
 
     def fork(self, branch: str, at: int) -> int:
-        """The last commit of the main branch that counts on `branch` as of a commit."""
+        """The last commit of the main branch that is visible on `branch` as of a commit."""
         return line_of(self._backend, check_branch(branch), check_seq(at, "at"))[-1].upto
 
     def changed(self, branch: str, after: int, upto: int) -> set[str]:
@@ -334,30 +336,30 @@ class Space:
         return set().union(*(self._backend.touched(one, after, upto) for one in names))
 
     def snapshot(self, *ids: str, branch: str = TRUNK, at: At = None) -> int:
-        """Snapshots on demand; how many there are now of these."""
+        """Make snapshots on demand; returns how many of these entities have one now."""
         check_ids(ids)
         seq = self._seq(at)
         return replay.make_snapshots(self._backend, check_branch(branch), ids, seq, self._cache.get)
 
     def maintain(self, *, at_least: int | None = None) -> Maintained:
-        """Everything that keeps a space quick: snapshots of what has been written often since its last one (default:
-        half of `snapshot_every`), then what the store needs: in a bucket the log is applied, layers are merged, and
-        what nobody can read is deleted. Call it from time to time if no functions are deployed."""
+        """Everything that keeps a space fast: snapshots of entities that were written often since their last one
+        (default: half of `snapshot_every`), then what the store needs. In a bucket, the log is applied, layers are
+        merged, and unreachable objects are deleted. Call it from time to time if no functions are deployed."""
         depth = max(1, self.config.snapshot_every // 2) if at_least is None else check_seq(at_least, "at_least")
         made = replay.maintain_snapshots(self._backend, depth, self._cache.get)
         return Maintained(made, self._backend.upkeep())
 
     def verify(self) -> SpaceReport:
-        """Reads everything, and compares it with the records of the commits. Changes nothing."""
+        """Read everything and compare it with the records of the commits. It changes nothing."""
         return checking.verify(self._backend)
 
     def repair(self) -> SpaceReport:
-        """Drops snapshots that are wrong; what `verify` says then. All else follows from nothing that could be read."""
+        """Drop wrong snapshots, and return the new report of `verify`. Nothing else can be rebuilt from other rows."""
         self._cache.clear()
         return checking.repair(self._backend)
 
     def stat(self) -> SpaceStat:
-        """How large the space is. Lists its entities and blobs, so it is for people."""
+        """The size of the space. It lists entities and blobs, so it is only meant for people."""
         newest = self._backend.newest()
         rows, payloads = self._backend.branches(), self._backend.blobs()
         ended = sum(row.status != ACTIVE for row in rows)
@@ -373,8 +375,8 @@ class Space:
         )
 
     def gc(self, *, keep: int | None = None) -> int:
-        """Drops all but the newest `keep` snapshots of every entity (default: `snapshots_kept`, which keeps all).
-        Revisions stay, so every read stays right. How many went."""
+        """Drop all but the newest `keep` snapshots of every entity (default: `snapshots_kept`, which keeps all).
+        Revisions stay, so every read stays right. Returns the number dropped."""
         kept = self.config.snapshots_kept if keep is None else check_seq(keep, "keep")
         if kept is None:
             return 0
@@ -392,7 +394,7 @@ class Space:
         session_id: str | None = None,
         local_seq: int | None = None,
     ) -> Blob:
-        """Stores bytes, a file or chunks under their hash, once, and commits what is known of them as an entity."""
+        """Store bytes, a file or chunks under their hash, once, and commit their metadata as an entity."""
         author = self._author(session_id, local_seq)
         more = None if metadata is None else check_object(metadata, "metadata")
         if session_id is None:
@@ -412,21 +414,22 @@ class Space:
             return blobs.put(self._backend, payload, content_type, now, describe)
 
     def blob(self, hash: str) -> Blob:
-        """Size and content type; `NotFound`."""
+        """The size and content type of a blob; `NotFound` if there is none."""
         return blobs.info(self._backend, hash)
 
     def read_blob(self, hash: str) -> bytes:
         return b"".join(blobs.stream(self._backend, hash))
 
     def stream_blob(self, hash: str) -> Iterator[bytes]:
-        """A piece at a time. `Corrupt` at the end if the bytes are not those of the hash."""
+        """Read a blob piece by piece. `Corrupt` at the end if the bytes do not match the hash."""
         check_hash(hash)
         return blobs.stream(self._backend, hash)
 
     def gc_blobs(self, *, older_than: timedelta = timedelta(hours=1), history: History = "keep") -> tuple[str, ...]:
-        """Removes payloads that were stored so long ago and that nobody needs; their hashes. With `history="keep"` one
-        is needed if its metadata was ever committed; with `"drop"` only if it is on an active branch now, so the past
-        has metadata without payloads then. Also removes what interrupted uploads left."""
+        """Remove payloads that are at least this old and that nobody needs; returns their hashes. With
+        `history="keep"`, a payload is needed if its metadata was ever committed. With `"drop"`, it is needed only if
+        its metadata is on an active branch now; then the past may have metadata without payloads. Leftovers of
+        interrupted uploads are removed, too."""
         now = self._clock.now()
         before = blobs.grace(now, older_than)
         gone = self._until_decided(lambda: blobs.collect(self._backend, before, history))
@@ -445,7 +448,7 @@ class Space:
         self.close()
 
     def _commit(self, request: TransactionRequest) -> Committed:
-        """Here, or by another process that writes."""
+        """Commit here, or through another process that is the writer."""
         handed = self._handed
         return self._committer.commit(request) if handed is None or handed.is_writer() else handed.commit(request)
 

@@ -1,7 +1,7 @@
-"""A space in a SQLite database of its own: rows, turns and moments, and the open database.
+"""A space in its own SQLite database: rows, turns and moments, and the open database.
 
-One connection writes, and as many read as there are readers at a time. A turn or a moment is a connection between
-BEGIN and COMMIT. Reads have one statement for one entity, and one for many.
+One connection writes, and there is one per concurrent reader. A turn or a moment is a connection between BEGIN and
+COMMIT. Reads use one statement for one entity, and another for many.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from worm.spaces.rows import (
 from worm.spaces.sqlite_schema import READ_ONLY_HINT, as_worm_error, connect, is_read_only, translated
 
 _LONG = 256
-"""Past so many commits it pays to look for the last whole document before revisions are read."""
+"""Beyond this many commits, it pays to find the last whole document before reading revisions."""
 
 _COMMITS = {
     (False, False): sql.SELECT_COMMITS,
@@ -46,7 +46,7 @@ _COMMITS = {
 
 
 class SqliteRows:
-    """Reads by one connection, which nobody else uses meanwhile."""
+    """Reads through one connection, which nobody else uses at the same time."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
@@ -71,7 +71,7 @@ class SqliteRows:
         return [CommitRow(*row) for row in self._execute(_COMMITS[branch is not None, backwards], wanted)]
 
     def heads(self, branch: str, ids: Collection[str], upto: int) -> dict[str, Pointer]:
-        """The table has the newest ones; those past `upto` are looked for among the revisions."""
+        """The table has the newest ones; for those after `upto`, the revisions are searched."""
         if len(ids) == 1:
             (entity,) = ids
             head = self._head(branch, entity, upto)
@@ -210,7 +210,7 @@ class TurnLock:
 
 
 class SqliteMoment(SqliteRows):
-    """What is read between BEGIN and COMMIT, then the connection is given back. One lock for all statements, and they
+    """Reads between BEGIN and COMMIT; then the connection is returned. One lock covers all statements, and they
     agree."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, give_back: Callable[[SqliteMoment], None]) -> None:
@@ -231,7 +231,7 @@ class SqliteMoment(SqliteRows):
     ) -> None:
         try:
             self._execute("COMMIT")
-        except sqlite3.Error as other:  # nobody may find it inside an old moment
+        except sqlite3.Error as other:  # nobody must get it inside an old moment
             self.connection.close()
             error = error or other
         else:
@@ -241,8 +241,7 @@ class SqliteMoment(SqliteRows):
 
 
 class SqliteTurn(SqliteRows):
-    """What is read and written between BEGIN IMMEDIATE and COMMIT: nobody else writes from the first look on. All or
-    nothing."""
+    """Reads and writes between BEGIN IMMEDIATE and COMMIT: nobody else writes after the first read. All or nothing."""
 
     def __init__(self, opened: Callable[[], sqlite3.Connection], path: Path, lock: TurnLock) -> None:
         self._opened = opened
@@ -299,7 +298,7 @@ class SqliteTurn(SqliteRows):
         if batch.revisions:
             rows = [_revision(branch, row) for row in batch.revisions]
             many(sql.INSERT_REVISION, rows)
-            many(sql.UPSERT_HEAD, rows)  # has some of the same columns; the last of an entity stays
+            many(sql.UPSERT_HEAD, rows)  # shares some columns; the last row of an entity stays
         if batch.snapshots:
             many(sql.INSERT_SNAPSHOT, map(snapshot_row, batch.snapshots))
         self._write_branch(batch)
@@ -322,17 +321,18 @@ class SqliteTurn(SqliteRows):
         except sqlite3.Error as error:
             self._roll_back()
             if (getattr(error, "sqlite_errorcode", 0) & 0xFF) == sqlite3.SQLITE_FULL:
-                raise as_worm_error(error, self._path) from error  # its last page is not in the log: it did not happen
+                # Its last page is not in the log: nothing was committed.
+                raise as_worm_error(error, self._path) from error
             hint = "repeat it with the same session_id and local_seq: it is applied only once"
             raise CommitStateUnknown(
                 f"SQLite did not confirm a commit: {error}", key=str(self._path), hint=hint
             ) from error
-        except BaseException:  # interrupted: the next one must not find this one open
+        except BaseException:  # interrupted: the next turn must not find this one open
             self._roll_back()
             raise
 
     def _roll_back(self) -> None:
-        """What cannot be rolled back is no part of the database: its log has no commit for it."""
+        """A failed rollback does no harm: without a commit in its log, nothing is part of the database."""
         with suppress(sqlite3.Error):
             if self.connection.in_transaction:
                 self._execute("ROLLBACK")
@@ -359,7 +359,7 @@ CHUNK = 1024 * 1024
 FORK_SECONDS, PAUSE_SECONDS = 5.0, 0.01
 _READERS_KEPT = 8
 _CARRIED: list[object] = []
-"""Connections of the process that forked this one. They are never closed here: that is for the other process."""
+"""Connections of the parent process. They are never closed here: only the parent may close them."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -367,7 +367,7 @@ R = TypeVar("R")
 def _by_a_reader(
     read: Callable[Concatenate[SqliteRows, P], R],
 ) -> Callable[Concatenate[SqliteBackend, P], R]:
-    """The same read by a connection of its own."""
+    """The same read through its own connection."""
 
     def call(backend: SqliteBackend, /, *args: P.args, **named: P.kwargs) -> R:
         with backend.reader() as rows:
@@ -470,7 +470,7 @@ class SqliteBackend:
             return done.rowcount == 1
 
     def blob_chunks(self, hash: str) -> Iterator[bytes]:
-        """The connection is given back with the last piece, or when nobody waits for more."""
+        """The connection is returned after the last piece, or when the caller stops reading."""
         with self.reader() as rows:
             found = rows.connection.execute(sql.SELECT_BLOB_PLACE, {"hash": hash}).fetchone()
             if found is None:
@@ -484,7 +484,7 @@ class SqliteBackend:
                     yield chunk
 
     def stray_parts(self, before: datetime) -> Sequence[str]:
-        """None: a payload is a part of its row."""
+        """Empty: a payload is part of its row."""
         return ()
 
     def drop_parts(self, places: Sequence[str]) -> None:
@@ -511,8 +511,8 @@ class SqliteBackend:
         return [text for text in told if text != "ok"] + [f"a row of {row[0]} has no commit" for row in broken]
 
     def upkeep(self) -> dict[str, int]:
-        """The write-ahead log goes into the database as far as no reader needs it. Where others write without a pause,
-        nothing is done, and nothing depends on it."""
+        """Move the write-ahead log into the database, as far as no reader needs it. If others write without a pause,
+        nothing happens, and nothing depends on it."""
         if self._is_read_only:
             raise self._denied()
         try:
@@ -570,11 +570,11 @@ class SqliteBackend:
                 hint='end its transactions before you fork, or use multiprocessing.get_context("spawn")',
             )
 
-    # SQLite keeps its file locks by process and knows nothing of forks: a child in which a connection of its parent is
-    # open would write without any lock. So all are closed before a fork, and opened again when they are needed.
+    # SQLite keeps its file locks per process and does not support forks: a child with an open connection of its parent
+    # would write without any lock. So all connections are closed before a fork, and opened again when they are needed.
 
     def _let_go(self) -> None:
-        """Before a fork: wait for the turn and the reads under way, and close all connections."""
+        """Before a fork: wait for the turn and the reads in progress, and close all connections."""
         self._held = [one for one in (self._lock.lock, self._gate) if one.acquire(timeout=FORK_SECONDS)]
         for _ in range(int(FORK_SECONDS / PAUSE_SECONDS)):
             if not self._out:
@@ -602,10 +602,10 @@ class SqliteBackend:
             self._readers.append(rows)
         else:
             rows.connection.close()
-        if self._closed:  # while this one was out
+        if self._closed:  # while this connection was in use
             self._close_readers()
 
     def _close_readers(self) -> None:
         while self._readers:
-            with suppress(IndexError):  # another thread was quicker
+            with suppress(IndexError):  # another thread was faster
                 self._readers.pop().connection.close()

@@ -1,9 +1,10 @@
 """The database of a space: tables, statements of the write and read paths, connections, and SQLite's errors as ours.
 
-`commit` is a word of SQL and must be quoted. Statements take named parameters, as the rows (`rows.py`) have them. CROSS
-JOIN keeps SQLite from walking a whole branch for a few ids: the ids come first, each is looked up.
+`commit` is a word of SQL and must be quoted. Statements take named parameters, named like those of the rows
+(`rows.py`). CROSS JOIN keeps SQLite from scanning a whole branch for a few ids: the ids come first, and each is looked
+up.
 
-A module of its own because the tables are the format of a database file, whoever opens it.
+It is a separate module because the tables are the format of a database file.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ PRAGMAS = (
     "PRAGMA mmap_size = 268435456",
     "PRAGMA foreign_keys = ON",
 )
-"""For every connection; the first is of the database, and a connection that only reads leaves it as it is."""
+"""For every connection; the first one applies to the database, and a read-only connection does not run it."""
 
 TABLES = (
     """
@@ -178,7 +179,7 @@ INSERT OR IGNORE INTO blob_store (hash, data, content_type, size, created_at)
 VALUES (:hash, :data, :content_type, :size, :created_at)"""
 
 INSERT_BLOB_ROOM = INSERT_BLOB.replace(":data", "zeroblob(:size)")
-"""For a large one, which is then written piece by piece."""
+"""For a large payload, which is then written piece by piece."""
 
 SELECT_BLOB = "SELECT data, content_type, size FROM blob_store WHERE hash = :hash"
 
@@ -273,7 +274,7 @@ SELECT DISTINCT id FROM revision INDEXED BY idx_revision_branch_seq
 WHERE branch = :branch AND seq > :after AND seq <= :upto"""
 
 SELECT_TOUCHED_EVER = "SELECT DISTINCT id FROM revision WHERE branch = :branch AND seq > :after AND seq <= :upto"
-"""From the beginning: all of the branch is looked at, and an index alone has what is needed."""
+"""From the beginning: scans the whole branch, using only an index."""
 
 _BRANCH = "SELECT name, parent_branch, fork_seq, created_seq, head_seq, created_at, status FROM branch"
 
@@ -300,8 +301,8 @@ _DAMAGED = frozenset((sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQL
 
 
 def connect(path: Path, clock: Clock, *, create: bool, factory: type[sqlite3.Connection]) -> sqlite3.Connection:
-    """A connection with the tables there, for reading only if the file or its directory cannot be written. Several
-    processes may make the same new database at once: one does it."""
+    """A connection to a database with its tables, read-only if the file or its directory cannot be written. Several
+    processes may create the same new database at once: one of them does it."""
     if not create and not path.is_file():
         raise NotFound(f"there is no space at {path}")
     with translated(path):
@@ -315,7 +316,7 @@ def connect(path: Path, clock: Clock, *, create: bool, factory: type[sqlite3.Con
 
 
 def is_read_only(path: Path) -> bool:
-    """A database that is there, and that this process may not write: it has no permission, or the disk is read-only.
+    """Whether the database exists, but this process cannot write it: it lacks permission, or the disk is read-only.
     SQLite keeps files beside it, so the directory counts, too."""
     return path.is_file() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
 
@@ -329,7 +330,7 @@ def translated(path: Path) -> Iterator[None]:
 
 
 def as_worm_error(error: sqlite3.Error, path: Path) -> WormError:
-    """What a statement ended in; the transaction it was in is rolled back, so nothing was written."""
+    """The error of a statement; its transaction is rolled back, so nothing was written."""
     code, key = getattr(error, "sqlite_errorcode", 0) & 0xFF, str(path)
     if code in _BUSY:
         return Unavailable(
@@ -351,7 +352,8 @@ def as_worm_error(error: sqlite3.Error, path: Path) -> WormError:
 
 
 def _open(path: Path, clock: Clock, factory: type[sqlite3.Connection]) -> sqlite3.Connection:
-    """With all pragmas. Turning a new database to WAL needs it alone, and SQLite does not wait for that."""
+    """Opens with all pragmas. Switching a new database to WAL needs exclusive access, and SQLite does not wait for
+    that."""
     for attempt in range(_OPENING_TRIES):
         connection = sqlite3.connect(
             path,
@@ -362,7 +364,7 @@ def _open(path: Path, clock: Clock, factory: type[sqlite3.Connection]) -> sqlite
             factory=factory,
         )
         try:
-            connection.execute(PAGE_SIZE)  # counts only while the database is empty
+            connection.execute(PAGE_SIZE)  # only has an effect while the database is empty
             for pragma in PRAGMAS:
                 connection.execute(pragma).fetchall()
         except sqlite3.OperationalError as error:
@@ -379,8 +381,8 @@ def _open(path: Path, clock: Clock, factory: type[sqlite3.Connection]) -> sqlite
 
 
 def _open_for_reading(path: Path, factory: type[sqlite3.Connection]) -> sqlite3.Connection:
-    """Without the files of the write-ahead log there is nothing but the database, and nobody can make them: SQLite must
-    not look for them. With them, it reads what they have."""
+    """Without the files of the write-ahead log, there is only the database, and nobody can create them: SQLite must not
+    look for them. With them, it reads their content."""
     has_log = path.with_name(path.name + "-wal").exists()
     options = "mode=ro" if has_log or os.access(path.parent, os.W_OK) else "mode=ro&immutable=1"
     connection = sqlite3.connect(
@@ -402,7 +404,7 @@ def _open_for_reading(path: Path, factory: type[sqlite3.Connection]) -> sqlite3.
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """The tables of a new database, in one transaction; of another one its version is looked at."""
+    """Create the tables of a new database in one transaction; check the version of an existing one."""
     if _version(connection) == VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")

@@ -1,8 +1,8 @@
-"""Committing: everything that is decided between reading the head of a space and writing one batch behind it.
+"""Committing: everything between reading the head of a space and writing one batch after it.
 
-In one turn: a repeated transaction is recognised, reads are compared with the heads, patches are applied, and commit,
-revisions, heads, due snapshots and the branch are written together. What can be refused without looking is refused
-before the turn.
+In one turn: a repeated transaction is recognized, reads are compared with the heads, patches are applied, and commit,
+revisions, heads, due snapshots and the branch are written together. Anything that can be refused without reading is
+refused before the turn.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class _Working:
 
 
 class Decided(NamedTuple):
-    """A commit, and what it made of the entities; nothing where it was there before."""
+    """A commit, and the resulting entities; empty if the commit already existed."""
 
     row: CommitRow
     states: dict[str, EntityState]
@@ -146,8 +146,8 @@ class Committer:
     def commit(
         self, request: TransactionRequest, *, needs_blob: str | None = None, unchanged: int | None = None
     ) -> Committed:
-        """In a turn of its own. `NotFound` if the payload that it is about was collected meanwhile; `BranchMoved` if
-        the branch has a commit after `unchanged`."""
+        """Commit in its own turn. `NotFound` if its payload was collected in the meantime; `BranchMoved` if the branch
+        has a commit after `unchanged`."""
         with self.backend.turn() as turn:
             decided = self.decide(turn, request, needs_blob=needs_blob, unchanged=unchanged)
         return self.finish(decided)
@@ -160,7 +160,7 @@ class Committer:
         needs_blob: str | None = None,
         unchanged: int | None = None,
     ) -> Decided:
-        """Writes it, unless it was written before."""
+        """Write it, unless it was already written."""
         earlier = earlier_commit(turn, request)
         if earlier is not None:
             return Decided(earlier, {})
@@ -170,17 +170,17 @@ class Committer:
         return Decided(*self.write(turn, request))
 
     def finish(self, decided: Decided) -> Committed:
-        """After the turn was left well."""
+        """Called after the turn ended without an error."""
         if decided.states:
             self.remember(decided.row.seq, decided.states)
         return Committed.of(decided.row, is_repeat=not decided.states)
 
     def remember(self, seq: int, states: Mapping[str, EntityState]) -> None:
-        """What a commit wrote, after the turn was left well."""
+        """Remember what a commit wrote, after the turn ended without an error."""
         self._cache.put_commit(seq, states)
 
     def write(self, turn: Turn, request: TransactionRequest) -> tuple[CommitRow, dict[str, EntityState]]:
-        """Decides and writes; the states are to be remembered once the turn is over."""
+        """Decide and write; the states must be remembered once the turn is over."""
         newest = turn.newest()
         branch = active_branch(turn, request.branch)
         line = line_of(turn, request.branch, newest.seq)
@@ -198,7 +198,7 @@ class Committer:
         return commit, states
 
     def write_branch(self, turn: Turn, author: Author, branch: BranchRow, original: JsonObject) -> CommitRow:
-        """The commit of a branch's making, end or return: no revisions."""
+        """The commit of a branch's creation, end or return: it has no revisions."""
         newest = turn.newest()
         commit = self.record(newest, branch.name, author, dumps(original).decode(), [])
         created_at = branch.created_at or commit.created_at
@@ -209,7 +209,7 @@ class Committer:
     def record(
         self, newest: Newest, branch: str, author: Author, original: str, resolved: Sequence[tuple[int, int]]
     ) -> CommitRow:
-        """Times never fall along the order of commits, whatever the clock does: "as of a time" has one answer."""
+        """Times never decrease in the order of commits, whatever the clock does: so "as of a time" has one answer."""
         seq = newest.seq + 1
         resolution = nothing_resolved(seq)
         if resolved:
@@ -219,7 +219,7 @@ class Committer:
         return CommitRow(seq, branch, author.session_id, author.local_seq, original, resolution, created_at)
 
     def _apply(self, turn: Turn, request: TransactionRequest, line: Line) -> dict[str, _Working]:
-        """All operations in order, on copies."""
+        """Apply all operations in order, on copies."""
         firsts: dict[str, str] = {}
         for op in request.operations:
             firsts.setdefault(op.id, op.op)
@@ -234,8 +234,8 @@ class Committer:
         return work
 
     def _begin(self, turn: Turn, line: Line, firsts: Mapping[str, str]) -> dict[str, _Working]:
-        """What is there before the first operation on each entity: documents only where they are patched. Heads are
-        looked for only where others may have written."""
+        """The state before the first operation on each entity: documents are only read if they are patched. Heads are
+        only read if others may have written."""
         branch, upto = line[0]
         states: dict[str, EntityState | None] = {**self._cache.current(branch, firsts, upto)}
         if doubtful := [entity for entity in firsts if entity not in states]:
@@ -254,7 +254,7 @@ class Committer:
     def _finish(
         self, branch: str, work: Mapping[str, _Working], heads: Mapping[str, Pointer]
     ) -> tuple[list[SnapshotRow], dict[str, EntityState]]:
-        """Sizes are checked, and entities whose replay became long get a snapshot."""
+        """Check sizes, and snapshot entities whose replay became long."""
         snapshots, states = [], {}
         for entity, working in work.items():
             is_patched = working.document is not None
@@ -328,7 +328,7 @@ def check_bytes(original: str, config: SpaceConfig) -> None:
 
 
 def repeated(reads: Reads, author: Author, branch: str) -> CommitRow | None:
-    """The commit that has this author's number already."""
+    """The commit that already has this author's number."""
     row = reads.commit_of(author.session_id, author.local_seq)
     if row is not None and row.branch != branch:
         raise used_twice(author)
@@ -336,8 +336,8 @@ def repeated(reads: Reads, author: Author, branch: str) -> CommitRow | None:
 
 
 def earlier_commit(reads: Reads, request: TransactionRequest) -> CommitRow | None:
-    """The commit that this transaction has made already. Whatever its author has read: after a crash it may have read
-    again, and wants the same."""
+    """The commit that this transaction has already made. What its author has read does not matter: after a crash, it
+    may have read again, and wants the same."""
     row = repeated(reads, request.author, request.branch)
     if row is None or row.original == request.original:
         return row
@@ -355,13 +355,13 @@ def used_twice(author: Author) -> Invalid:
 
 
 def same_record(row: CommitRow, wanted: Mapping[str, JsonValue]) -> bool:
-    """Whether a commit's record has these members; None: it has none of that name."""
+    """Whether a commit's record has these members; None means that it must not have a member of that name."""
     original = loads_own(row.original.encode(), f"commit {row.seq}")
     return all(same(original.get(name), value) for name, value in wanted.items())
 
 
 def _working(state: EntityState | None, depth: int | None, is_own: bool) -> _Working:
-    """`depth` is what the backend counted, None where it was not asked: the state knows, or nothing is there."""
+    """`depth` is the backend's count; None if it was not requested: the state knows it, or there is no entity."""
     if depth is None:
         depth = state.depth if state is not None and is_own else 0
     if state is None:
@@ -374,7 +374,7 @@ def _branch_of(read: Read, own: str) -> str:
 
 
 def _stale_pending(read: PendingRead, branch: str, resolved: int | None, found: int) -> list[StaleRead]:
-    """Right only while the newest revision is the one of that transaction."""
+    """Only right while the newest revision is from that transaction."""
     if resolved is None:
         return [StaleRead(read.id, branch_name(branch), read.local_seq, None, is_pending=True)]
     if found < resolved:

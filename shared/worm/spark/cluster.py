@@ -1,6 +1,6 @@
 """What every job needs: its settings in a form that can be sent to executors, a session, and its command line.
 
-A store or a session cannot be sent to another process. A `JobSpec` can: it says where the collection is, and every
+A store or a session cannot be sent to another process. A `JobSpec` can: it says where the collection is, and each
 Python worker opens it once.
 """
 
@@ -58,7 +58,7 @@ def store_at(url: str, endpoint_url: str | None = None) -> Store:
 
 
 def check_shared(url: str) -> None:
-    """`Invalid` for a store that only this process has."""
+    """Raise `Invalid` for a store that only this process can read."""
     if url.startswith("memory:"):
         raise Invalid(
             "Spark's executors cannot read the memory of this process", hint="use s3://bucket[/prefix] or file:///path"
@@ -76,7 +76,7 @@ def _opened(spec: JobSpec) -> Collection:
 
 
 def job_specs(url: str, endpoint_url: str | None = None, models: Iterable[str] | None = None) -> list[JobSpec]:
-    """One per model (default: all), with the schema that was pushed."""
+    """One spec per model (default: all), with the pushed schema."""
     check_shared(url)
     found = store_at(url, endpoint_url).get(SCHEMA_KEY)
     if found is None:
@@ -92,7 +92,7 @@ def job_spec(url: str, model: str, endpoint_url: str | None = None) -> JobSpec:
 
 
 def job_parser(prog: str, about: str, *, models: bool = True) -> argparse.ArgumentParser:
-    """The arguments that all jobs have; `models`: those that work on collections."""
+    """The arguments that all jobs have; `models`: for jobs that work on collections."""
     parser = argparse.ArgumentParser(prog=prog, description=about)
     parser.add_argument("--url", required=True, help="s3://bucket[/prefix] or file:///path")
     parser.add_argument("--endpoint-url", help="URL of an S3 server other than AWS")
@@ -107,7 +107,7 @@ def specs_of(arguments: argparse.Namespace) -> list[JobSpec]:
 
 
 def spark_session(app_name: str, **conf: str) -> SparkSession:
-    """The session of this process, or a new one. In the names of settings `__` stands for a dot:
+    """The session of this process, or a new one. In setting names, `__` means a dot:
     `spark__ui__enabled="false"`."""
     try:
         from pyspark.sql import SparkSession
@@ -127,7 +127,7 @@ def _has_java() -> bool:
 
 
 def parallelism(spark: SparkSession) -> int:
-    """How many ranges to plan for, so that a slow one does not keep the others waiting."""
+    """How many ranges to plan, so that a slow one does not hold up the others."""
     return max(2, spark.sparkContext.defaultParallelism) * TASKS_PER_CORE
 
 
@@ -136,7 +136,7 @@ def planned_ranges(spark: SparkSession, spec: JobSpec, wanted: int | None = None
 
 
 def say(text: str, to: TextIO | None = None) -> None:
-    """A line for whoever reads the job's output."""
+    """Print a line of the job's output."""
     out = to or sys.stdout
     out.write(f"{text}\n")
     out.flush()

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 VALIDITY = {"valid_from": "ts", "valid_to": "until", "op": "op", "actor": "actor", "seq": "seq"}
-"""Columns of a slowly-changing table, and what they are called in a history."""
+"""Columns of a slowly changing table, and their names in a history."""
 PREFIX = "document_"
 
 
 def export_frame(spark: SparkSession, request: ExportRequest) -> DataFrame:
-    """What the request asks for, read through the data source."""
+    """The requested rows, read through the data source."""
     register(spark)
     definition = request.definition
     names = columns_of(definition, request.select, () if request.history else request.partition_by)
@@ -48,8 +48,8 @@ def columns_of(definition: ModelDef, select: Sequence[str] | None, others: Seque
 
 
 def read_schema(definition: ModelDef, names: Sequence[str], *, history: bool) -> StructType:
-    """Only the columns that are needed. What the schema does not declare is a text or JSON; inside an object without
-    declared properties it is a column of its own, with the dotted name."""
+    """Only the needed columns. A field that the schema does not declare is text or JSON; inside an object without
+    declared properties, it is its own column, with the dotted name."""
     documents = documents_schema(definition)
     declared = {field.name: field for field in documents.fields}
     needed = dict.fromkeys(name.split(".")[0] if _is_declared(documents, name) else name for name in names)
@@ -67,8 +67,8 @@ def flat(frame: DataFrame, names: Sequence[str]) -> DataFrame:
 
 
 def states(frame: DataFrame, names: Sequence[str]) -> DataFrame:
-    """A slowly-changing table: each row is what held from `valid_from` until `valid_to` (null: still). A deletion is a
-    row without a document. A field that is called like one of these columns gets the prefix `document_`."""
+    """A slowly changing table: each row was valid from `valid_from` to `valid_to` (null: still valid). A deletion is a
+    row without a document. A field with the name of one of these columns gets the prefix `document_`."""
     inner = frame.schema[DOCUMENT].dataType
     assert isinstance(inner, StructType)
     fields = [_reached(inner, name, DOCUMENT).alias(state_column(name)) for name in names if name != "id"]
@@ -77,24 +77,24 @@ def states(frame: DataFrame, names: Sequence[str]) -> DataFrame:
 
 
 def state_column(name: str) -> str:
-    """What a field is called in a slowly-changing table."""
+    """The name of a field in a slowly changing table."""
     return PREFIX + name if name.lower() in ("id", *VALIDITY) else name
 
 
 def with_json(frame: DataFrame, definition: ModelDef, *, history: bool = False) -> DataFrame:
-    """Objects without declared properties as objects, where the format can hold them."""
+    """Objects without declared properties as objects, if the format supports them."""
     objects = [one for one, field in definition.fields.items() if field.type == "object" and not field.properties]
     names = {state_column(one) if history else one for one in objects} & set(frame.columns)
     return frame.withColumns({name: F.parse_json(F.col(quoted(name))) for name in names}) if names else frame
 
 
 def quoted(name: str) -> str:
-    """A name as Spark's expressions take it literally."""
+    """A name in quotes, so that Spark's expressions take it literally."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def _is_declared(schema: StructType, name: str) -> bool:
-    """Does the (dotted) name lead to a column of its own type, through structs and arrays of them?"""
+    """Whether the (dotted) name leads to a column with its own type, through structs and arrays of structs."""
     kind: DataType = schema
     for part in name.split("."):
         inner = kind.elementType if isinstance(kind, ArrayType) else kind

@@ -1,4 +1,4 @@
-"""What an export is asked for, checked against the schema before anything is read."""
+"""The request of an export, checked against the schema before anything is read."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ExportRequest:
         files: int | None = None,
         mode: str = "PERMISSIVE",
     ) -> ExportRequest:
-        """From the words of a command line. `Invalid` for what cannot be done."""
+        """From command-line arguments. `Invalid` if the request cannot be fulfilled."""
         definition = spec.schema().model(spec.model)
         wanted = both(parse_filter(definition, filters or []), parse_where(where))
         selected, by = parse_select(select), tuple(parse_names(partition_by, "--partition-by"))
@@ -101,16 +101,16 @@ class ExportRequest:
 
 
 def refuse_overlap(url: str, out: str) -> None:
-    """`Invalid` where the export would lie among the documents, or they in it: to overwrite it would delete them."""
+    """Raise `Invalid` if the export and the documents overlap: overwriting the export would delete documents."""
     source = _place(unquote(url) if url.startswith("file:") else url if "://" in url else str(Path(url).expanduser()))
-    for written in (out, unquote(out)):  # our file urls are decoded, those of Hadoop are not
+    for written in (out, unquote(out)):  # our file URLs are decoded, Hadoop's are not
         if all(one == other for one, other in zip(source, _place(written), strict=False)):
             hint = "choose a place that neither contains --url nor is inside it"
             raise Invalid(f"--out {out} overlaps with the documents at {url}", hint=hint)
 
 
 def _place(url: str) -> tuple[str, ...]:
-    """The kind of file system and the names on the way down, as Hadoop understands them."""
+    """The kind of file system and the path segments, as Hadoop understands them."""
     scheme, colon, rest = url.partition(":")
     if not colon or "/" in scheme:
         return ("file", *Path(url).resolve().parts)

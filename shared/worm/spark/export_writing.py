@@ -1,4 +1,4 @@
-"""Writing an export: the formats, and what each needs to be read back as it was."""
+"""Writing an export: the formats, and what each needs so that it reads back unchanged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timeZone": "UTC"}
 FORMULA = "^'*[=+\\-@\\t\\r\\n\uff1d\uff0b\uff0d\uff20]"
-"""What a spreadsheet would run: the rule of `worm table export`, which a test compares with this one."""
+"""Text that a spreadsheet would run. It is the same rule as in `worm table export`; a test compares both."""
 CSV = {
     "header": "true",
     "escape": '"',  # RFC 4180: a quote inside is doubled
@@ -54,7 +54,7 @@ def write_frame(spark: SparkSession, frame: DataFrame, request: ExportRequest) -
 
 
 def require_package(spark: SparkSession, format: str) -> None:
-    """`Invalid` where the format's classes are not on Spark's class path."""
+    """Raise `Invalid` if the format's classes are not on Spark's class path."""
     name, package = PACKAGES[format]
     machine = spark.sparkContext._jvm
     assert machine is not None
@@ -64,8 +64,8 @@ def require_package(spark: SparkSession, format: str) -> None:
 
 
 def csv_frame(frame: DataFrame, *, raw: bool, directories: Sequence[str] = ()) -> DataFrame:
-    """Every column as CSV can hold it: arrays and structs as JSON, and no text that a spreadsheet would run. What names
-    `directories` is in no file, and stays as it is."""
+    """Every column as CSV can hold it: arrays and structs as JSON, and no text that a spreadsheet would run. Columns
+    that name `directories` are not in the files, so they stay unchanged."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
     from pyspark.sql.types import ArrayType, StringType, StructType
 
@@ -145,6 +145,6 @@ def _write_table(frame: DataFrame, request: ExportRequest) -> None:
 
 
 def _condition(error: Exception) -> str | None:
-    """Spark 4.0 calls it a condition, before that it was an error class."""
+    """Spark 4.0 calls it a condition; before, it was an error class."""
     tell = getattr(error, "getCondition", None) or getattr(error, "getErrorClass", None)
     return None if tell is None else tell()

@@ -1,13 +1,14 @@
-"""Packing old oplog entries of cold entities into archives (`Archive` of `worm.collections.oplog`).
+"""Packs old oplog entries of cold entities into archives (`Archive` of `worm.collections.oplog`).
 
-*Cold*: the newest entry is older than the retention window, `archiveAfter` of the schema. Of a cold entity all entries
-are packed but the newest `every` + 1 and those after the last checkpoint before them. Entry 1 is packed too, and stays:
-where it is, a writer that knows nothing finds that there is a history.
+*Cold*: the newest entry is older than the retention window, `archiveAfter` of the schema. All entries of a cold entity
+are packed, except the newest `every` + 1 and those after the last checkpoint before them. Entry 1 is packed too, but
+stays: it shows a writer without any hint that there is a history.
 
 Order of writes, per archive: the archive, by put-if-absent; it is read back and compared with every entry, byte for
-byte; its time mark; then the time marks of its entries and the entries themselves are deleted, each only if it still is
-what was compared. A crash leaves some entries both single and archived, which reads the same; the next run finishes.
-Running beside itself or beside writers does no harm: writers only append, and archives of the same entries are equal.
+byte; its time mark; then the time marks of its entries and the entries themselves are deleted, each only if it is
+unchanged since the comparison. A crash leaves some entries both single and archived, which reads the same; the next run
+finishes the work. Concurrent runs and writers do no harm: writers only append, and archives of the same entries are
+equal.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class _Overtaken(Exception):
 
 @dataclass
 class CompactReport:
-    """What compacting came to (in a dry run: would come to). `problems` are reasons by id."""
+    """The result of a run (in a dry run: what it would do). `problems` has reasons by id."""
 
     model: str
     entities: int = 0
@@ -119,7 +120,7 @@ class Compactor:
         self._dry_run = dry_run
 
     def run(self, within: IdRange | None = None, *, threads: int = 16) -> CompactReport:
-        """All entities of a range (default: all). One that fails is a problem, the others go on."""
+        """Compact all entities of a range (default: all). One that fails is a problem; the others continue."""
         report = CompactReport(self._model)
         found = listings(self._collection, within or IdRange())
         with ThreadPoolExecutor(threads) as pool:
@@ -158,7 +159,8 @@ class Compactor:
     # What is due
 
     def _is_cold(self, listing: Listing) -> bool:
-        """By the listing's times where they tell that it is not, else by the newest entry itself."""
+        """Decided by the times in the listing if they show that it is not cold, otherwise by the newest entry
+        itself."""
         newest = max(listing.entries, default=0)
         if newest < FEWEST or iso_seconds(listing.entries[newest].last_modified) > self._cutoff:
             return False
@@ -166,8 +168,8 @@ class Compactor:
         return tail is not None and tail.seq == newest and tail.ts <= self._cutoff
 
     def _due(self, listing: Listing) -> Iterator[range]:
-        """The seqs of each archive that is due. They end before a checkpoint, so that what follows tells its state
-        without them."""
+        """The seqs of each archive that is due. They end before a checkpoint, so that the entries after them give the
+        state without them."""
         every = self._oplog.every
         first = max((name.last for name in listing.archives), default=0) + 1
         end = max(listing.entries) - every - 1
@@ -205,7 +207,7 @@ class Compactor:
         self._count(listing, seqs, report)
 
     def _finish(self, listing: Listing, name: ArchiveName, report: CompactReport) -> None:
-        """Delete the entries and marks that a run which died has archived and left."""
+        """Delete the entries and marks that a dead run archived, but did not delete."""
         seqs = sorted(seq for seq in {*listing.entries, *listing.marks} if seq in name)
         left = [seq for seq in seqs if seq > 1 and seq in listing.entries]
         if not left and not any(seq in listing.marks for seq in seqs):
@@ -220,7 +222,8 @@ class Compactor:
     def _remove(
         self, archive: Archive, originals: Sequence[Object | Exception], marks: Mapping[int, Sequence[Listed]]
     ) -> None:
-        """Delete what the archive holds, if it holds all of it: first the time marks, then the entries but 1."""
+        """Delete what the archive holds, if it holds all of it: first the time marks, then the entries except entry
+        1."""
         archived = dict(zip(range(archive.name.first, archive.name.last + 1), archive.bodies, strict=True))
         equal: list[tuple[int, Object]] = []
         for original in originals:
@@ -238,7 +241,7 @@ class Compactor:
                 delete_unchanged(self._store, original.key, original.etag, original.version_id)
 
     def _count(self, listing: Listing, seqs: Iterable[int], report: CompactReport) -> None:
-        """Into the report, and out of the listing."""
+        """Add it to the report, and remove it from the listing."""
         for seq in seqs:
             removed = listing.marks.pop(seq, [])
             removed += [listing.entries.pop(seq)] if seq > 1 and seq in listing.entries else []
@@ -262,7 +265,7 @@ class Compactor:
         return originals
 
     def _loaded(self, entity_id: str, name: ArchiveName) -> Archive:
-        """The archive as it is stored: `Corrupt` unless every line of it is what the name and the CRCs say."""
+        """The archive as it is stored: `Corrupt` unless every line matches the name and the CRCs."""
         archive = self._oplog.archives.load(entity_id, name)
         if archive is None:
             raise Corrupt("an archive is gone", key=self._oplog.archives.key(entity_id, name))

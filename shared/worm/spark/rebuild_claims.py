@@ -1,4 +1,4 @@
-"""Claims of unique values by many tasks: each has the claims of one range of names, stored and wanted."""
+"""Restores claims of unique values in many tasks: each has the stored and wanted claims of one range of names."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ CHANGED = "changed"
 
 @dataclass(frozen=True, slots=True)
 class ClaimCounts:
-    """What was done: claims written, corrected or removed; values that several documents have."""
+    """The number of claims written, corrected or removed, and of values that several documents have."""
 
     changed: int
     conflicts: int
 
 
 def restore_claims(spark: SparkSession, spec: JobSpec, files: Sequence[StagedFile]) -> ClaimCounts:
-    """Make the claims true to the staged rows, beside running saves."""
+    """Bring the claims in line with the staged rows, while saves continue."""
     if not unique_indexes(spec.collection().definition):
         return ClaimCounts(0, 0)
     spark.sparkContext.setJobDescription(f"{spec.model}: claims")
@@ -61,7 +61,7 @@ def restore_claims(spark: SparkSession, spec: JobSpec, files: Sequence[StagedFil
 
 
 def compared_claims(spark: SparkSession, spec: JobSpec, wanted: DataFrame, compare: Compare, tasks: int) -> DataFrame:
-    """What `compare` finds in each range; also in those that no document wants anything of."""
+    """What `compare` finds in each range, including ranges without wanted values."""
     every = spark.createDataFrame([(number, None, None, None) for number in range(SLICES)], WANTED_DDL).coalesce(1)
     together = wanted.unionByName(every).repartition(tasks, "slice").sortWithinPartitions("slice", "id")
     return together.mapInArrow(partial(_compare, spec, compare), FOUND_DDL)

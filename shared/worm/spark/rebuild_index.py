@@ -1,7 +1,7 @@
 """The indexes of a new base: pairs of a value and an id from the staged rows, sorted by Spark, written part by part.
 
 Spark orders text by its UTF-8 bytes, which is the order of Python's strings, so the parts are cut at the same values as
-`index.new_index` cuts them.
+in `index.new_index`.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def part_number(starts: dict[int, list[str]]) -> Column:
 
 
 def sorted_postings(postings: DataFrame, starts: dict[int, list[str]], tasks: int) -> DataFrame:
-    """All pairs of a part in one task, in order; at most so many tasks."""
+    """All pairs of a part in one task, in order; at most this many tasks."""
     parts = max(1, min(tasks, sum(len(keys) for keys in starts.values())))
     numbered = postings.withColumn("part", part_number(starts))
     return numbered.repartition(parts, "field", "part").sortWithinPartitions("field", "part", "key", "id")

@@ -1,11 +1,11 @@
 """The rebuild of one collection, as the driver sees it: it knows files and counts, never the rows of a large table.
 
-1. The roots are read, before anything of the source is.
+1. The roots are read, before the source is.
 2. Each task reads a range of ids from the source and stages its rows (`staging.py`).
-3. A small table is put together by the driver, as `Table.rebuild` does it. Of a large one the tasks write partitions,
-   heads and parts of the indexes, exactly those that `Table.rebuild` would write.
-4. One compare-and-swap of each root makes them the table, with what was folded meanwhile (`staging.Flip`).
-5. Claims of unique values are made true.
+3. A small table is assembled by the driver, as in `Table.rebuild`. For a large one, the tasks write partitions, heads
+   and parts of the indexes, exactly those that `Table.rebuild` would write.
+4. One compare-and-swap of each root makes them the table, with what was folded in the meantime (`staging.Flip`).
+5. The claims of unique values are restored.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ ROUNDS_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class RebuildReport:
-    """What a rebuild made. `conflicts`: unique values that several documents have; `damaged`: by id, why histories
+    """The result of a rebuild. `conflicts`: unique values that several documents have. `damaged`: by id, why histories
     cannot be continued; their documents are served."""
 
     model: str
@@ -90,7 +90,7 @@ class RebuildReport:
 
 
 def rebuild_models(url: str, endpoint_url: str | None, models: Sequence[str]) -> list[RebuildReport]:
-    """In the session of this process, or in a new one of this machine, with this Python."""
+    """Runs in the session of this process, or in a new local one with this Python."""
     specs = job_specs(url, endpoint_url, models)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = spark_session("worm-rebuild")
@@ -98,7 +98,7 @@ def rebuild_models(url: str, endpoint_url: str | None, models: Sequence[str]) ->
 
 
 def rebuild(spark: SparkSession, spec: JobSpec) -> RebuildReport:
-    """Manifest, indexes, heads, claims and sentinel of one model from its documents and their history."""
+    """Rebuild manifest, indexes, heads, claims and sentinel of one model from its documents and their history."""
     definition = spec.collection().definition
     if not definition.oplog and not definition.keeps_manifest:
         raise Invalid(f"{spec.model} has neither an oplog nor a manifest: there is nothing to rebuild")
@@ -230,7 +230,7 @@ class _Rebuild:
 
 
 def _known(root: Root[Manifest | Heads] | None) -> int:
-    """About how many ids there are."""
+    """The approximate number of ids."""
     if root is None:
         return 0
     return root.count if root.whole is None else root.whole.known

@@ -1,5 +1,6 @@
-"""What the executors do for a rebuild. Every task writes only files named by their content, and says which; one that
-is repeated, or runs twice at the same time, writes the same or others, and only what a finished task said counts."""
+"""What the executors do for a rebuild. Every task only writes files named by their content, and returns their names. A
+task that is repeated, or runs twice at the same time, writes the same files or others; only the result of a finished
+task counts."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ def ask(spec: JobSpec, questions: Sequence[Question]) -> list[Answer]:
 
 
 def build(spec: JobSpec, plans: Sequence[PartPlan]) -> list[BuiltPart]:
-    """Neighbours, so that a staged file is read once for many of them."""
+    """Build neighboring parts together, so that a staged file is read once for many of them."""
     staging, table = Staging(spec.collection()), Table(spec.collection())
     return [build_part(staging, table, plan) for plan in plans]
 
@@ -78,18 +79,18 @@ def compare(spec: JobSpec, comparison: Comparison) -> CatchUp:
 
 
 def tasks_for(rows: int, most: int) -> int:
-    """How many tasks so much work is worth: starting one costs as much as some thousand rows."""
+    """How many tasks this much work justifies: starting one costs as much as some thousand rows."""
     return max(2, min(most, -(-rows // ROWS_PER_TASK)))
 
 
 def ranges_for(known: int, most: int) -> int:
-    """How many ranges to read, where a table tells about how many ids there are (else 0). Of few ids few ranges, for
-    the listing of each goes up to a page too far; of many ids many, however few executors there are yet."""
+    """How many ranges to read, given the approximate number of ids from a table (0 if unknown). Few ids get few ranges,
+    because the listing of each reads up to a page too far; many ids get many, however few executors there are yet."""
     return max(tasks_for(known, most), known // IDS_PER_RANGE_MAX) if known else most
 
 
 def grouped(items: Sequence[T], groups: int) -> list[list[T]]:
-    """Neighbours together, in at most so many groups."""
+    """Neighbors together, in at most this many groups."""
     size = max(1, -(-len(items) // max(1, groups)))
     return list(chunked(items, size))
 

@@ -1,23 +1,22 @@
-"""A rebuild by many processes: rows staged from the source, the parts of a new base made of them, and the flip.
+"""A rebuild by many processes: rows staged from the source, the parts of a new base made from them, and the flip.
 
 *Staged rows* are what was read from the source, in immutable files beside the table (`stage-<hash>.json`, one row per
-line, sorted by id). Each process reads one range of ids and writes their rows. From then on nothing is read from the
-source again, which moves on: partitions, heads and indexes are made of the staged files alone, so whoever repeats a
-part of the work gets the same bytes. No root names staged files; they are deleted like any file that no root names.
+line, sorted by id). Each process reads one range of ids and writes their rows. After that, nothing is read from the
+source again, which moves on: partitions, heads and indexes are made only from the staged files, so repeating a part of
+the work gives the same bytes. No root names staged files; they are deleted like any file that no root names.
 
-The *ranges* of the parts are exactly those that a rebuild in one process gives (`root.balanced_starts`). For that the
-ids at some positions and the number of ids in each carried range must be known; each staged file tells its share
-(`survey`).
+The *ranges* of the parts are exactly those of a rebuild in one process (`root.balanced_starts`). For that, the ids at
+some positions and the number of ids in each carried range must be known; each staged file gives its share (`survey`).
 
-The *flip* is one compare-and-swap that makes the new base the table. What was folded since the job began is not in the
-base, and must not be lost:
-- deltas that the root did not have at the beginning stay deltas;
-- where the base itself is another than at the beginning (deltas were merged into it, or the table was whole), the rows
-  that it knows newer than the staged ones are added as a delta;
-- a model without oplog has no seqs that tell which of two rows is newer: documents that were folded meanwhile are
-  folded once more after the flip;
-- where the root was taken away meanwhile, or is now one of another schema, nothing tells what was folded: `Overtaken`,
-  and the rebuild starts again.
+The *flip* is one compare-and-swap that makes the new base the table. Changes folded since the job started are not in
+the base, and must not be lost:
+- deltas that the root did not have at the start stay deltas;
+- if the base itself has changed since the start (deltas were merged into it, or the table was one file), its rows that
+  are newer than the staged ones are added as a delta;
+- a model without an oplog has no seqs that show which of two rows is newer: documents that were folded in the meantime
+  are folded again after the flip;
+- if the root was removed in the meantime, or now has another schema, nothing shows what was folded: `Overtaken`, and
+  the rebuild starts again.
 """
 
 from __future__ import annotations
@@ -74,8 +73,9 @@ STAGED = record(
 
 @dataclass(frozen=True, slots=True)
 class StagedRow:
-    """An entity as the source said it. With oplog: `head`, and `row` None when it is deleted. Without, and of a damaged
-    entity: `etag` and `modified` of the document, and `row` None when that is invalid. `damage`: why it is damaged."""
+    """An entity as it was in the source. With an oplog: `head`, and `row` None if it is deleted. Without, and for a
+    damaged entity: `etag` and `modified` of the document, and `row` None if that is invalid. `damage`: why it is
+    damaged."""
 
     id: str
     row: Row | None
@@ -108,7 +108,7 @@ class StagedRow:
         return ReadRow(self.row, self.etag, self.modified)
 
     def encode(self) -> bytes:
-        """Without members that say nothing: a null costs canonical JSON a second look at the row."""
+        """Without empty members: a null makes canonical JSON check the row a second time."""
         shape: dict[str, JsonValue] = {"id": self.id}
         if self.row is not None:
             shape["row"] = self.row
@@ -138,8 +138,8 @@ class StagedRow:
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """What a plan has to know of a file: its ids from `first` to `last`, how many, how many of them have a row, and
-    what they weigh in a manifest; and the damaged ones among them, with the reason."""
+    """What a plan has to know about a file: its ids from `first` to `last`, their number, how many of them have a row,
+    and their weight in a manifest; also the damaged ones, with the reason."""
 
     file: str
     first: str
@@ -211,7 +211,7 @@ def source_rows(collection: Collection, within: IdRange) -> Iterator[StagedRow]:
         read = read_rows(collection, chunk)
         for entity_id in chunk:
             found = read[entity_id]
-            if found.etag is not None:  # else it was deleted since it was listed
+            if found.etag is not None:  # otherwise it was deleted after the listing
                 yield StagedRow(entity_id, found.row, None, found.etag, found.modified)
 
 
@@ -251,9 +251,9 @@ Kind = Literal["manifest", "heads"]
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """The ranges that a tree wants: where to cut, and the ranges that it has, which stay while they are balanced.
-    `may_carry`: are there about as many of them as are wanted? `is_heavy`: ranges may be too large, so what the rows
-    weigh must be found out too."""
+    """The ranges that a tree wants: where to cut, and its existing ranges, which stay while they are balanced.
+    `may_carry`: whether there are about as many of them as wanted. `is_heavy`: ranges may be too large, so the weight
+    of the rows is needed, too."""
 
     kind: Kind
     cuts: tuple[int, ...]
@@ -264,8 +264,8 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What to find out from one staged file: for each wish the positions in the file that it cuts at. `before`: what
-    the rows of all files before it weigh; None where nobody asks."""
+    """What to find out from one staged file: for each wish, the positions in the file where it cuts. `before`: the
+    weight of the rows of all earlier files; None if nobody needs it."""
 
     file: str
     positions: tuple[tuple[int, ...], ...]
@@ -275,8 +275,8 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Per wish: the ids at the positions, what the rows up to each of them and after the last weigh, and how many ids
-    each carried range has, and of which weight. `heavy`: see `root.heavy_keys`."""
+    """For each wish: the ids at the positions, the weight of the rows up to each of them and after the last, and the
+    number of ids and the weight of each carried range. `heavy`: see `root.heavy_keys`."""
 
     ids: tuple[tuple[str, ...], ...]
     weights: tuple[tuple[int, ...], ...]
@@ -332,7 +332,7 @@ def _between(weights: Sequence[int], positions: Sequence[int]) -> tuple[int, ...
 
 
 def starts_of(wishes: Sequence[Wish], answers: Sequence[Answer]) -> dict[Kind, list[str]]:
-    """The first ids of the ranges, as `Layout.starts` finds them. `answers` in the order of the files."""
+    """The first ids of the ranges, as in `Layout.starts`. `answers` are in the order of the files."""
     found: dict[Kind, list[str]] = {}
     for number, one in enumerate(wishes):
         counts, of_carried = (
@@ -360,7 +360,7 @@ def starts_of(wishes: Sequence[Wish], answers: Sequence[Answer]) -> dict[Kind, l
 
 @dataclass(frozen=True, slots=True)
 class StoredFiles:
-    """The files that have a range now: partitions, and all deltas."""
+    """The files that currently hold a range: partitions, and all deltas."""
 
     partitions: tuple[str, ...]
     deltas: tuple[str, ...]
@@ -368,8 +368,8 @@ class StoredFiles:
 
 @dataclass(frozen=True, slots=True)
 class PartPlan:
-    """One file of a new base: where its rows are staged. `stored`: where it must be told whether anything changed (a
-    model without oplog)."""
+    """One file of a new base: where its rows are staged. `stored`: set if it must be known whether anything changed (a
+    model without an oplog)."""
 
     kind: Kind
     number: int
@@ -380,7 +380,7 @@ class PartPlan:
 
 @dataclass(frozen=True, slots=True)
 class BuiltPart:
-    """A file of a new base that was written. `revision`: the sum of its seqs; `differs`: from what is stored."""
+    """A written file of a new base. `revision`: the sum of its seqs; `differs`: from what is stored."""
 
     kind: Kind
     number: int
@@ -398,7 +398,7 @@ def part_plans(
 
 
 def overlapping(pieces: Sequence[Piece], within: IdRange) -> list[Piece]:
-    """The pieces whose ranges have a part of this range."""
+    """The pieces whose ranges overlap this range."""
     ends = [*(piece.start for piece in pieces[1:]), None]
     return [
         piece
@@ -408,7 +408,7 @@ def overlapping(pieces: Sequence[Piece], within: IdRange) -> list[Piece]:
 
 
 def stored_files(table: Table, root: Root[Manifest] | None, within: IdRange) -> StoredFiles | None:
-    """The files of a range of a spread manifest."""
+    """The files of a range of a partitioned manifest."""
     if root is None or not root.is_spread:
         return None
     found = overlapping(table.manifest.partitions(root), within)
@@ -433,7 +433,7 @@ def build_part(staging: Staging, table: Table, plan: PartPlan) -> BuiltPart:
 
 
 def _differs(table: Table, files: StoredFiles, within: IdRange, part: Manifest) -> bool:
-    """Does the table say something else of the range than the source?"""
+    """Whether the table differs from the source in this range."""
     try:
         base = table.manifest.layout.joined(table.manifest.pieces.get(files.partitions))
         stored = base.merged(table.manifest.pieces.get(files.deltas))
@@ -449,8 +449,8 @@ def _differs(table: Table, files: StoredFiles, within: IdRange, part: Manifest) 
 
 @dataclass(frozen=True, slots=True)
 class CatchUp:
-    """What a table knows that is not staged: a delta with the newer rows, and the ids of documents that are other ones
-    (of a model without oplog, where nothing tells which is newer)."""
+    """What a table knows that is not staged: a delta with the newer rows, and the ids of documents that differ (for a
+    model without an oplog, where nothing shows which is newer)."""
 
     deltas: tuple[Piece, ...] = ()
     ids: tuple[str, ...] = ()
@@ -468,7 +468,7 @@ def catch_up(
     unknown: list[tuple[str, str | None]] = []
     for row in staging.rows_within(files, within):
         if row.id in ids:
-            # Of a damaged entity no entry counts; who mends it meanwhile is noticed by the next sweep.
+            # For a damaged entity, no entry counts; if somebody repairs it in the meantime, the next sweep notices.
             staged[row.id] = SEQ_MAX if row.damage is not None else row.seq, row.etag
         elif row.head is None:
             unknown.append((row.id, row.etag))
@@ -489,8 +489,8 @@ def catch_up(
 
 
 def _replaced(collection: Collection, staged: Sequence[tuple[str, str | None]]) -> list[str]:
-    """Documents that are not any more what was staged of them. The table does not know them: not yet, or because they
-    were deleted meanwhile."""
+    """Documents that differ from their staged rows by now. The table does not know them: not yet, or because they were
+    deleted in the meantime."""
     infos = in_parallel(lambda one: collection.store.head(collection.documents.key(one[0])), staged)
     return [one for (one, etag), info in zip(staged, infos, strict=True) if info is None or info.etag != etag]
 
@@ -504,7 +504,7 @@ def _seqs(stored: Manifest | Heads) -> Mapping[str, int]:
 def staged_base(
     layout: Layout[T], parts: Sequence[BuiltPart], indexes: dict[str, IndexPieces] | None = None
 ) -> Edit[T]:
-    """The root that names these files; of a model without oplog it has no revision yet."""
+    """The root that names these files; for a model without an oplog, it has no revision yet."""
     ordered = sorted(parts, key=lambda part: part.number)
     last_updated = max((part.last_updated for part in ordered), default="")
     revision = sum(part.revision for part in ordered)
@@ -515,14 +515,14 @@ def staged_base(
 def flipped(
     layout: Layout[T], base: Edit[T], root: Root[T] | None, deltas: Iterable[Piece], *, differs: bool
 ) -> Edit[T]:
-    """The new base in the place of `root`, with what was folded meanwhile. `differs`: does it say something else than
-    the root? Whoever reads an index file from before the flip on is sent to the root."""
+    """The new base in place of `root`, with what was folded in the meantime. `differs`: whether its content differs
+    from the root. From before the flip on, readers of an index file are sent to the root."""
     kept = tuple({piece.file: piece for piece in deltas}.values())
     newest = base.root.last_updated
     if root is not None and (kept or not layout.keeps_seqs):
         newest = max(newest, root.last_updated)
     revision = base.root.revision
-    if not layout.keeps_seqs:  # carried on, and counted when something changes
+    if not layout.keeps_seqs:  # continued, and counted if something changes
         is_new = root is None or differs or root.last_updated < newest
         revision = is_new + (0 if root is None else root.revision)
     wanted = replace(base.root, deltas=kept, last_updated=newest, revision=revision)
@@ -540,12 +540,12 @@ def index_stubs(layout: Layout[T], base: Root[T], *, is_split: bool) -> list[New
 
 
 class Overtaken(Exception):
-    """Nothing tells what was folded since the job began."""
+    """It is unknown what was folded since the job started."""
 
 
 @dataclass
 class Flip(Generic[T]):
-    """One flip. `start`: the root when the job began, before anything was read from the source; `catch_up` compares a
+    """One flip. `start`: the root when the job started, before anything was read from the source. `catch_up` compares a
     whole table, or the partitions of a root, with what is staged."""
 
     tree: Tree[T]
@@ -557,7 +557,7 @@ class Flip(Generic[T]):
     _caught: tuple[object, CatchUp] | None = None
 
     def run(self) -> Root[T]:
-        """`refold` then has the ids of documents that must be folded once more."""
+        """Afterward, `refold` has the ids of documents that must be folded again."""
         stored = self.tree.publish(self._change)
         assert stored is not None
         return stored
@@ -569,7 +569,7 @@ class Flip(Generic[T]):
         return flipped(self.tree.layout, self.base, root, (*rest.deltas, *caught.deltas), differs=differs)
 
     def _meanwhile(self, root: Root[T] | None) -> tuple[CatchUp, CatchUp]:
-        """Deltas that came since, and what a base that is not the one of the start knows newer."""
+        """Deltas that came since the start, and newer rows from a base that replaced the original one."""
         if root == self.start:
             return CatchUp(), CatchUp()
         if root is None or self.tree.is_stale(root):
@@ -594,8 +594,8 @@ class Flip(Generic[T]):
 
 
 def rebuild_documents(table: Table, start: Root[Manifest] | None, rows: Iterable[StagedRow]) -> None:
-    """A whole manifest of a model without oplog from staged rows. What was folded since they were read is folded once
-    more."""
+    """A manifest in one file of a model without an oplog, from staged rows. Changes folded since they were read are
+    folded again."""
     read = {row.id: row.read for row in rows}
     collection, refold = table.collection, set[str]()
 

@@ -53,7 +53,7 @@ REPORT = pa.schema([(name, pa.string()) for name in ("model", "kind", "key", "de
 
 @dataclass
 class JobReport:
-    """What verifying one model found. `shown` are the first differences."""
+    """The result of verifying one model. `shown` are the first differences."""
 
     model: str
     documents: int = 0
@@ -82,7 +82,8 @@ class JobReport:
 
 
 def verify(spark: SparkSession, spec: JobSpec, out: str | None = None) -> JobReport:
-    """Check everything that is derived from the documents. Reads only. `out`: where the differences go, as Parquet."""
+    """Check everything that is derived from the documents. It only reads. `out`: where to write the differences, as
+    Parquet."""
     spark.sparkContext.setJobDescription(f"{spec.model}: verify")
     checked = _ranges(spark, spec).mapInArrow(partial(check, spec), CHECKED_DDL).persist(StorageLevel.DISK_ONLY)
     try:
@@ -104,8 +105,8 @@ def verify(spark: SparkSession, spec: JobSpec, out: str | None = None) -> JobRep
 
 
 def fix(spark: SparkSession, spec: JobSpec) -> tuple[int, dict[str, str]]:
-    """Record what no event reported, then build tables and claims anew. Returns how many oplog entries were written,
-    and what was left as it is, with the reason by key."""
+    """Record changes that no event reported, then rebuild tables and claims. Returns the number of oplog entries
+    written, and what was left as it is, with the reason by key."""
     definition = spec.collection().definition
     recorded, left = 0, dict[str, str]()
     if definition.oplog:
@@ -125,7 +126,7 @@ def _ranges(spark: SparkSession, spec: JobSpec) -> DataFrame:
 
 
 def _count(checked: DataFrame, report: JobReport) -> tuple[str, int, int]:
-    """Newest time and sum of seqs of the source, and how many entities are damaged."""
+    """The newest time and the sum of seqs of the source, and the number of damaged entities."""
     counted = checked.filter(col("tag").isin(COUNTED, REJECTED)).groupBy("tag", "kind")
     rows = counted.agg(total("n").alias("n"), total("m").alias("m"), newest("detail").alias("updated")).collect()
     by_kind = {(row["tag"], row["kind"]): row for row in rows}
@@ -152,7 +153,7 @@ def _claims(spark: SparkSession, spec: JobSpec, checked: DataFrame, documents: i
 
 
 def _tables(spark: SparkSession, spec: JobSpec, updated: str, revision: int, damaged: int) -> Iterator[DataFrame]:
-    """What belongs to the table as a whole."""
+    """Check what belongs to the table as a whole."""
     collection = spec.collection()
     table, report = Table(collection), VerifyReport(spec.model)
     root = table.manifest.root() if table.is_kept else None
@@ -177,15 +178,15 @@ def _tables(spark: SparkSession, spec: JobSpec, updated: str, revision: int, dam
 
 
 def _is_older(root: Root[Manifest], updated: str, damaged: int) -> bool:
-    """Is its time not that of the source? Where documents of damaged entities are served it may be later: that of one
-    which was served before."""
+    """Whether its time differs from the source. If documents of damaged entities are served, it may be later: from a
+    document that was served before."""
     return root.last_updated < updated if damaged else root.last_updated != updated
 
 
 def _parts(
     spark: SparkSession, spec: JobSpec, table: Table, root: Root[Manifest], report: VerifyReport
 ) -> Iterator[DataFrame]:
-    """The parts of every index against the partitions that they are of."""
+    """Check the parts of every index against their partitions."""
     parts: dict[tuple[int, int], str] = {}
     starts: dict[int, list[str]] = {}
     for number, files in enumerate(table.indexes):
@@ -213,8 +214,8 @@ def _parts(
 
 
 def _write(spark: SparkSession, spec: JobSpec, found: DataFrame, out: str) -> None:
-    """One file per task, named by its number: a repeated task writes the same file again. Files of an earlier report
-    that had more of them are removed."""
+    """One file per task, named by its number: a repeated task rewrites the same file. Files of an earlier, larger
+    report are removed."""
     rows = found.select(lit(spec.model).alias("model"), "kind", "key", "detail").coalesce(parallelism(spark))
     write = partial(_write_part, out, spec.endpoint_url, spec.model)
     written = {row["file"] for row in rows.mapInArrow(write, "file string").collect()}

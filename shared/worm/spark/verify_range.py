@@ -1,7 +1,8 @@
-"""verify, for one range of ids: what one of many processes checks. Together they check what `verify.py` checks.
+"""verify, for one range of ids: the share of one of many processes. Together they check everything that `verify.py`
+checks.
 
-The rows of a range are compared with the files that hold it; what belongs to the table as a whole (its time, its
-indexes, claims) is left to whoever sees all ranges."""
+The rows of a range are compared with the files that hold it. Checks of the table as a whole (its time, its indexes,
+claims) are left to the caller, which sees all ranges."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ V = TypeVar("V")
 
 @dataclass
 class RangeReport:
-    """What verifying a range found. `rows` are what the source gives, `revision` is the sum of their seqs."""
+    """The result of verifying a range. `rows` come from the source, `revision` is the sum of their seqs."""
 
     report: VerifyReport
     rows: dict[str, Row] = field(default_factory=dict)
@@ -38,7 +39,7 @@ class RangeReport:
 
 
 def verify_range(collection: Collection, within: IdRange) -> RangeReport:
-    """Reads only."""
+    """Verify one range. It only reads."""
     found = RangeReport(VerifyReport(collection.name))
     table = Table(collection)
     expected = _recorded(collection, within, found) if collection.definition.oplog else _read(collection, within, found)
@@ -85,7 +86,7 @@ def _verify_rows(table: Table, within: IdRange, expected: Manifest, report: Veri
         report.differ("manifest-damaged", damage.key or table.manifest.key, damage.message)
         return
     if stored is None:
-        return  # told once, by whoever sees all ranges
+        return  # reported once, by the caller that sees all ranges
     wrong = [
         *_unlike(stored.entities, expected.entities),
         *_unlike(stored.etags, expected.etags),
@@ -106,7 +107,7 @@ def _verify_heads(table: Table, within: IdRange, expected: Heads, report: Verify
 
 
 def stored_within(tree: Tree[T], within: IdRange) -> T | None:
-    """What the table says of a range; None where there is no table. Reads the files that have any of it."""
+    """The table's content in a range; None if there is no table. Reads the files that overlap it."""
     root = tree.root()
     if root is None:
         return None
@@ -136,8 +137,8 @@ def _shown(what: str, wrong: Iterable[str]) -> str:
 
 
 def _trash_findings(collection: Collection, within: IdRange) -> Iterator[tuple[str, str, str]]:
-    """Tombstones that cannot be read, and those whose document is gone with nothing left to restore. A tombstone of a
-    document that exists is of a deletion or a restore under way, as is one that changes while we look."""
+    """Tombstones that cannot be read, and those whose document is gone with nothing left to restore. A tombstone of an
+    existing document belongs to a deletion or a restore in progress, and so does one that changes while we look."""
     for entity_id in collection.trashed_ids(within):
         try:
             if _is_lost(collection, entity_id):

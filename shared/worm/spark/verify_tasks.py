@@ -1,4 +1,4 @@
-"""What the executors do for verify: the checks of one range of ids, and of one part of an index. They read only."""
+"""What the executors do for verify: the checks of one range of ids, and of one part of an index. They only read."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def _checked(spec: JobSpec, within: IdRange) -> Iterator[Values]:
 
 
 def base_postings(spec: JobSpec, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Names of partitions of the manifest → pairs of a value and an id. A damaged one has none: its range says so."""
+    """Names of partitions of the manifest → pairs of a value and an id. A damaged one has none: the check of its range
+    reports it."""
     table = Table(spec.collection())
 
     def found() -> Iterator[Values]:
@@ -99,8 +100,8 @@ def compare_parts(
 
 
 def mend(spec: JobSpec, within: IdRange) -> tuple[int, list[tuple[str, str]]]:
-    """Record what no event reported, and write missing time marks. Returns how many entries were written, and the keys
-    of entities that could not be mended, with the reason. Nothing is recorded into a gap."""
+    """Record changes that no event reported, and write missing time marks. Returns the number of entries written, and
+    the keys of entities that could not be repaired, with the reason. Nothing is recorded into a gap."""
     collection = spec.collection()
     left = list[tuple[str, str]]()
     versions = dict(collection.latest_versions(within=within))

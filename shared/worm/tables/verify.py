@@ -9,9 +9,10 @@ the stored manifest, indexes and heads. For a model with oplog it checks that
 - column files match their partitions;
 - no two documents share a unique value, and every claim belongs to a document that has the value;
 - documents of a model in a space come from the commits in its log. A document without a commit was put there by
-  somebody, and a missing one was deleted by hand or by its own commit: both stay until the next commit writes them. A
-  document that violates its schema is not a difference: it is listed as `rejected`, with the reason, or as `outgrown`
-  if it was valid when it was written and the schema has changed since then.
+  somebody, and a missing one was deleted by hand or by its own commit: both stay until the next commit writes them.
+
+A document that violates its schema is not a difference: it is listed as `rejected`, with the reason, or as `outgrown`
+if it was valid when it was written and the schema has changed since then.
 
 In append mode, every document was written once and still exists. The store's conditions alone cannot guarantee that (a
 put-if-absent succeeds again after a delete marker), so listings of versions and entries show what really happened:

@@ -1,7 +1,7 @@
 """Realistic documents of the sample schema, the same ones for the same seed.
 
-A *change* is what a client does to one key: a put with a body, or a delete (body None). `workload()` is what a small
-company does: customers and invoices are uploaded, some are overwritten (a few twice in a row), some are deleted.
+A *change* is what a client does to one key: a put with a body, or a delete (body None). `workload()` imitates a small
+company: customers and invoices are uploaded, some are overwritten (a few twice in a row), some are deleted.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _CITIES = (
     ("São Paulo", "BR"),
     ("Leeds", "GB"),
 )
-_STREETS = ("Hafenstraße", "Mill Lane", "Rua das Flores", "Main Street", "Bahnhofplatz", "Harbour Road")
+_STREETS = ("Hafenstraße", "Mill Lane", "Rua das Flores", "Main Street", "Bahnhofplatz", "Harbor Road")
 _TAGS = ("vip", "enterprise", "startup", "partner", "newsletter", "reseller", "trial")
 _ITEMS = (
     ("Torque wrench 1/2 in", 89.5),
@@ -172,7 +172,7 @@ class SampleCompany:
         return after
 
     def _email(self, name: str) -> str:
-        """No two customers have the same: the schema wants it unique."""
+        """No two customers have the same: it is unique in the schema."""
         domain = _domain(name)
         self._offices[domain] += 1
         number = self._offices[domain]

@@ -1,7 +1,7 @@
-"""From JSON values to columns of Arrow, by the Spark type that is asked for.
+"""Converts JSON values to Arrow columns of the requested Spark type.
 
-A value that does not fit its column (an integer beyond 64 bits, a text where the reader's own schema says bigint) is
-null there, and the row says why. Inside of structs, arrays and maps only that value is null.
+A value that does not fit its column (an integer beyond 64 bits, a string where the reader's own schema says bigint) is
+null there, and the row says why. Inside structs, arrays and maps, only that value is null.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _INTEGERS: dict[type[DataType], int] = {LongType: 63, IntegerType: 31, ShortType
 
 
 class Unfit(ValueError):
-    """A value that its column cannot hold. `kept` is what remains of one that has others inside."""
+    """A value that its column cannot hold. `kept` is what remains of a nested value."""
 
     def __init__(self, reason: str, kept: object = None) -> None:
         super().__init__(reason)
@@ -53,14 +53,14 @@ class Unfit(ValueError):
 
 @dataclass(frozen=True)
 class Row:
-    """The values of one row by column name. `reason`: what is wrong with the document that it is of."""
+    """The values of one row by column name. `reason`: what is wrong with its document."""
 
     values: Mapping[str, JsonValue]
     reason: str | None = None
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """As Spark wants its batches; times are in UTC."""
+    """The schema of batches for Spark; times are in UTC."""
     if "timezone" in inspect.signature(to_arrow_schema).parameters:  # Spark 4.2 and later name the zone
         return to_arrow_schema(schema, timezone="UTC")
     return to_arrow_schema(schema)
@@ -131,7 +131,7 @@ def _unfit(value: JsonValue, wanted: str) -> Unfit:
 
 
 def _each(items: Iterable[tuple[str, Convert, JsonValue]], made: Callable[[list[object]], object]) -> object:
-    """What is made of the converted items; `Unfit` with the same, but null for every item that does not fit."""
+    """The converted items; `Unfit` with null for every item that does not fit."""
     cells, reason = list[object](), None
     for name, convert, item in items:
         try:
@@ -217,7 +217,7 @@ def _truth(value: JsonValue) -> object:
 
 
 def _moment(value: JsonValue) -> datetime:
-    """In UTC; Arrow counts in microseconds, what is finer is cut off."""
+    """In UTC; Arrow counts in microseconds, and finer digits are truncated."""
     if not isinstance(value, str):
         raise _unfit(value, "time")
     try:

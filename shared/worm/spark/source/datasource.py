@@ -1,8 +1,8 @@
 """The data source `worm`: `spark.read.format("worm")`, `df.write.format("worm")`.
 
-`register(spark)` makes it known to a session. Filters are pushed down only where a read asks for it (the option
-`pushdown`, Spark 4.1 and later): Spark refuses a reader that could take filters while its setting for that is off, and
-it uses the filters of one query for the next one of the same DataFrame (see docs/spark.md).
+`register(spark)` registers it in a session. Filters are pushed down only if a read asks for it (the option `pushdown`,
+Spark 4.1 and later): Spark refuses a reader that supports filters while its setting for that is off, and it reuses the
+filters of one query for the next one of the same DataFrame (see docs/spark.md).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class WormDataSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make `worm` known to this session."""
+    """Register `worm` in this session."""
     spark.dataSource.register(WormDataSource)
 
 

@@ -1,7 +1,7 @@
 """What one task reads: the documents, the history or the trash of one range of ids, in chunks.
 
-Documents are read as queries read them: where a raw upload broke a document, its last valid state counts, if one is
-recorded; `reason` then says what is wrong. History and trash are written by this library: damage there stops the read.
+Documents are read as in queries: if a raw upload broke a document, its last valid state counts, if one is recorded;
+`reason` then says what is wrong. This library writes history and trash, so damage there stops the read.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from worm.store.parallel import chunked, in_parallel
 
 CHUNK = 500
 AT_ONCE = 64
-"""Entities whose past is looked up at the same time; each takes a few requests, one after the other."""
+"""The number of entities whose past is looked up at the same time; each takes a few requests, one by one."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One row to be. `document` is what filters look at; None: there is no valid one. `extra` are the other columns."""
+    """A future row. Filters use `document`; None: there is no valid one. `extra` has the other columns."""
 
     id: str
     document: Document | None
@@ -45,20 +45,20 @@ Source = Callable[[Collection, IdRange], Iterator[list[Found]]]
 
 
 def documents(collection: Collection, within: IdRange) -> Iterator[list[Found]]:
-    """What is there now."""
+    """The current documents."""
     for ids in chunked(collection.current_ids(within), CHUNK):
         yield list(_documents(collection, ids))
 
 
 def documents_at(at: At) -> Source:
-    """What was there after an entry or at a time. An entity that had no such entry, or was deleted then, has no row."""
+    """The documents after an entry or at a time. An entity without such an entry, or deleted then, has no row."""
 
     def state(collection: Collection, entity_id: str, seqs: Seqs) -> Found | None:
         oplog = collection.oplog
         if at.time is not None:
             seq, found = oplog.at_time(entity_id, at.time)
             if seq < seqs.last and seq + 1 not in seqs and oplog.read(entity_id, seq + 1) is None:
-                raise _gap(collection, entity_id, seq + 1)  # nobody knows of what time it was
+                raise _gap(collection, entity_id, seq + 1)  # its time is unknown
         else:
             seq = at.seq or 0
             entry = oplog.read(entity_id, seq)
@@ -136,8 +136,8 @@ def _last_valid(collection: Collection, entity_id: str) -> Document | None:
 
 
 def _histories(collection: Collection, within: IdRange) -> Iterator[tuple[str, Iterable[OplogEntry]]]:
-    """The entries of each entity. Short histories are read many at a time; a long one, and one that does not lie there
-    entry by entry, by itself."""
+    """The entries of each entity. Short histories are read many at a time; a long one, or one that is partly archived,
+    is read alone."""
     waiting: dict[str, int] = {}
     for entity_id, seqs in sorted(collection.recorded_seqs(within).items()):
         if len(seqs) > CHUNK or seqs.last != len(seqs):
@@ -166,7 +166,7 @@ def _short(collection: Collection, lengths: dict[str, int]) -> Iterator[tuple[st
 
 
 def _whole(collection: Collection, entity_id: str, last: int) -> Iterator[OplogEntry]:
-    """All entries up to one that was listed. `Corrupt` where one of them is gone: what follows it would be left out."""
+    """All entries up to a listed one. `Corrupt` if one of them is gone: otherwise those after it would be left out."""
     seq = 0
     for entry in collection.oplog.entries(entity_id, last=last):
         seq = entry.seq

@@ -1,5 +1,5 @@
-"""The options of the data source, read and checked. A name that is not known is a mistake: a misspelt `filter` must not
-read everything."""
+"""The options of the data source, parsed and checked. An unknown name is an error: a misspelled `filter` must not read
+everything."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which collection, where."""
+    """Which collection to use, and where it is."""
 
     url: str
     model: str
@@ -87,8 +87,8 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How to write. `maintenance` is as the driver's `WORM_MAINTENANCE` says where no option does, else inline; `batch`
-    is how many documents are saved together."""
+    """How to write. Without the option, `maintenance` comes from the driver's `WORM_MAINTENANCE`, or is inline.
+    `batch` is how many documents are saved together."""
 
     target: Target
     actor: str | None = None
@@ -112,7 +112,7 @@ class WriteOptions:
 
 
 def reachable(url: str) -> str:
-    """The url as another process understands it: a relative path is made absolute, `memory://` is refused."""
+    """The URL as another process understands it: a relative path becomes absolute, `memory://` is refused."""
     scheme, separator, _ = url.partition("://")
     if scheme == "memory" and separator:
         raise Invalid(

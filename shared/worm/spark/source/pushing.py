@@ -1,8 +1,8 @@
-"""Spark's filters as ours, so that rows which Spark would drop are not made (Spark 4.1 and later).
+"""Translates Spark's filters to ours, so that we do not make rows that Spark would drop (Spark 4.1 and later).
 
-Every filter stays with Spark as well, so ours only has to keep each row that Spark's keeps. A filter is left alone
-where that is not sure: on times (we compare their texts), on texts of JSON, on numbers that a double cannot hold
-exactly, on columns whose type is not the schema's, and on fields inside of structs.
+Spark also applies every filter itself, so ours only has to keep each row that Spark's keeps. A filter is not pushed if
+that is not certain: on times (we compare them as text), on JSON text, on numbers that a double cannot hold exactly, on
+columns whose type differs from the schema, and on fields inside structs.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ JsonFilter = dict[str, JsonValue]
 
 
 def pushed(filters: Iterable[SparkFilter], definition: ModelDef, schema: StructType) -> JsonFilter | None:
-    """One filter that holds wherever all of Spark's do; None where none of them can be said."""
+    """One filter that holds wherever all of Spark's do; None if none of them can be expressed."""
     translator = _Translator(definition, schema)
     parts: list[JsonValue] = [part for one in filters if (part := translator.translated(one)) is not None]
     wanted: JsonFilter = {"$and": parts}
     try:
         Filter.compile(wanted)
-    except Invalid:  # none at all, or more than a filter may hold: Spark filters alone
+    except Invalid:  # none at all, or more than a filter may hold: only Spark filters
         return None
     return wanted
 
@@ -71,7 +71,7 @@ class _Translator:
         return None if condition is None else {condition[0]: {condition[1]: condition[2]}}
 
     def _negated(self, given: SparkFilter) -> JsonFilter | None:
-        """`NOT a = 1` leaves nulls out, ours takes them in: Spark drops them afterwards."""
+        """`NOT a = 1` excludes nulls, ours includes them: Spark drops them afterward."""
         condition = self._condition(given)
         if condition is None or condition[1] not in _NEGATED:
             return None

@@ -1,4 +1,4 @@
-"""Reading a collection as a DataFrame: one task per range of ids, each of which lists and reads its own."""
+"""Reading a collection as a DataFrame: one task per range of ids, which lists and reads its own range."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class IdPartition(InputPartition):
 
 @dataclass(frozen=True)
 class Reading:
-    """What all tasks of a read are told. `now` is one moment for all of them."""
+    """The settings of all tasks of a read. `now` is one moment for all of them."""
 
     spec: JobSpec
     options: ReadOptions
@@ -58,10 +58,10 @@ class Reading:
 
 
 class WormReader(DataSourceReader):
-    """Everything it holds can be sent to executors."""
+    """Everything in it can be sent to executors."""
 
     def __init__(self, reading: Reading) -> None:
-        Batches(reading.schema)  # an unknown type is told here, not by a task
+        Batches(reading.schema)  # an unknown type is reported here, not by a task
         self.reading = reading
 
     def partitions(self) -> list[InputPartition]:
@@ -74,10 +74,10 @@ class WormReader(DataSourceReader):
 
 
 class PushingReader(WormReader):
-    """Takes Spark's filters; it must not exist where `spark.sql.python.filterPushdown.enabled` is off."""
+    """Accepts Spark's filters; it must not exist if `spark.sql.python.filterPushdown.enabled` is off."""
 
     def pushFilters(self, filters: list[SparkFilter]) -> Iterable[SparkFilter]:  # noqa: N802 - Spark's name
-        """Ours only saves work: Spark tests what is left once more."""
+        """Ours only save work: Spark tests the remaining rows again."""
         reading = self.reading
         if reading.options.kind == "documents":
             extra = pushed(filters, reading.spec.collection().definition, reading.schema)
@@ -99,7 +99,7 @@ def read_range(reading: Reading, within: IdRange) -> Iterator[pa.RecordBatch]:
 
 @dataclass
 class _Rows:
-    """Makes rows of what was found, as the options want it."""
+    """Makes rows from what was found, according to the options."""
 
     reading: Reading
     batches: Batches = field(init=False)
@@ -109,7 +109,7 @@ class _Rows:
         self._filter = self.reading.wanted()
 
     def cells(self, found: Found) -> Mapping[str, object] | None:
-        """None: it does not match, or is not fit to be shown."""
+        """None if it does not match, or must not be shown."""
         if found.document is None:
             return self._undocumented(found)
         if not self._filter.matches(found.document):
@@ -118,7 +118,7 @@ class _Rows:
         return self._fitted(found, Row({**document, **found.extra, "id": found.id}, found.reason))
 
     def _undocumented(self, found: Found) -> Mapping[str, object] | None:
-        """Nobody knows whether it matches: shown, where the reader asks for what is broken."""
+        """It is unknown whether it matches: it is shown if the reader asks for broken documents."""
         if self.reading.options.mode == "PERMISSIVE" and not self.batches.shows_corrupt:
             return None
         return self._fitted(found, Row({**found.extra, "id": found.id}, found.reason))

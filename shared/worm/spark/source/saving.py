@@ -1,10 +1,11 @@
-"""Saving the documents of one task so that running the task again, or twice at once, changes nothing.
+"""Saves the documents of one task so that repeating the task, or running it twice at once, changes nothing.
 
-- Each document is read before it is written: one that is stored with the same content already is left alone.
+- Each document is read before it is written: one that is already stored with the same content is left alone.
 - Every write is conditional on what was read, so of two attempts one wins, and the other then finds its own content.
-- All attempts of a job stamp with the moment of its start. A document that the job wrote and that somebody changed
-  since is recognised in the history by that stamp, so a late attempt does not write over the newer change.
-- An attempt may die between the write and its history: what an attempt finds stored is recorded where that is missing.
+- All attempts of a job use the time of its start. If the job wrote a document and somebody has changed it since then,
+  that time identifies the job's write in the history, so a late attempt does not overwrite the newer change.
+- An attempt may die between the write and its history: the next attempt records what it finds stored, if that is
+  missing.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from worm.spark.source.values import Fields, is_same_object, merged, without_nul
 
 ROUNDS_MAX = 12
 SKEW = timedelta(minutes=15)
-"""How far the clocks of the driver and of the store may be apart when the history is searched for the job's stamp."""
+"""How far the clocks of the driver and the store may differ when the history is searched for the job's time."""
 _LOOK_BACK = 100
 _STOPPING = (Unavailable, CommitStateUnknown, Denied, Corrupt)
 
@@ -42,7 +43,7 @@ class JobModel(Model):
 
     @property
     def fields(self) -> Fields:
-        """What the schema declares, and the two times."""
+        """The fields that the schema declares, and the two times."""
         times = {name: FieldDef(type="datetime") for name in TIME_FIELDS}
         return {**times, **self._collection.definition.fields}
 
@@ -59,13 +60,13 @@ class JobModel(Model):
         return stamped if is_new else {**stamped, "updatedAt": self.stamp}
 
     def is_broken(self, found: Result[DocumentDict]) -> bool:
-        """Is something stored there that is no valid document?"""
+        """Whether the stored object is not a valid document."""
         return isinstance(found.error, Invalid) and self._is_id(found.id)
 
     def save_over(
         self, documents: Sequence[DocumentDict], broken: Collection[str], actor: str | None
     ) -> list[Result[DocumentDict]]:
-        """`save_many`; what is stored under these ids was found to be `broken`, and is replaced if it still is."""
+        """`save_many`; the stored objects with these ids were found `broken`, and are replaced if they still are."""
         about: About = {"actor": actor}
 
         def draft(document: DocumentDict) -> DocumentDraft:
@@ -92,7 +93,7 @@ class JobModel(Model):
         raise self._conflict(entity_id, "", found)
 
     def record(self, documents: Sequence[DocumentDict]) -> None:
-        """Bring history and table of these documents up to date, where they are behind (inline maintenance)."""
+        """Bring history and table of these documents up to date, if they are behind (inline maintenance)."""
         etags = {origin.id: origin.at.etag for one in documents if (origin := one.provenance) is not None}
         behind = list(etags)
         if self._collection.definition.oplog and behind:
@@ -116,7 +117,7 @@ class JobModel(Model):
 
 @dataclass
 class Saved:
-    """What became of the documents of one task, and why some were refused."""
+    """The result for the documents of one task, and why some were refused."""
 
     counts: Counter[str] = field(default_factory=Counter)
     refused: dict[str, str] = field(default_factory=dict)
@@ -124,8 +125,8 @@ class Saved:
 
 @dataclass
 class Saver:
-    """Saves in bulks. `overwrite`: documents that exist are changed; else another content is refused. `is_rerun`: an
-    attempt of the same task may have been here before."""
+    """Saves in bulk. `overwrite`: existing documents are changed; otherwise different content is refused. `is_rerun`:
+    an earlier attempt of the same task may have saved some."""
 
     model: JobModel
     start: datetime
@@ -142,7 +143,7 @@ class Saver:
         self.fields = self.model.fields
 
     def save(self, documents: Sequence[tuple[str, JsonObject]]) -> None:
-        """Documents by id, as rows of the frame say them (nulls and all). An id comes once."""
+        """Save documents by id, as in the rows of the frame (including nulls). Each id comes once."""
         pending = dict(documents)
         for round_ in range(ROUNDS_MAX):
             pending = self._round(pending)
@@ -154,7 +155,7 @@ class Saver:
         )
 
     def _round(self, pending: dict[str, JsonObject]) -> dict[str, JsonObject]:
-        """Returns those that lost to another write and must be looked at again."""
+        """Returns those that lost to another write and must be checked again."""
         writes: dict[str, tuple[str, DocumentDict]] = {}
         there: list[DocumentDict] = []
         found = self.model.find_many(list(pending))
@@ -185,7 +186,7 @@ class Saver:
             self._refuse(found.id, found.error)
         elif found.document is None and not is_broken:
             if self.is_rerun and self._was_applied(found.id, given):
-                self.saved.counts["unchanged"] += 1  # created, and deleted since
+                self.saved.counts["unchanged"] += 1  # created, and deleted since then
             else:
                 writes[found.id] = "created", self._new(found.id, given)
         elif found.document is not None and self._is_there(found.document, given):
@@ -204,7 +205,7 @@ class Saver:
             writes[found.id] = "updated", self._changed(found.id, found.document, given)
 
     def _is_there(self, stored: Document, given: JsonObject) -> bool:
-        """Has the stored document this content? Which times it has matters only where the frame says them."""
+        """Whether the stored document has this content. Its times matter only if the frame has them."""
         exact = not self.overwrite or self.replace
         own = {"id", *(name for name in TIME_FIELDS if not given.get(name))}
         if self.overwrite:
@@ -216,7 +217,7 @@ class Saver:
         return is_same_object(compared, wanted, self.fields, exact=exact)
 
     def _was_applied(self, entity_id: str, given: JsonObject) -> bool:
-        """Did an earlier attempt of this job write it, and somebody change it since?"""
+        """Whether an earlier attempt of this job wrote it, and somebody has changed it since then."""
         for entry in self.model.entries_since(entity_id, self._since):
             if _written_at(entry) == self.model.stamp:
                 state = self.model.get_at(entity_id, seq=entry.seq)
@@ -227,7 +228,7 @@ class Saver:
         return DocumentDict({**self._defaults, **without_nulls(given, self.fields), "id": entity_id})
 
     def _changed(self, entity_id: str, stored: DocumentDict | None, given: JsonObject) -> DocumentDict:
-        """Over the version that was read. Over a document that is broken there is nothing to keep."""
+        """Replaces the version that was read. A broken document has nothing to keep."""
         origin = None if stored is None else stored.provenance
         if stored is None or self.replace:
             kept = {name: stored[name] for name in ("createdAt",) if stored and name in stored}
@@ -243,7 +244,7 @@ class Saver:
 
 
 def _written_at(entry: OplogEntry) -> JsonValue:
-    """`updatedAt` of the document that the entry brought; of a deletion there is none."""
+    """`updatedAt` of the document in the entry; None for a deletion."""
     if entry.op == "delete":
         return None
     pair = (entry.diff or {}).get("updatedAt")

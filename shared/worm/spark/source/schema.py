@@ -34,7 +34,7 @@ from worm.schema.definition import TIME_FIELDS
 from worm.spark.source.options import Kind
 
 CORRUPT = "_corrupt"
-"""The column that says what is wrong with a row; in the result only where the reader's own schema names it."""
+"""The column that says what is wrong with a row; in the result only if the reader's own schema names it."""
 DOCUMENT = "document"
 
 _SCALARS: dict[str, DataType] = {
@@ -48,7 +48,7 @@ _SCALARS: dict[str, DataType] = {
 
 
 def schema_of(definition: ModelDef, kind: Kind) -> StructType:
-    """What `load()` gives without a schema of the reader's own."""
+    """The schema of `load()`, unless the reader gives its own."""
     if kind == "documents":
         return documents_schema(definition)
     inner = StructField(DOCUMENT, _document_struct(definition))
@@ -62,7 +62,7 @@ def documents_schema(definition: ModelDef) -> StructType:
 
 
 def field_type(field: FieldDef | None) -> DataType:
-    """The Spark type of a field; a string for what has no type of its own."""
+    """The Spark type of a field; string if it has no type of its own."""
     if field is not None and field.type == "array":
         return ArrayType(field_type(field.items))
     if field is not None and field.properties:
@@ -71,8 +71,8 @@ def field_type(field: FieldDef | None) -> DataType:
 
 
 def check_names(definition: ModelDef, schema: StructType) -> None:
-    """Spark compares names of columns without regard to case, unless told otherwise; two of our fields may not be one
-    of its columns."""
+    """Spark compares column names case-insensitively, unless configured otherwise; two of our fields must not become
+    one column."""
     seen: dict[str, str] = {}
     for name in schema.fieldNames():
         if seen.setdefault(name.lower(), name) != name:
@@ -92,7 +92,7 @@ def _struct(fields: Mapping[str, FieldDef]) -> StructType:
 
 
 def _history_schema(document: StructField) -> StructType:
-    """`ts` is when the entry came to hold, `until` when the next one did; `document` is null where it was deleted."""
+    """`ts` is the time of the entry, `until` the time of the next one; `document` is null if it was deleted."""
     return StructType(
         [
             StructField("id", StringType()),

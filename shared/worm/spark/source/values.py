@@ -1,8 +1,8 @@
-"""From rows of a frame to documents, and how a stored document compares with one.
+"""Converts rows of a frame to documents, and compares stored documents with them.
 
-A frame cannot tell null from missing, `1` from `1.0`, or `12:00Z` from `12:00:00.000Z`; and an `object` without
-declared properties is JSON in a string. So values are compared by what they mean, and a field that means the same stays
-as it is.
+A frame cannot distinguish null from missing, `1` from `1.0`, or `12:00Z` from `12:00:00.000Z`; and an `object` without
+declared properties is JSON in a string. So values are compared by their meaning, and a field with the same meaning
+stays unchanged.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def document_of(row: Mapping[str, object], fields: Fields) -> JsonObject:
 
 
 def without_nulls(document: JsonObject, fields: Fields) -> JsonObject:
-    """What a new document holds: null in a frame is no field."""
+    """The content of a new document: null in a frame means no field."""
     return {name: _bare(value, fields.get(name)) for name, value in document.items() if value is not None}
 
 
 def is_same(stored: JsonValue, given: JsonValue, field: FieldDef | None, *, exact: bool) -> bool:
-    """Do they mean the same? Without `exact`, a stored object may have more fields than the given one."""
+    """Whether they mean the same. Without `exact`, a stored object may have more fields than the given one."""
     if given is None or stored is None:
         return stored is given
     if isinstance(given, dict):
@@ -45,7 +45,7 @@ def is_same(stored: JsonValue, given: JsonValue, field: FieldDef | None, *, exac
     if isinstance(stored, str) and isinstance(given, str) and field is not None and field.type == "datetime":
         return stored == given or (moment_of(stored) is not None and moment_of(stored) == moment_of(given))
     if isinstance(given, str) and field is None and not isinstance(stored, str):
-        return dumps(stored).decode() == given  # as the reader shows what has no type of its own
+        return dumps(stored).decode() == given  # as the reader shows values without a type of their own
     return type(stored) in _kinds(given) and stored == given
 
 
@@ -56,7 +56,8 @@ def is_same_object(stored: JsonObject, given: JsonObject, fields: Fields, *, exa
 
 
 def merged(stored: JsonObject, given: JsonObject, fields: Fields) -> JsonObject:
-    """The stored object with the given fields; what means the same stays, null takes a field away, others are kept."""
+    """The stored object with the given fields; fields with the same meaning stay, null removes a field, and others are
+    kept."""
     result = dict(stored)
     for name, value in given.items():
         before, field = stored.get(name), fields.get(name)
@@ -76,7 +77,7 @@ def _properties(field: FieldDef | None) -> Fields:
 
 
 def _bare(value: JsonValue, field: FieldDef | None) -> JsonValue:
-    """Without the nulls of structs; those of an object that came as JSON were written there."""
+    """Without the nulls of structs; the nulls of an object that came as JSON are real values."""
     if isinstance(value, dict):
         is_json = field is not None and not field.properties
         return value if is_json else without_nulls(value, _properties(field))
@@ -124,7 +125,7 @@ def _fraction(value: Decimal, path: str) -> float:
 
 
 def _time(moment: datetime) -> str:
-    """`2026-02-24T12:00:00.000Z`, in microseconds where it has any; without zone where the column has none."""
+    """`2026-02-24T12:00:00.000Z`, with microseconds if it has any; without a zone if the column has none."""
     spec = "microseconds" if moment.microsecond % 1000 else "milliseconds"
     if moment.tzinfo is None:
         return moment.isoformat(timespec=spec)

@@ -1,7 +1,7 @@
-"""Writing a frame into a collection: every row is one document, saved by the rules of the collection.
+"""Writes a frame into a collection: every row is one document, saved by the rules of the collection.
 
-Tasks save what can be saved and report the rest; when all are done the driver fails the job with the ids that were
-refused. There is no going back: what was saved stays, and running the job again finds it there.
+Tasks save what can be saved and report the rest; when all are done, the driver fails the job with the refused ids.
+There is no rollback: saved documents stay, and running the job again finds them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Writing:
-    """What all tasks of a write are told. `start` is one moment for all of them and their attempts."""
+    """The settings of all tasks of a write. `start` is one moment for all of them and their attempts."""
 
     spec: JobSpec
     options: WriteOptions
@@ -55,14 +55,14 @@ class Writing:
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task did: how many documents were created, updated, unchanged and refused, and why the refused were."""
+    """What one task did: how many documents were created, updated, unchanged and refused, and why some were refused."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
 class WormWriter(DataSourceArrowWriter):
-    """Everything it holds can be sent to executors."""
+    """Everything in it can be sent to executors."""
 
     def __init__(self, writing: Writing, schema: StructType) -> None:
         self.writing = writing
@@ -77,7 +77,7 @@ class WormWriter(DataSourceArrowWriter):
         return write_rows(self.writing, rows_of(iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Say what was done, or why not all of it."""
+        """Report what was done, or raise with what failed."""
         written = [one for one in messages if isinstance(one, Written)]
         counts: Counter[str] = Counter()
         refused: dict[str, str] = {}
@@ -92,7 +92,7 @@ class WormWriter(DataSourceArrowWriter):
             raise Conflict(f"{self.writing.spec.model}: {told}. {shown}{more}", hint=_REFUSED_HINT)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Nothing to take back: documents that were saved have a history by now."""
+        """Nothing to roll back: saved documents already have a history."""
         LOG.warning("%s: the write was aborted; the documents saved so far remain", self.writing.spec.model)
 
 
@@ -133,8 +133,8 @@ class _Bulk:
         return len(self._waiting)
 
     def add(self, row: Mapping[str, object], saver: Saver) -> tuple[str, str] | None:
-        """The id and the problem of a row that cannot be a document. An id that waits already is saved first, so that
-        the second row of it is compared with the first."""
+        """The id and the problem of a row that cannot be a document. If the id is already waiting, it is saved first,
+        so that its second row is compared with the first."""
         named = str(row.get("id"))
         try:
             document = document_of(row, saver.fields)
