@@ -1,7 +1,7 @@
 """What mkdocs calls while it builds the site (mkdocs.yml, `hooks`).
 
-Pages are plain Markdown that GitHub shows as well. So anchors are those of GitHub, and a link that leaves `docs/` (to a
-script, a template, the change log) becomes a link into the repository.
+Pages are plain Markdown that GitHub shows as well. So anchors are those of GitHub, and a list may follow a paragraph
+without a blank line. A link that leaves `docs/` (to a script, a template, the change log) leads into the repository.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Protocol
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 log = logging.getLogger("mkdocs.site_hooks")  # mkdocs counts the warnings of its children: strict builds fail
+_LIST = re.compile(r"(?:[-*]|1\.) ")
 _LINK = re.compile(r"(\]\()(?![a-z]+:|#)([^)\s#]+)")
 
 
@@ -31,7 +32,8 @@ def on_config(config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Page, config: Any, files: object) -> str:
     folder = (DOCS / page.file.src_uri).parent
-    return _LINK.sub(lambda found: found[1] + link(folder, found[2], config.extra["repository"]), markdown)
+    linked = _LINK.sub(lambda found: found[1] + link(folder, found[2], config.extra["repository"]), markdown)
+    return separate_lists(linked)
 
 
 def anchor(title: str, separator: str) -> str:
@@ -48,6 +50,20 @@ def link(folder: Path, target: str, repository: str) -> str:
         log.warning("%s: %s does not exist", folder.relative_to(ROOT), target)
     kind = "tree" if path.is_dir() else "blob"
     return f"{repository}/{kind}/main/{path.relative_to(ROOT).as_posix()}"
+
+
+def separate_lists(markdown: str) -> str:
+    """A blank line before each list that interrupts a paragraph, which mkdocs would take for more of its text."""
+    lines: list[str] = []
+    in_code = in_list = False
+    for line in markdown.splitlines():
+        starts = _LIST.match(line) is not None and not in_code
+        if starts and not in_list and lines and lines[-1].strip():
+            lines.append("")
+        in_code ^= line.lstrip().startswith("```")
+        in_list = starts or (in_list and bool(line.strip()))
+        lines.append(line)
+    return "\n".join(lines) + "\n"
 
 
 def _list_decisions(nav: list[dict[str, Any]]) -> None:

@@ -16,8 +16,8 @@ import pytest
 from tests.docs.markdown import ROOT, Block, blocks
 
 README = ROOT / "README.md"
-BUILDS = {"make build", ".venv-tools/bin/sam deploy --guided"}
-"""`make build` is run by tests/template; deploying needs an account."""
+INSTALL = "pip install 's3worm[cli]'"
+"""tests/package runs it, with the wheel."""
 
 
 def _blocks(language: str) -> list[str]:
@@ -69,8 +69,8 @@ def _look_at_it(command: str, folder: Path) -> None:
 
 
 def test_every_fenced_command_is_one_that_a_test_runs() -> None:
-    others = [command for command in _commands() if not command.startswith("worm ") and command not in BUILDS]
-    assert others == ["./scripts/run", "./scripts/test"]
+    others = [command for command in _commands() if not command.startswith("worm ")]
+    assert others == [INSTALL, "./scripts/run", "./scripts/test"]
     assert {block.language for block in blocks(README)} == {"sh", "python", "text"}
 
 
@@ -91,17 +91,31 @@ def test_the_examples_run_in_order_with_the_output_shown(tmp_path: Path) -> None
     assert shown["verify"].endswith("no differences\n")
 
 
-def test_the_python_example_with_its_schema_is_eighteen_lines_at_most() -> None:
+def test_the_python_example_is_an_import_and_ten_lines_with_its_schema() -> None:
     (program,) = _blocks("python")
-    assert "(worm.Document):" in program
-    assert len(program.splitlines()) <= 18
+    first, *lines = [line for line in program.splitlines() if line]
+    assert first == "import worm"
+    assert any("(worm.Document):" in line for line in lines)
+    assert len(lines) <= 10
 
 
 def test_the_first_success_fits_on_one_screen() -> None:
-    """Up to the first command: a title, what it is, what to type."""
+    """What it is, one picture, how to install it, a program and what it prints."""
     lines = README.read_text().splitlines()
-    assert lines.index("./scripts/run") < 25
-    assert lines.index("worm verify") < 65
+    assert len([line for line in lines if line.startswith("![")]) == 1
+    assert lines.index(INSTALL) < 12
+    assert lines.index("```text") < 36
+    assert len(lines) < 70
+
+
+def test_the_home_page_of_the_site_has_the_same_program() -> None:
+    shown = [block for block in blocks(ROOT / "docs" / "index.md") if block.language in ("python", "text")]
+    assert shown == [block for block in blocks(README) if block.language in ("python", "text")]
+
+
+def test_it_leads_to_the_four_parts_of_the_documentation() -> None:
+    parts = re.findall(r"^- \*\*\[([\w-]+)\]\(", README.read_text(), flags=re.MULTILINE)
+    assert parts == ["Tutorials", "How-to", "Reference", "Explanation"]
 
 
 @pytest.mark.slow

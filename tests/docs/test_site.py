@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 
-from scripts.site_hooks import anchor, link
+from scripts.site_hooks import anchor, link, separate_lists
 from tests.docs.markdown import ROOT, anchors
 from tests.docs.site_build import build_site
 from worm.version import DOCS_URL
@@ -72,6 +73,26 @@ def test_no_page_loads_anything_from_another_host(site: Path) -> None:
 
 
 @pytest.mark.slow
+def test_pages_have_the_lists_tables_and_code_that_github_shows(site: Path) -> None:
+    """mkdocs wants blank lines and four spaces where GitHub does not: a list would become a line of text."""
+    github = MarkdownIt("commonmark", {"html": True}).enable("table")
+    differ: dict[str, tuple[int, int]] = {}
+    for page in {*DOCS.rglob("*.md")} - {DOCS / "index.md", DOCS / "reference" / "python.md"}:
+        built = site / page.relative_to(DOCS).with_name("index.html" if page.stem == "README" else f"{page.stem}.html")
+        shown = built.read_text().partition("<article")[2].partition("</article>")[0]
+        pairs = {tag: (_count(tag, github.render(page.read_text())), _count(tag, shown)) for tag in TAGS}
+        differ |= {f"{page.name} {tag}": pair for tag, pair in pairs.items() if pair[0] != pair[1]}
+    assert differ == {}
+
+
+TAGS = ("h1", "h2", "h3", "li", "tr", "td", "pre", "blockquote", "img")
+
+
+def _count(tag: str, html: str) -> int:
+    return len(re.findall(rf"<{tag}\b", html))
+
+
+@pytest.mark.slow
 def test_the_search_index_has_every_page_and_can_be_read_from_a_disk(site: Path) -> None:
     entries = json.loads((site / "search" / "search_index.json").read_text())["docs"]
     indexed = {one["location"].partition("#")[0] for one in entries}
@@ -111,6 +132,11 @@ def test_a_link_that_leaves_the_docs_leads_into_the_repository(target: str, show
 def test_a_link_to_a_file_that_is_not_there_fails_a_strict_build(caplog: pytest.LogCaptureFixture) -> None:
     link(DOCS, "../nothing.yaml", REPOSITORY)
     assert [record.getMessage() for record in caplog.records] == ["docs: ../nothing.yaml does not exist"]
+
+
+def test_a_list_may_follow_a_paragraph_without_a_blank_line() -> None:
+    page = "For:\n- one\n  more\n- two\n\n```sh\na\n- b\n```\n"
+    assert separate_lists(page) == "For:\n\n- one\n  more\n- two\n\n```sh\na\n- b\n```\n"
 
 
 def test_anchors_are_those_that_links_are_checked_with(tmp_path: Path) -> None:

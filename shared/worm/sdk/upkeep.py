@@ -96,8 +96,8 @@ class Upkeep(Session):
         """What became of an upload under this key, and what to do about it; as `worm why`. Reads only.
 
         Examples:
-            >>> db.why("customers/acme/data.json").explanation
-            'entry 1 records this version and the table has its row'
+            >>> db.why("customers/acme/data.json").verdict.value
+            'recorded'
         """
         if not isinstance(key, str):
             raise Invalid(f"takes the key of an object, not {shown(key)}", path="key")
