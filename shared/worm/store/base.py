@@ -63,6 +63,12 @@ def same_version(one: str | None, other: str | None) -> bool:
     return (one or NULL_VERSION) == (other or NULL_VERSION)
 
 
+def check_store(given: object) -> None:
+    """`Invalid` for what is not a store."""
+    if not callable(getattr(given, "put_if_absent", None)):
+        raise Invalid(f"takes a store, not {shown(given)}", path="store", hint="`worm.open_store` opens one")
+
+
 def is_directory(store: Store) -> bool:
     """Files on this machine: no workers, and never more of a key than the current object."""
     return store.url.startswith("file:")
