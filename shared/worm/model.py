@@ -23,6 +23,7 @@ from worm.folding import Abandoned, abandoned
 from worm.forks import new_lock
 from worm.position import Position, position_of
 from worm.schema import Schema, load_schema
+from worm.schema.definition import checked_schema
 from worm.sdk.access import Result
 from worm.sdk.document import About, DocumentDict
 from worm.sdk.model import Model
@@ -30,7 +31,7 @@ from worm.sdk.past import CHANGED_MAX
 from worm.sdk.shapes import Dicts, model_name
 from worm.sdk.upkeep import Names, Upkeep
 from worm.session import Maintenance, Session, Settings
-from worm.store.base import Durability, Store, is_directory
+from worm.store.base import Durability, Store, check_store, is_directory
 from worm.store.open import open_store
 from worm.store.parallel import in_parallel
 from worm.tables.build import Progress, silent
@@ -165,6 +166,8 @@ class Worm(Upkeep):
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> None:
+        check_store(store)
+        checked_schema(schema)
         settings = Settings(actor=actor, reason=reason, maintenance=maintenance)
         super().__init__(store, settings, schema=schema, probe=probe, clock=clock, ids=ids)
         self._models: dict[str, Model[DocumentDict]] = {}

@@ -29,6 +29,7 @@ from enum import Enum
 from worm.clock import moment_of
 from worm.errors import Invalid, shown
 from worm.schema import Layout, ModelDef, Schema
+from worm.schema.definition import checked_schema
 from worm.schema.fields import SINGLETON_ID, check_id, check_safe, id_segment, segment_id, typed_problem, unescaped
 from worm.values import dataclass
 
@@ -121,6 +122,11 @@ def is_system_key(key: str) -> bool:
     return key.startswith((".", LOG_PREFIX)) or "/." in key
 
 
+def _check_text(given: object, path: str) -> None:
+    if not isinstance(given, str):
+        raise Invalid(f"must be text, not {shown(given)}", path=path)
+
+
 class StorageResolver:
     """The keys of one schema. Models are named by their schema name.
 
@@ -130,7 +136,7 @@ class StorageResolver:
     """
 
     def __init__(self, schema: Schema) -> None:
-        self._schema = schema
+        self._schema = checked_schema(schema)
         self._layouts: dict[str, Layout] = {
             OPLOG_DIR: schema.storage.oplog_layout,
             SNAPSHOTS_DIR: schema.storage.snapshots_layout,
@@ -193,12 +199,14 @@ class StorageResolver:
 
     def oplog_key(self, model: str, id: str, seq: int) -> str:
         """`…/0001.json`: at least four digits. Sort entries by number: from 10000 on, names sort in the wrong order."""
-        if not 1 <= seq < 10**19:
-            raise Invalid(f"oplog seq must be from 1 to 10^19 - 1, not {seq}")
+        given: object = seq
+        if not isinstance(given, int) or not 1 <= given < 10**19:
+            raise Invalid(f"oplog seq must be from 1 to 10^19 - 1, not {shown(given)}")
         return f"{self.oplog_path(model, id)}{seq:04d}.json"
 
     def time_mark_key(self, model: str, id: str, name: str) -> str:
         """`name` comes from `mark_name` or `ArchiveName.mark`."""
+        _check_text(name, "name")
         if marked_seq(name) is None and ArchiveName.of_mark(name) is None:
             raise Invalid(f"{shown(name)} is not the name of a time mark")
         return self.time_mark_path(model, id) + name
@@ -229,6 +237,7 @@ class StorageResolver:
 
     def claim_key(self, model: str, field: str, digest: str) -> str:
         """The claim of a unique value; `digest` is the SHA-256 of its canonical bytes in lowercase hex."""
+        _check_text(digest, "digest")
         if not _SHA256.fullmatch(digest):
             raise Invalid(f"claim digest {shown(digest)} must be 64 lowercase hex digits")
         return f"{self.collection_path(model)}{INDEX_DIR}/{escape_field(field)}/{CLAIMS_DIR}/{digest}"
@@ -246,6 +255,7 @@ class StorageResolver:
 
     def change_set_key(self, model: str, name: str) -> str:
         """`name` is a ULID."""
+        _check_text(name, "name")
         file = f"{name}.json"
         if not _CHANGE_SET.fullmatch(file):
             raise Invalid(f"change set name {shown(name)} must be a ULID")
@@ -274,6 +284,7 @@ class StorageResolver:
 
     def parse(self, key: str) -> KeyInfo:
         """What the key is. Never raises, whatever the text."""
+        _check_text(key, "key")
         if key == BUCKET_SENTINEL:
             return KeyInfo(KeyKind.SENTINEL)
         if key == SCHEMA_KEY:
@@ -488,6 +499,7 @@ def digest_of(body: bytes) -> str:
 
 def escape_field(field: str) -> str:
     """The file name (without `.json`) of a field's index; `Invalid` if the name is empty or too long."""
+    _check_text(field, "field")
     try:
         raw = field.encode("utf-8")
     except UnicodeEncodeError as error:

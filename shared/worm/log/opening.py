@@ -9,7 +9,7 @@ from typing import Self
 from worm.clock import Clock, Ids, SystemClock
 from worm.codec.logs import check_name
 from worm.codec.strict_json import JsonObject, check_json
-from worm.errors import Invalid, NotFound
+from worm.errors import Invalid, NotFound, shown
 from worm.forks import in_child, new_lock
 from worm.log.config import LogConfig
 from worm.log.fence import is_blank, root_file
@@ -65,6 +65,8 @@ class CommitLog:
     def __init__(
         self, store: Store, name: str, *, config: LogConfig | None, create: bool, clock: Clock, ids: Ids
     ) -> None:
+        if config is not None and not isinstance(config, LogConfig):
+            raise Invalid(f"takes a LogConfig, not {shown(config)}", path="config")
         self.store, self.keys = store, DbKeys(name)
         self._config, self._clock, self._ids = config, clock, ids
         root = root_file(store, self.keys, clock=clock, ids=ids, kind="documents")

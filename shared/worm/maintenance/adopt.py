@@ -22,12 +22,13 @@ from worm.collections.collection import Collection
 from worm.collections.entries import Heads, Row
 from worm.collections.layout import SCHEMA_KEY
 from worm.collections.push import Adopted, PushReport, push_over
-from worm.errors import Invalid, WormError
+from worm.errors import Invalid, WormError, shown
 from worm.maintenance.push_plan import ModelProgress, PushPlan, ScanScope, plan_over, unwatched
 from worm.maintenance.sweep import Sweep
 from worm.schema import Schema
+from worm.schema.definition import checked_schema
 from worm.session import Session
-from worm.store.base import Read, Store
+from worm.store.base import Read, Store, check_store
 from worm.store.parallel import chunked
 from worm.tables.build import build_manifest
 from worm.tables.manifest import Manifest
@@ -54,7 +55,11 @@ def push(
         >>> sorted(worm.connect("memory://pushed").schema.models)
         ['Customer']
     """
-    session = Session(store, schema=schema)
+    check_store(store)
+    session = Session(store, schema=checked_schema(schema))
+    for name, function in (("planned", planned), ("progress", progress)):
+        if not callable(function):
+            raise Invalid(f"takes a function, not {shown(function)}", path=name)
     return push_session(session, force=force, adopt=adopt, sample=sample, planned=planned, progress=progress)
 
 

@@ -18,7 +18,7 @@ from typing import Self
 
 from worm.clock import Clock, Ids, SystemClock, iso_millis
 from worm.codec.strict_json import JsonObject, type_name
-from worm.errors import Conflict, Expired, Fenced, Invalid, NotFound, Unavailable, WormError
+from worm.errors import Conflict, Expired, Fenced, Invalid, NotFound, Unavailable, WormError, shown
 from worm.forks import new_lock
 from worm.log.group import GroupCommit
 from worm.log.retries import Retries, recent_segments
@@ -53,6 +53,8 @@ def create_database(
 ) -> None:
     """Create a page store. `Conflict` if one with this id exists, `Invalid` if it is a database of another kind,
     `Corrupt` if there is one whose root is gone."""
+    if config is not None and not isinstance(config, PageConfig):
+        raise Invalid(f"takes a PageConfig, not {shown(config)}", path="config")
     clock = clock or SystemClock()
     root = PagesRoot(store, db_id, clock=clock, ids=ids or Ids.system(clock))
     main = PageBranch(created=iso_millis(clock.now()))
@@ -206,6 +208,9 @@ class PageDb(PageReader):
     ) -> Future[int]:
         """Like `write`, without waiting; the future has the LSN. The caller has to flush (`flush_if_due`). `records`
         come before those of the pages; the caller has to check them, too."""
+        given: object = records
+        if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+            raise Invalid(f"takes a list of JSON objects, not {shown(given)}", path="records")
         listed, base = [*records, *self._records(pages)], self._view.branch.base
         result, is_ours = self._retries.begin(txn, listed)
         if not is_ours:

@@ -16,7 +16,7 @@ from typing import Self
 
 from worm.clock import Clock, Ids, SystemClock
 from worm.codec.strict_json import type_name
-from worm.errors import Expired, Invalid, NotFound, Unavailable
+from worm.errors import Expired, Invalid, NotFound, Unavailable, shown
 from worm.forks import in_child, new_rlock
 from worm.log.keys import DbKeys
 from worm.log.reader import LogReader, last_slot, slot_is_before
@@ -213,6 +213,9 @@ class PageReader:
 
     def scan(self, start: str = "", end: str | None = None, at: Position | None = None) -> Iterator[PageVersion]:
         """The pages from `start` up to `end`, in order, as they were at a position."""
+        for name, page in (("start", start), ("end", "" if end is None else end)):
+            if not isinstance(page, str):
+                raise Invalid(f"takes the name of a page, not {shown(page)}", path=name)
         lsn = self.lsn_of(at)
         last, rounds = "", 0
         while True:

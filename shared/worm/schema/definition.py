@@ -385,7 +385,8 @@ class Schema(Definition):
 
     def model(self, name: str) -> ModelDef:
         """The model of this name; `NotFound` lists the known ones."""
-        found = self.models.get(name)
+        given: object = name
+        found = self.models.get(given) if isinstance(given, str) else None
         if found is None:
             raise NotFound(f"no model {shown(name)} in the schema; known: {', '.join(self.models) or 'none'}")
         return found
@@ -478,6 +479,13 @@ def load_schema(source: Mapping[str, object] | bytes | str | Path) -> Schema:
     return schema
 
 
+def checked_schema(given: object) -> Schema:
+    """`Invalid` for what is not a loaded schema."""
+    if not isinstance(given, Schema):
+        raise Invalid(f"takes a Schema, not {shown(given)}", path="schema", hint="`worm.load_schema` makes one")
+    return given
+
+
 def load_pushed(body: bytes, key: str) -> Schema:
     """The schema that was pushed to a place; `Corrupt`, naming the key, where what is there is none."""
     try:
@@ -498,6 +506,8 @@ def _read(source: Mapping[str, object] | bytes | str | Path) -> JsonValue:
             raise NotFound(f"no schema file {path}", hint="`worm import` makes one from existing documents") from error
         except OSError as error:
             raise Invalid(f"cannot read schema file {path}: {error.strerror}") from error
+        except ValueError as error:  # no name of a file: a NUL, a lone surrogate
+            raise Invalid(f"{shown(str(source))} is not the path of a file") from error
         try:
             return loads(body, max_bytes=SCHEMA_BYTES_MAX)
         except Invalid as error:

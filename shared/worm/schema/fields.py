@@ -378,10 +378,16 @@ _INT_ID_BITS = 53  # what a JavaScript reader of the document can hold exactly
 
 def check_id(id_type: IdType | None, id: str) -> str:
     """Return the id, or raise `Invalid` with the reason. `id_type` None is a singleton."""
+    _check_text(id)
     problem = typed_problem(id_type, id)
     if problem:
         raise Invalid(f"id {shown(id)} {problem}")
     return id
+
+
+def _check_text(id: object) -> None:
+    if not isinstance(id, str):
+        raise Invalid(f"an id must be a string, not {shown(id)}", hint=_ID_HINT)
 
 
 def id_text(id_type: IdType | None, value: object) -> str:
@@ -407,6 +413,7 @@ def typed_problem(id_type: IdType | None, id: str) -> str | None:
 
 def check_safe(id: str) -> str:
     """Return the id when it can be one whatever its type, or raise `Invalid`."""
+    _check_text(id)
     problem = _text_problem(id)
     if problem:
         raise Invalid(f"id {shown(id)} {problem}")

@@ -11,8 +11,8 @@ class says so: `Annotated[Decimal, Field(json_schema_extra={"type": "string"})]`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, cast
 
@@ -53,6 +53,11 @@ def schema_of(classes: Sequence[type[BaseModel]], *, storage: StorageDef | None 
         >>> worm.schema_of([Customer]).model("Customer").path
         '@customers/(id:string)'
     """
+    given: object = classes
+    if isinstance(given, type) or not isinstance(given, Iterable):
+        raise Invalid(f"takes a list of classes, not {shown(given)}", hint="[Customer, Order]")
+    if storage is not None and not isinstance(storage, StorageDef):
+        raise Invalid(f"takes a StorageDef, not {shown(storage)}", path="storage")
     models: JsonObject = {}
     for cls in classes:
         if not _is_class(cls):
@@ -96,8 +101,9 @@ def _part(settings: bool | SnapshotSettings | ManifestSettings) -> JsonObject:
     """`True`, or only what differs from the defaults."""
     if isinstance(settings, bool):
         return {"enabled": settings}
-    usual, chosen = asdict(type(settings)()), asdict(settings)
-    return {"enabled": True} | {to_camel(name): value for name, value in chosen.items() if value != usual[name]}
+    usual, chosen = type(settings)(), {name: getattr(settings, name) for name in type(settings).__dataclass_fields__}
+    changed = {name: value for name, value in chosen.items() if value != getattr(usual, name)}
+    return {"enabled": True} | {to_camel(name): value for name, value in changed.items()}
 
 
 def _path(cls: type[BaseModel], settings: ModelSettings, id_kind: str) -> str:
@@ -126,6 +132,8 @@ def _indexes(cls: type[BaseModel], settings: ModelSettings, reading: _Reading) -
     found: JsonObject = {}
     for name, asked in settings.indexes.items():
         index = FieldIndex(asked) if isinstance(asked, str) else asked
+        if not isinstance(index, FieldIndex):
+            raise Invalid(f"an index is an Index or the name of a field, not {shown(index)}", path=shown(name))
         if index.field is None:
             raise Invalid(
                 f"the index {name} of {cls.__name__} names no field", hint=f"{{{shown(name)}: Index('field')}}"

@@ -21,6 +21,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
+from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, cast
 
 from pydantic import BaseModel, GetJsonSchemaHandler
@@ -236,7 +237,21 @@ def settings_of(cls: type[BaseModel]) -> ModelSettings:
     found = getattr(cls, "worm_settings", None) or ModelSettings()
     if not isinstance(found, ModelSettings):
         raise Invalid(f"{cls.__name__}.worm_settings must be a ModelSettings, not {type(found).__name__}")
+    for name, (kinds, wanted) in _KINDS.items():
+        value = getattr(found, name)
+        if not isinstance(value, kinds):
+            raise Invalid(f"must be {wanted}, not {shown(value)}", path=f"{cls.__name__}.worm_settings.{name}")
     return found
+
+
+_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "path": ((str, NoneType), "text such as '#org/@orders/(id:slug)'"),
+    "id": ((str, NoneType), "the name of a type of ids"),
+    "snapshots": ((bool, SnapshotSettings), "True, False or a SnapshotSettings"),
+    "manifest": ((bool, ManifestSettings), "True, False or a ManifestSettings"),
+    "indexes": ((Mapping,), "an object of indexes by name"),
+}
+"""Settings that are read here; the schema checks all others."""
 
 
 def collection_of(name: str, *, singleton: bool) -> str:

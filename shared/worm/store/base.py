@@ -64,6 +64,12 @@ def same_version(one: str | None, other: str | None) -> bool:
     return (one or NULL_VERSION) == (other or NULL_VERSION)
 
 
+def check_store(given: object) -> None:
+    """`Invalid` for what is not a store."""
+    if not callable(getattr(given, "put_if_absent", None)):
+        raise Invalid(f"takes a store, not {shown(given)}", path="store", hint="`worm.open_store` opens one")
+
+
 def is_directory(store: Store) -> bool:
     """Whether the store is a directory on this machine: it has no workers and keeps only the current object of each
     key."""

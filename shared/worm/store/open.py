@@ -40,21 +40,28 @@ def open_store(
         >>> store.url
         'memory://files'
     """
+    _check_parts(clock, ids)
     text, scheme, rest = split_url(url)
     if scheme == "":
         return _open_file(_directory(text), clock, ids, durability)
     if scheme == "file":
         return _open_file(_file_path(text), clock, ids, durability)
     if durability is not None:
-        raise Invalid(
-            f"durability={durability!r} only applies to a directory, and {text!r} is not one", hint="leave it out"
-        )
+        what = f"durability={shown(durability)} only applies to a directory, and {shown(text)} is not one"
+        raise Invalid(what, hint="leave it out")
     if scheme == "memory":
         return MemoryStore.named(rest)
     if scheme == "s3":
         bucket, prefix = bucket_and_prefix(text, rest)
         return _open_s3(bucket, prefix, endpoint_url, region, role, clock, ids)
     raise Invalid(f"{shown(text)} is not a URL that worm can open", hint=_other_place(scheme, rest))
+
+
+def _check_parts(clock: object, ids: object) -> None:
+    if clock is not None and not all(callable(getattr(clock, name, None)) for name in ("now", "monotonic", "sleep")):
+        raise Invalid(f"takes a clock, not {shown(clock)}", path="clock", hint="leave it out")
+    if ids is not None and not isinstance(ids, Ids):
+        raise Invalid(f"takes a source of ids, not {shown(ids)}", path="ids", hint="leave it out")
 
 
 def split_url(url: str | Path) -> tuple[str, str, str]:
