@@ -1,10 +1,10 @@
 # Every target only calls a script, so that `make` is never needed.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check lint format bench mutants site build package clean lock
+.PHONY: help setup run test check lint format bench mutants site build package distribution clean lock
 
 help: ## print this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 setup: ## make the virtual environments for everything
 	./scripts/setup --dev --java --spark40 --tools --clients --browser --localstack
@@ -16,8 +16,7 @@ test: ## lint and all tests, as CI does
 	./scripts/test
 
 check: ## lint and the fast tests, before every commit (under 2 minutes)
-	./scripts/lint
-	PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest --hypothesis-profile fast -m "not tools and not clients and not browser and not localstack and not spark and not slow" --ignore=tests/spark --numprocesses 2 --dist worksteal --quiet
+	./scripts/check
 
 lint: ## ruff, ruff format, mypy strict
 	./scripts/lint
@@ -34,12 +33,14 @@ mutants: ## remove guards one at a time: make mutants [MODULE=store/] [ALL=1]
 site: ## build the documentation site into build/site
 	./scripts/site
 
-build: ## sam build: functions and layer into .aws-sam/
-	./scripts/setup --tools
-	PATH="$(CURDIR)/.venv/bin:$$PATH" PYTHON=$(CURDIR)/.venv/bin/python SAM_CLI_TELEMETRY=0 .venv-tools/bin/sam build
+build: ## check the template, and build functions and layer into .aws-sam/
+	./scripts/build
 
 package: ## package the Spark jobs for EMR into dist/spark/
 	./scripts/package_spark
+
+distribution: ## build sdist and wheel into dist/
+	./scripts/distribution
 
 clean: ## remove what was generated, but not the virtual environments
 	rm -rf .aws-sam .worm-dev .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist bench-results

@@ -32,7 +32,7 @@ def environment(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Envir
 
     @cache
     def files() -> Path:
-        return download(built.wheel, "dev", tmp_path_factory.mktemp("files"))
+        return download(built.wheel, tmp_path_factory.mktemp("files"))
 
     @cache
     def made(extra: str) -> Installed:

@@ -20,10 +20,12 @@ from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from packaging.utils import canonicalize_name, parse_wheel_filename
 
 ROOT = Path(__file__).resolve().parents[2]
 _OWN = ("AWS_", "PIP_NO_", "PYTHON", "WORM_")
+DOWNLOADED = "dev"
+CONSTRAINTS = "files.txt"
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 
 
@@ -95,18 +97,25 @@ def build(folder: Path) -> Built:
     return Built(sdist, wheel, direct)
 
 
-def download(wheel: Path, extra: str, folder: Path) -> Path:
-    """A folder with the wheel's dependencies, at the pinned versions."""
+def download(wheel: Path, folder: Path) -> Path:
+    """The folder, with what pip finds to be the dependencies of the largest extra, and constraints that name these
+    files."""
     pins = str(ROOT / "constraints.txt")
-    _checked([*PIP, "download", "--constraint", pins, "--dest", folder, f"{wheel}[{extra}]"])
+    _checked([*PIP, "download", "--constraint", pins, "--dest", folder, f"{wheel}[{DOWNLOADED}]"])
+    files = {parse_wheel_filename(one.name)[0]: one.as_uri() for one in folder.glob("*.whl") if one.name != wheel.name}
+    (folder / CONSTRAINTS).write_text("".join(f"{name} @ {uri}\n" for name, uri in files.items()))
     return folder
 
 
 def installed(wheel: Path, extra: str, files: Path, folder: Path) -> Installed:
-    """By pip, which finds nothing but `files`."""
+    """By pip, which finds nothing but `files`, a folder that `download` made of the same extra or of a larger one."""
     made = _environment(folder)
-    options = ["--no-index", "--no-compile", "--find-links", str(files)]
-    _checked([*PIP, "--python", made.python, "install", *options, f"{wheel}[{extra}]" if extra else wheel])
+    wanted = [f"{wheel}[{extra}]" if extra else str(wheel)]
+    if extra == DOWNLOADED:  # pip takes no package with an extra of its own (moto) from constraints
+        wanted += [str(one) for one in files.glob("*.whl") if one.name != wheel.name]
+    else:
+        wanted += ["--constraint", str(files / CONSTRAINTS)]
+    _checked([*PIP, "--python", made.python, "install", "--no-index", "--no-compile", *wanted])
     return made
 
 
