@@ -97,18 +97,21 @@ def test_every_verb_answers_a_wrong_value_with_an_error_of_ours(name: str) -> No
         try_each(call, target.good, f"{name}.{verb}")
 
 
+UNTYPED: Any = worm
+
+
 @pytest.mark.parametrize(
     ("work", "message"),
     [
-        (lambda: worm.connect("memory://x", schema="a\x00b"), r"'a\\x00b' is not the path of a file"),
-        (lambda: worm.connect("memory://x", clock=5), "clock: takes a clock, not 5"),
-        (lambda: worm.open_store("memory://x", ids="x"), "ids: takes a source of ids, not 'x'"),
-        (lambda: worm.open_log("memory://x", "log", config=5), "config: takes a LogConfig, not 5"),
-        (lambda: worm.open_pages("memory://x", "pages", config=5), "config: takes a PageConfig, not 5"),
-        (lambda: worm.push("./data", {}), r"store: takes a store, not '\./data' \(`worm.open_store` opens one\)"),
-        (lambda: worm.Worm(MemoryStore(), {}), "schema: takes a Schema, not {}"),
-        (lambda: worm.schema_of(5), "takes a list of classes, not 5"),
-        (lambda: worm.StorageResolver(worm.load_schema(SCHEMA)).parse(5), "key: must be text, not 5"),
+        (lambda: UNTYPED.connect("memory://x", schema="a\x00b"), r"'a\\x00b' is not the path of a file"),
+        (lambda: UNTYPED.connect("memory://x", clock=5), "clock: takes a clock, not 5"),
+        (lambda: UNTYPED.open_store("memory://x", ids="x"), "ids: takes a source of ids, not 'x'"),
+        (lambda: UNTYPED.open_log("memory://x", "log", config=5), "config: takes a LogConfig, not 5"),
+        (lambda: UNTYPED.open_pages("memory://x", "pages", config=5), "config: takes a PageConfig, not 5"),
+        (lambda: UNTYPED.push("./data", {}), r"store: takes a store, not '\./data' \(`worm.open_store` opens one\)"),
+        (lambda: UNTYPED.Worm(MemoryStore(), {}), "schema: takes a Schema, not {}"),
+        (lambda: UNTYPED.schema_of(5), "takes a list of classes, not 5"),
+        (lambda: UNTYPED.StorageResolver(worm.load_schema(SCHEMA)).parse(5), "key: must be text, not 5"),
     ],
 )
 def test_the_error_says_which_value_is_wrong_and_what_is_taken(work: Callable[[], object], message: str) -> None:
