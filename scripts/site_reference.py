@@ -175,7 +175,7 @@ def metrics() -> list[str]:
         "",
         "## Alarms",
         "",
-        "The name of an alarm is `STACK-` and the word below. [Operations](../operations.md#alarms) has runbooks.",
+        "The name of an alarm is `STACK-` and the word below. [Recover from alarms](../how-to/recover-from-alarms.md) has a runbook for each.",
         "",
         *table(("Alarm", "Means", "Watches", "Rings when"), _alarms()),
         "## Metrics",
@@ -202,7 +202,7 @@ def _alarms() -> Iterator[tuple[str, str, str, str]]:
             if resource["Type"] == "AWS::CloudWatch::Alarm":
                 facts = resource["Properties"]
                 title = facts["AlarmName"]["Fn::Sub"].partition("}-")[2]
-                link = f"[`{title}`](../operations.md#alarm-{title})"
+                link = f"[`{title}`](../how-to/recover-from-alarms.md#alarm-{title})"
                 yield link, facts["AlarmDescription"], ", ".join(sorted(_watched(facts))), _threshold(facts)
 
 

@@ -86,7 +86,7 @@ HOMES = {
 
 SOURCES = [path for folder in ("shared", "functions", "spark_jobs") for path in python_files(ROOT / folder)]
 FUNCTION_LINES_MAX = 50
-APART = "A module of its own because"
+APART = "is a separate module because"
 """How a header says why a module with one importer is no part of that."""
 SAME_IN_SEVERAL: dict[str, str] = {}
 """Class names that may occur twice, with the reason."""
