@@ -25,7 +25,7 @@ HEADER = '''"""`worm.aconnect`: the same verbs as coroutines. Written by scripts
 Each coroutine runs the verb in a thread of the session's pool: the code, its guarantees and its requests are the same,
 and the event loop is never blocked. It costs one switch of threads for each call, some tens of microseconds.
 
-Cancelling leaves no half-done work. A verb that has not begun does not happen; one that has goes on to its end in its
+Canceling leaves no half-done work. A verb that has not begun does not happen; one that has goes on to its end in its
 thread, though nobody waits for it. `aclose()` waits for those.
 """
 
